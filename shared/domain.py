@@ -1,0 +1,145 @@
+"""The label domain 𝒴: a public, ordered, finite set of values, and the rule that maps a real label onto it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidDomain
+
+MAX_DOMAIN = 1 << 24
+MANIFEST_VALUES = 4096  # explicit values are written out in the manifest, which is bounded
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def _decimal(text: str, what: str) -> Decimal:
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        raise InvalidDomain(f"{what} of the domain is not a decimal number.") from None
+    if not number.is_finite() or abs(number.adjusted()) > 300:
+        raise InvalidDomain(f"{what} of the domain must be finite and of moderate size.")
+    return number
+
+
+@dataclass(frozen=True)
+class Domain:
+    """k ordered values, either `low:high:step` (both ends included) or listed. Exact decimals; floats are derived.
+
+    A label y is mapped to the largest value that is not above it ("rounded down to the step"); outside
+    [first, last] the population's out-of-domain rule decides (`clip` or `refuse`).
+    """
+
+    low: Decimal | None = None
+    high: Decimal | None = None
+    step: Decimal | None = None
+    listed: tuple[Decimal, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Domain:
+        """`LO:HI` or `LO:HI:STEP`, step 1 by default. Raises InvalidDomain."""
+        parts = text.split(":")
+        if len(parts) not in (2, 3):
+            raise InvalidDomain("A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5.")
+        low, high = _decimal(parts[0], "The lower end"), _decimal(parts[1], "The upper end")
+        step = _decimal(parts[2], "The step") if len(parts) == 3 else Decimal(1)
+        if step <= 0:
+            raise InvalidDomain("The step of a domain must be greater than zero.")
+        if high < low:
+            raise InvalidDomain("The upper end of a domain must not be below its lower end.")
+        if (high - low) / step > MAX_DOMAIN:
+            raise InvalidDomain(f"A domain may have at most {MAX_DOMAIN} values; take a larger step.")
+        if (high - low) % step != 0:
+            raise InvalidDomain("A whole number of steps must lead from the lower to the upper end of the domain.")
+        return cls(low=low, high=high, step=step)
+
+    @classmethod
+    def from_values(cls, values: Sequence[str | int | float | Decimal]) -> Domain:
+        """An explicit domain; values must be strictly increasing. Raises InvalidDomain."""
+        if not 1 <= len(values) <= MANIFEST_VALUES:
+            raise InvalidDomain(f"An explicit domain lists between 1 and {MANIFEST_VALUES} values; use LO:HI:STEP for more.")
+        listed = tuple(_decimal(repr(v) if isinstance(v, float) else str(v), f"Value {i}") for i, v in enumerate(values))
+        if any(a >= b for a, b in zip(listed, listed[1:], strict=False)):
+            raise InvalidDomain("The values of a domain must be listed in strictly increasing order.")
+        return cls(listed=listed)
+
+    @classmethod
+    def from_json(cls, data: object) -> Domain:
+        """From `as_json`, or a `LO:HI[:STEP]` string, or a plain list of values."""
+        if isinstance(data, str):
+            return cls.parse(data)
+        if isinstance(data, dict) and isinstance(data.get("range"), str):
+            return cls.parse(data["range"])
+        values = data.get("values") if isinstance(data, dict) else data
+        if isinstance(values, list) and all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values):
+            return cls.from_values(values)
+        raise InvalidDomain('A domain is "LO:HI[:STEP]" or a list of values.')
+
+    def as_json(self) -> dict[str, object]:
+        if self.listed:
+            return {"values": [format(v, "f") for v in self.listed]}
+        return {"range": str(self)}
+
+    def __str__(self) -> str:
+        if self.listed:
+            return f"{len(self.listed)} listed values"
+        return f"{self.low:f}:{self.high:f}:{self.step:f}"
+
+    @cached_property
+    def k(self) -> int:
+        if self.listed:
+            return len(self.listed)
+        assert self.low is not None and self.high is not None and self.step is not None
+        return int((self.high - self.low) / self.step) + 1
+
+    @cached_property
+    def lattice(self) -> tuple[int, list[int] | tuple[int, int]]:
+        """(denominator D, integers): every value is integer / D exactly. Ranges give (first, step) only."""
+        decimals = self.listed or (self.low, self.step)
+        places = max(0, *(-int(d.as_tuple().exponent) for d in decimals if d is not None))
+        scale = 10**places
+        ints = [int(d * scale) for d in decimals if d is not None]
+        return scale, (ints if self.listed else (ints[0], ints[1]))
+
+    def integers(self) -> list[int]:
+        """All k values times the common denominator, exact. Only for small k."""
+        scale, ints = self.lattice
+        if isinstance(ints, list):
+            return ints
+        first, step = ints
+        return [first + step * i for i in range(self.k)]
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """float64[k], each correctly rounded from its exact decimal."""
+        scale, ints = self.lattice
+        if isinstance(ints, list):
+            exact = np.array([i / scale for i in ints], dtype=np.float64)
+        else:
+            first, step = ints
+            if max(abs(first), abs(first + step * (self.k - 1)), scale) < 1 << 53:
+                # both operands are exact doubles, so one division rounds correctly
+                exact = (first + step * np.arange(self.k, dtype=np.int64)).astype(np.float64) / float(scale)
+            else:
+                exact = np.array([(first + step * i) / scale for i in range(self.k)], dtype=np.float64)
+        if self.k > 1 and not np.all(np.diff(exact) > 0):
+            raise InvalidDomain("Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step.")
+        exact.setflags(write=False)
+        return exact
+
+    def index(self, labels: FloatArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Positions of `labels` (float64[n]) in the domain, clipped to its ends, and which lay outside.
+
+        NaN and infinities are the caller's to refuse; here they count as outside.
+        """
+        values = self.values
+        below, above = labels < values[0], labels > values[-1]
+        outside = below | above | ~np.isfinite(labels)
+        index = np.searchsorted(values, labels, side="right").astype(np.int64) - 1
+        return np.clip(index, 0, self.k - 1), outside

@@ -1,0 +1,255 @@
+"""Typed errors of both parties.
+
+Every error is a sentence: what was wrong, where, what to do. No error text may carry a label value
+(invariants 1 and 8): rows and rules are named, values never. ``shared.problems`` is the one map from these
+types to HTTP problem bodies; ``exit_code`` is the command line's (1 refusal, 2 bad input or usage).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class LabelDPError(Exception):
+    """Base of everything this project raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+    def extras(self) -> dict[str, object]:
+        """Public members of the problem body besides title, detail and code."""
+        return {}
+
+
+# --- bad input: exit code 2 --------------------------------------------------------------------------------
+
+
+class InvalidInput(LabelDPError):
+    code = "invalid-input"
+    title = "Invalid input"
+    exit_code = 2
+
+
+class InvalidEpsilon(InvalidInput):
+    code = "invalid-epsilon"
+    title = "Invalid ε"
+
+
+class InvalidDomain(InvalidInput):
+    code = "invalid-domain"
+    title = "Invalid label domain"
+
+
+class InvalidPrior(InvalidInput):
+    code = "invalid-prior"
+    title = "Invalid prior"
+
+
+class InvalidLoss(InvalidInput):
+    code = "invalid-loss"
+    title = "Invalid loss"
+
+
+class InvalidMechanism(InvalidInput):
+    code = "invalid-mechanism"
+    title = "Invalid mechanism"
+
+
+class InvalidFile(InvalidInput):
+    code = "invalid-file"
+    title = "Unreadable or malformed file"
+
+
+class InvalidTable(InvalidInput):
+    code = "invalid-table"
+    title = "Invalid table"
+
+
+class InvalidSettings(InvalidInput):
+    code = "invalid-settings"
+    title = "Invalid settings"
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """One rejected row: its 0-based position, the field and the rule it broke. Never the value."""
+
+    row: int
+    field: str
+    rule: str
+
+    def as_json(self) -> dict[str, object]:
+        return {"row": self.row, "field": self.field, "rule": self.rule}
+
+
+class InvalidRows(InvalidInput):
+    """Rows of an upload break a rule; nothing of the upload was stored."""
+
+    code = "invalid-rows"
+    title = "Rows rejected"
+    shown: ClassVar[int] = 20
+
+    def __init__(self, problems: Iterable[RowProblem], total: int | None = None) -> None:
+        self.problems = list(problems)[: self.shown]
+        self.total = len(self.problems) if total is None else total
+        first = self.problems[0]
+        rest = f" and {self.total - 1} more" if self.total > 1 else ""
+        super().__init__(
+            f"Row {first.row} (counting from 0), field '{first.field}': {first.rule}{rest}. "
+            "Nothing of this upload was stored; correct the rows and send it again."
+        )
+
+    def extras(self) -> dict[str, object]:
+        return {"rejected": self.total, "rows": [p.as_json() for p in self.problems]}
+
+
+# --- refusals: exit code 1 ---------------------------------------------------------------------------------
+
+
+class Refusal(LabelDPError):
+    code = "refused"
+    title = "Refused"
+    exit_code = 1
+
+
+class BudgetExceeded(Refusal):
+    """The ledger does not allow the charge. Figures are public: they come from the ledger alone."""
+
+    code = "budget-exceeded"
+    title = "Privacy budget exceeded"
+
+    def __init__(self, detail: str, *, asked: str, spent: str, lifetime: str) -> None:
+        super().__init__(detail)
+        self.asked, self.spent, self.lifetime = asked, spent, lifetime
+
+    def extras(self) -> dict[str, object]:
+        return {"epsilon_asked": self.asked, "epsilon_spent": self.spent, "epsilon_lifetime": self.lifetime}
+
+
+class AlreadyReleased(Refusal):
+    code = "already-released"
+    title = "Batch already carries a release"
+
+
+class OverlappingBatch(Refusal):
+    code = "overlapping-batch"
+    title = "Batch overlaps another"
+
+
+class MissingLabels(Refusal):
+    code = "missing-labels"
+    title = "Labels are missing"
+
+
+class VerificationFailed(Refusal):
+    """A message was not accepted; nothing of it was parsed or stored."""
+
+    code = "verification-failed"
+    title = "Message refused"
+
+
+class SignatureInvalid(VerificationFailed):
+    code = "signature-invalid"
+    title = "Signature does not verify"
+
+
+class DigestMismatch(VerificationFailed):
+    code = "digest-mismatch"
+    title = "Bytes do not match the signed manifest"
+
+
+class AudienceMismatch(VerificationFailed):
+    code = "audience-mismatch"
+    title = "Message is for somebody else"
+
+
+class UnsupportedVersion(VerificationFailed):
+    code = "unsupported-version"
+    title = "Message format is too new"
+
+
+class MalformedManifest(VerificationFailed):
+    code = "malformed-manifest"
+    title = "Manifest is malformed"
+
+
+class ReplayConflict(VerificationFailed):
+    """The same release id came with another manifest."""
+
+    code = "replay-conflict"
+    title = "Release id seen with another manifest"
+
+
+class AuditChainBroken(Refusal):
+    code = "audit-chain-broken"
+    title = "Audit store does not verify"
+
+
+# --- state, access, infrastructure -------------------------------------------------------------------------
+
+
+class Conflict(LabelDPError):
+    """The call does not fit the state of its object (an open batch, a published release ...)."""
+
+    code = "conflict"
+    title = "Conflict with the current state"
+
+
+class DuplicateId(Conflict):
+    """A second record of an id. Says nothing on whether the value is the same (invariant 8)."""
+
+    code = "duplicate-id"
+    title = "Id already has a record"
+
+    def __init__(self, detail: str, rows: Iterable[RowProblem] = ()) -> None:
+        super().__init__(detail)
+        self.rows = list(rows)[: InvalidRows.shown]
+
+    def extras(self) -> dict[str, object]:
+        return {"rows": [p.as_json() for p in self.rows]} if self.rows else {}
+
+
+class IdempotencyConflict(LabelDPError):
+    code = "idempotency-conflict"
+    title = "Idempotency key reused with another body"
+
+
+class NotFound(LabelDPError):
+    """Also given for objects that exist but are not the caller's: a uniform denial."""
+
+    code = "not-found"
+    title = "Not found"
+
+
+class Unauthenticated(LabelDPError):
+    code = "unauthenticated"
+    title = "No valid API key"
+
+
+class TooLarge(InvalidInput):
+    code = "too-large"
+    title = "Upload too large"
+
+
+class UnsupportedMediaType(InvalidInput):
+    code = "unsupported-media-type"
+    title = "Unsupported content type"
+
+
+class Unavailable(LabelDPError):
+    """Something below us failed (storage, randomness, the other party); nothing was released."""
+
+    code = "unavailable"
+    title = "Temporarily unavailable"
+
+
+class RandomnessUnavailable(Unavailable):
+    code = "randomness-unavailable"
+    title = "The operating system gave no randomness"
