@@ -63,8 +63,12 @@ class Domain:
     def from_values(cls, values: Sequence[str | int | float | Decimal]) -> Domain:
         """An explicit domain; values must be strictly increasing. Raises InvalidDomain."""
         if not 1 <= len(values) <= MANIFEST_VALUES:
-            raise InvalidDomain(f"An explicit domain lists between 1 and {MANIFEST_VALUES} values; use LO:HI:STEP for more.")
-        listed = tuple(_decimal(repr(v) if isinstance(v, float) else str(v), f"Value {i}") for i, v in enumerate(values))
+            raise InvalidDomain(
+                f"An explicit domain lists between 1 and {MANIFEST_VALUES} values; use LO:HI:STEP for more."
+            )
+        listed = tuple(
+            _decimal(repr(v) if isinstance(v, float) else str(v), f"Value {i}") for i, v in enumerate(values)
+        )
         if any(a >= b for a, b in zip(listed, listed[1:], strict=False)):
             raise InvalidDomain("The values of a domain must be listed in strictly increasing order.")
         return cls(listed=listed)
@@ -77,7 +81,9 @@ class Domain:
         if isinstance(data, dict) and isinstance(data.get("range"), str):
             return cls.parse(data["range"])
         values = data.get("values") if isinstance(data, dict) else data
-        if isinstance(values, list) and all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values):
+        if isinstance(values, list) and all(
+            isinstance(v, str | int | float) and not isinstance(v, bool) for v in values
+        ):
             return cls.from_values(values)
         raise InvalidDomain('A domain is "LO:HI[:STEP]" or a list of values.')
 
@@ -129,7 +135,9 @@ class Domain:
             else:
                 exact = np.array([(first + step * i) / scale for i in range(self.k)], dtype=np.float64)
         if self.k > 1 and not np.all(np.diff(exact) > 0):
-            raise InvalidDomain("Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step.")
+            raise InvalidDomain(
+                "Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step."
+            )
         exact.setflags(write=False)
         return exact
 

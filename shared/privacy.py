@@ -206,4 +206,8 @@ class PrivacyUnit:
     max_examples: int | None = None
 
     def as_json(self) -> dict[str, object]:
-        return {"kind": "unit" if self.unit_column else "example", "column": self.unit_column, "max_examples": self.max_examples}
+        return {
+            "kind": "unit" if self.unit_column else "example",
+            "column": self.unit_column,
+            "max_examples": self.max_examples,
+        }

@@ -1,0 +1,155 @@
+"""The audit event, format `label-dp-audit/1`: canonical JSON, chained by SHA-256.
+
+The bytes are hashed and signed, so this format cannot change cheaply. Every member is always present; what does not
+apply is null (subjects), 0 (charges) or empty (lists). Charges are whole nano-ε, rounded up; δ is a decimal string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shared.errors import AuditChainBroken
+from shared.message.canonical import canonical_bytes, digest, parse_canonical
+from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
+
+FORMAT = "label-dp-audit/1"
+GENESIS = "0" * 64
+
+# kinds of events; only those in CHARGES add to what an example has spent
+CREATED = "store-created"
+POPULATION_CREATED = "population-created"
+BATCH_SEALED = "batch-sealed"
+CHARGED = "release-charged"
+PUBLISHED = "release-published"
+FAILED = "release-failed"
+ACCEPTED = "message-accepted"
+TRAINED = "model-trained"
+CHARGES = frozenset({CHARGED, ACCEPTED})
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whom an event is about; all ids are public."""
+
+    population: str | None = None
+    population_name: str | None = None
+    label: str | None = None
+    batch: str | None = None
+    release: str | None = None
+    attempt: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "population": self.population,
+            "population_name": self.population_name,
+            "label": self.label,
+            "batch": self.batch,
+            "release": self.release,
+            "attempt": self.attempt,
+        }
+
+
+NO_CHARGE = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(0))
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str
+    subject: Subject = Subject()
+    split: EpsilonSplit = NO_CHARGE
+    unit: PrivacyUnit = PrivacyUnit()
+    audiences: tuple[str, ...] = ()
+    actor: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    # filled in by the store
+    store: str = ""
+    party: str = ""
+    sequence: int = 0
+    previous: str = GENESIS
+    time: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "store": self.store,
+            "party": self.party,
+            "sequence": self.sequence,
+            "previous": self.previous,
+            "time": self.time,
+            "kind": self.kind,
+            "subject": self.subject.as_json(),
+            "epsilon_nano": {
+                "clip": self.split.clip.nano,
+                "prior": self.split.prior.nano,
+                "randomize": self.split.randomize.nano,
+                "total": self.split.total.nano,
+            },
+            "delta": delta_string(self.split.delta_atto),
+            "unit": self.unit.as_json(),
+            "audiences": list(self.audiences),
+            "actor": self.actor,
+            "details": dict(self.details),
+        }
+
+    def body(self) -> bytes:
+        return canonical_bytes(self.as_json())
+
+    def placed(self, *, store: str, party: str, sequence: int, previous: str, time: str) -> Event:
+        return replace(self, store=store, party=party, sequence=sequence, previous=previous, time=time)
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Event:
+        """Inverse of `body`; refuses anything whose bytes would not be the same again. Raises AuditChainBroken."""
+        try:
+            data = parse_canonical(body)
+            if data["format"] != FORMAT:
+                raise AuditChainBroken(f"An audit event has format '{data['format']}'; this version reads {FORMAT}.")
+            eps = data["epsilon_nano"]
+            unit = data["unit"]
+            event = cls(
+                kind=data["kind"],
+                subject=Subject(**data["subject"]),
+                split=EpsilonSplit(
+                    Epsilon(eps["clip"]), Epsilon(eps["prior"]), Epsilon(eps["randomize"]), parse_delta(data["delta"])
+                ),
+                unit=PrivacyUnit(unit["column"], unit["max_examples"]),
+                audiences=tuple(data["audiences"]),
+                actor=data["actor"],
+                details=data["details"],
+                store=data["store"],
+                party=data["party"],
+                sequence=data["sequence"],
+                previous=data["previous"],
+                time=data["time"],
+            )
+            same = event.body() == body
+        except AuditChainBroken:
+            raise
+        except Exception:  # whatever a forged event breaks, the answer is the same
+            raise AuditChainBroken("An audit event is malformed.") from None
+        if not same:
+            raise AuditChainBroken("An audit event is not in its canonical form.")
+        return event
+
+
+def check_chain(bodies: Iterable[bytes]) -> tuple[int, str]:
+    """Verify sequence numbers, links and one store id over all events in order; returns (count, head digest).
+
+    Raises AuditChainBroken naming the first event that does not fit.
+    """
+    previous, count, store = GENESIS, 0, None
+    for body in bodies:
+        event = Event.from_body(body)
+        count += 1
+        if event.sequence != count:
+            raise AuditChainBroken(
+                f"Audit event {count} carries number {event.sequence}: events are missing or reordered."
+            )
+        if event.previous != previous:
+            raise AuditChainBroken(f"Audit event {count} does not link to the event before it: the store was changed.")
+        if store is not None and event.store != store:
+            raise AuditChainBroken(f"Audit event {count} belongs to another audit store.")
+        store, previous = event.store, digest(body)
+    return count, previous

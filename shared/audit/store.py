@@ -1,0 +1,201 @@
+"""The audit table of a party: append-only, chained, verified on demand; and its signed export."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from shared.audit.events import CREATED, GENESIS, Event, check_chain
+from shared.errors import AuditChainBroken, InvalidFile, MalformedManifest
+from shared.message.canonical import digest, parse_canonical
+from shared.message.signing import EXPORT_TYPE, SigningKey, VerifyingKey, open_envelope
+
+EXPORT_FORMAT = "label-dp-audit-export/1"
+MAX_EXPORT_BYTES = 1 << 30
+
+Clock = Callable[[], dt.datetime]
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def audit_table(metadata: sa.MetaData) -> sa.Table:
+    """`body` holds the exact bytes that are hashed; the other columns are copies for queries."""
+    return sa.Table(
+        "audit_events",
+        metadata,
+        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("digest", sa.String(64), nullable=False, unique=True),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("kind", sa.String(40), nullable=False),
+        sa.Column("population", sa.String(64), index=True),
+        sa.Column("batch", sa.String(64), index=True),
+        sa.Column("release", sa.String(64), index=True),
+        sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
+        sa.Column("delta_atto", sa.BigInteger, nullable=False),
+    )
+
+
+class AuditStore:
+    """Append and read events on a connection of the caller's transaction, so that an event and its effect commit together."""
+
+    def __init__(self, table: sa.Table, party: str, clock: Clock = utc_now) -> None:
+        self.table = table
+        self.party = party
+        self.clock = clock
+
+    def append(self, connection: Connection, event: Event) -> Event:
+        """Chain `event` behind the last one. Must run inside a write transaction (writers take turns)."""
+        t = self.table
+        last = connection.execute(
+            sa.select(t.c.sequence, t.c.digest, t.c.body).order_by(t.c.sequence.desc()).limit(1)
+        ).first()
+        if last is None:
+            sequence, previous, store = 0, GENESIS, secrets.token_hex(16)
+            if event.kind != CREATED:
+                self._insert(connection, Event(CREATED), 1, GENESIS, store)
+                return self.append(connection, event)
+        else:
+            if digest(last.body) != last.digest:
+                raise AuditChainBroken(
+                    "The last audit event does not match its digest; nothing is added to a damaged store."
+                )
+            sequence, previous, store = last.sequence, last.digest, Event.from_body(last.body).store
+        return self._insert(connection, event, sequence + 1, previous, store)
+
+    def _insert(self, connection: Connection, event: Event, sequence: int, previous: str, store: str) -> Event:
+        now = self.clock().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        placed = event.placed(store=store, party=self.party, sequence=sequence, previous=previous, time=now)
+        body = placed.body()
+        connection.execute(
+            sa.insert(self.table).values(
+                sequence=sequence,
+                digest=digest(body),
+                body=body,
+                kind=placed.kind,
+                population=placed.subject.population,
+                batch=placed.subject.batch,
+                release=placed.subject.release,
+                epsilon_nano=placed.split.total.nano,
+                delta_atto=placed.split.delta_atto,
+            )
+        )
+        return placed
+
+    def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
+        """Events in order, filtered by population=, batch=, release= or kind=."""
+        t = self.table
+        query = sa.select(t.c.body).where(t.c.sequence > after).order_by(t.c.sequence)
+        for column, value in equal.items():
+            query = query.where(t.c[column] == value)
+        return [
+            Event.from_body(bytes(row.body))
+            for row in connection.execute(query if limit is None else query.limit(limit))
+        ]
+
+    def verify(self, connection: Connection) -> tuple[int, str]:
+        """Check the whole chain and the query columns against the bodies. Raises AuditChainBroken."""
+        t = self.table
+        rows = connection.execute(sa.select(t).order_by(t.c.sequence)).all()
+        count, head = check_chain(bytes(row.body) for row in rows)
+        for row in rows:
+            event = Event.from_body(bytes(row.body))
+            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.release, row.epsilon_nano)
+            subject = event.subject
+            truth = (
+                event.sequence,
+                digest(bytes(row.body)),
+                event.kind,
+                subject.population,
+                subject.batch,
+                subject.release,
+                event.split.total.nano,
+            )
+            if copies != truth or int(row.delta_atto) != event.split.delta_atto:
+                raise AuditChainBroken(
+                    f"Audit event {row.sequence} does not match its query columns: the store was changed."
+                )
+        return count, head
+
+    def export(self, connection: Connection, key: SigningKey) -> bytes:
+        """All events, signed: a DSSE envelope that `verify_export` checks without any database."""
+        count, head = self.verify(connection)
+        bodies = [
+            bytes(r.body) for r in connection.execute(sa.select(self.table.c.body).order_by(self.table.c.sequence))
+        ]
+        document = {
+            "format": EXPORT_FORMAT,
+            "party": self.party,
+            "count": count,
+            "head": head,
+            "events": [parse_canonical(b) for b in bodies],
+        }
+        return key.sign(EXPORT_TYPE, document)
+
+
+def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
+    """The events of a signed export, after signature, chain, count and head were checked.
+
+    Raises MalformedManifest, SignatureInvalid or AuditChainBroken.
+    """
+    payload = open_envelope(envelope, key, EXPORT_TYPE, max_bytes=MAX_EXPORT_BYTES)
+    document = parse_canonical(payload)
+    if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
+        raise MalformedManifest(f"The export is not of format {EXPORT_FORMAT}.")
+    from shared.message.canonical import canonical_bytes
+
+    bodies = [canonical_bytes(event) for event in document["events"]]
+    count, head = check_chain(bodies)
+    if count != document["count"] or head != document["head"]:
+        raise AuditChainBroken("The export's count or head does not match its events.")
+    return [Event.from_body(body) for body in bodies]
+
+
+def embedded_key_id(envelope: bytes) -> str:
+    """The key id an export names (unverified): for telling which key is needed."""
+    import json
+
+    try:
+        return str(json.loads(envelope)["signatures"][0]["keyid"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise InvalidFile("The file is not a signed audit export.") from None
+
+
+def spent_nano(events: Iterable[Event], kind: str) -> int:
+    """Total charge of `events` of one kind, in nano-ε."""
+    return sum(e.split.total.nano for e in events if e.kind == kind)
+
+
+def append_only_ddl(dialect: str) -> list[str]:
+    """Statements that make the database itself refuse to change or delete audit events (a guard, not a proof)."""
+    if dialect == "sqlite":
+        return [
+            f"CREATE TRIGGER audit_events_no_{verb.lower()} BEFORE {verb} ON audit_events "
+            "BEGIN SELECT RAISE(ABORT, 'audit events are append-only'); END"
+            for verb in ("UPDATE", "DELETE")
+        ]
+    return [
+        "CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'audit events are append-only'; END $$",
+        "CREATE TRIGGER audit_events_no_change BEFORE UPDATE OR DELETE ON audit_events "
+        "FOR EACH ROW EXECUTE FUNCTION audit_events_append_only()",
+    ]
+
+
+def append_only_drop(dialect: str) -> list[str]:
+    if dialect == "sqlite":
+        return [f"DROP TRIGGER audit_events_no_{verb}" for verb in ("update", "delete")]
+    return ["DROP TRIGGER audit_events_no_change ON audit_events", "DROP FUNCTION audit_events_append_only()"]
+
+
+def describe(event: Event) -> dict[str, Any]:
+    """A JSON object of one event for people and programs: ε as decimal strings."""
+    data = event.as_json()
+    data["epsilon"] = event.split.as_json()
+    return data

@@ -1,0 +1,187 @@
+"""The signed, public description inside a release, format `label-dp-message` 1.0.
+
+Every number that is not a whole number is a decimal string, so the canonical bytes have one spelling. A reader
+refuses a newer major version; members added by a newer minor version are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from shared.channel import Channel
+from shared.domain import Domain
+from shared.errors import InvalidDomain, InvalidEpsilon, MalformedManifest, UnsupportedVersion
+from shared.message.canonical import canonical_bytes, parse_canonical
+from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
+
+FORMAT_NAME = "label-dp-message"
+MAJOR, MINOR = 1, 0
+MAX_MANIFEST_BYTES = 1 << 20
+MAX_FILES = 4096
+Text = Field(min_length=1, max_length=400)
+PRIOR_FILE = "prior.parquet"
+RANDOMNESS = (
+    "AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: ε is exact for ideal random "
+    "bits and computational for this cipher"
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Format(_Strict):
+    name: Literal["label-dp-message"] = "label-dp-message"
+    major: int = MAJOR
+    minor: int = MINOR
+
+
+class PopulationRef(_Strict):
+    id: str = Text
+    name: str = Text
+    label: str = Text
+
+
+class FileEntry(_Strict):
+    """One file of the release: `role` message (one or more parts, in order) or prior."""
+
+    role: Literal["message", "prior"]
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    bytes: int = Field(ge=1, le=1 << 50)
+    rows: int = Field(ge=0, le=1 << 40)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Mechanism(_Strict):
+    name: str = Text
+    why: str = Field(default="asked for", max_length=2000)
+
+
+class PriorRef(_Strict):
+    """Where the prior came from: estimated with ε_prior, declared by the owner, carried over, uniform, or not used."""
+
+    source: Literal["estimated", "declared public by the owner", "carried over", "uniform", "not used"]
+    method: str | None = None
+    cells: int | None = None
+    release: str | None = None
+
+
+class Unit(_Strict):
+    kind: Literal["example", "unit"] = "example"
+    column: str | None = None
+    max_examples: int | None = Field(default=None, ge=1)
+    epsilon_per_unit: str | None = None
+
+
+class Manifest(_Strict):
+    format: Format = Format()
+    release: str = Text
+    batch: str = Text
+    population: PopulationRef
+    audiences: list[str] = Field(min_length=1, max_length=1000)
+    key_id: str = Field(pattern=r"^ed25519:[0-9a-f]{64}$")
+    created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    n: int = Field(ge=1, le=1 << 40)
+    domain: dict[str, Any]
+    domain_source: Literal["declared public by the owner", "bought with ε_clip"] = "declared public by the owner"
+    out_of_domain: Literal["clip", "refuse"]
+    missing_label: str | None
+    presence: Literal["id list given before labels counted", "declared public by the owner"]
+    mechanism: Mechanism
+    loss: str = Text
+    channel: dict[str, Any]
+    expected_loss: str | None
+    prior: PriorRef
+    epsilon: dict[str, str]
+    epsilon_spent: str
+    epsilon_lifetime: str
+    unit: Unit = Unit()
+    adjacency: Literal["replace one example's label"] = "replace one example's label"
+    randomness: str = RANDOMNESS
+    files: list[FileEntry] = Field(min_length=1, max_length=MAX_FILES)
+
+    @field_validator("audiences")
+    @classmethod
+    def _audiences(cls, value: list[str]) -> list[str]:
+        if len(set(value)) != len(value) or any(not 1 <= len(a) <= 200 for a in value):
+            raise ValueError("audiences are distinct, non-empty names")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        names = [f.name for f in self.files]
+        parts = self.message_files
+        if len(set(names)) != len(names) or not parts or sum(f.role == "prior" for f in self.files) > 1:
+            raise ValueError("files have distinct names, at least one message part and at most one prior")
+        if sum(f.rows for f in parts) != self.n:
+            raise ValueError("the rows of the message parts do not add up to n")
+        spent, lifetime = Epsilon.parse(self.epsilon_spent), Epsilon.parse(self.epsilon_lifetime)
+        if not self.split.total <= spent <= lifetime:
+            raise ValueError("ε of this release ≤ ε spent ≤ lifetime ε does not hold")
+        if not self.read_channel().satisfies(self.split.randomize):
+            raise ValueError("the channel does not keep the ε it states")
+        return self
+
+    # --- read views ---------------------------------------------------------------------------------------
+
+    @property
+    def split(self) -> EpsilonSplit:
+        return EpsilonSplit.from_json(self.epsilon)
+
+    @property
+    def message_files(self) -> list[FileEntry]:
+        return [f for f in self.files if f.role == "message"]
+
+    @property
+    def prior_file(self) -> FileEntry | None:
+        return next((f for f in self.files if f.role == "prior"), None)
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        return PrivacyUnit(self.unit.column, self.unit.max_examples)
+
+    def read_domain(self) -> Domain:
+        return Domain.from_json(self.domain)
+
+    def read_channel(self) -> Channel:
+        return Channel.from_json(self.channel, self.read_domain())
+
+    def document(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    def payload(self) -> bytes:
+        data = canonical_bytes(self.document())
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise MalformedManifest(
+                f"The manifest would be larger than {MAX_MANIFEST_BYTES} bytes; use fewer bins or a range domain."
+            )
+        return data
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Manifest:
+        """A manifest from *already verified* bytes. Raises MalformedManifest or UnsupportedVersion."""
+        if len(payload) > MAX_MANIFEST_BYTES:
+            raise MalformedManifest(f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes.")
+        data = parse_canonical(payload)
+        version = data.get("format") if isinstance(data, dict) else None
+        if not isinstance(version, dict) or version.get("name") != FORMAT_NAME:
+            raise MalformedManifest("The signed document is not the manifest of a privatized message.")
+        major, minor = version.get("major"), version.get("minor")
+        if type(major) is not int or type(minor) is not int or major < 1 or minor < 0:
+            raise MalformedManifest("The manifest has no valid format version.")
+        if major > MAJOR:
+            raise UnsupportedVersion(
+                f"The message has format version {major}.{minor}, this software reads up to {MAJOR}.x: upgrade the features party."
+            )
+        if minor > MINOR:
+            data = {key: value for key, value in data.items() if key in cls.model_fields}
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "as a whole"
+            raise MalformedManifest(f"The manifest is malformed ({where}: {first['msg']}).") from None
+        except (InvalidDomain, InvalidEpsilon, MalformedManifest) as error:
+            raise MalformedManifest(f"The manifest is malformed: {error.detail}") from None

@@ -1,0 +1,117 @@
+"""The rows of a message as Parquet: `example_id`, `bin`, `label`, sorted bytewise by id."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.channel import Channel
+from shared.errors import MalformedManifest
+from shared.message.manifest import Manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 1 << 17
+MAX_ROW_BYTES = 4096  # decoded bytes a row may take before a file is called a bomb
+
+
+def unsigned_for(outputs: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest unsigned integer type that holds `outputs` different bins."""
+    for kind in (np.uint8, np.uint16, np.uint32):
+        if outputs <= np.iinfo(kind).max + 1:
+            return kind
+    raise MalformedManifest("A message cannot have more than 2³² outputs.")
+
+
+def message_schema(outputs: int) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("example_id", pa.string(), nullable=False),
+            pa.field("bin", pa.from_numpy_dtype(unsigned_for(outputs)), nullable=False),
+            pa.field("label", pa.dictionary(pa.int32(), pa.float64()), nullable=False),
+        ]
+    )
+
+
+def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]], channel: Channel) -> int:
+    """Write (ids, bins) chunks in order; returns the number of rows. The file is fsynced.
+
+    The bytes depend on the written content alone (invariant 5).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    outputs = np.asarray(channel.outputs, dtype=np.float64)
+    schema = message_schema(len(outputs))
+    kind = unsigned_for(len(outputs))
+    dictionary = pa.array(outputs)
+    rows = 0
+    with path.open("wb") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
+            for ids, bins in chunks:
+                label = pa.DictionaryArray.from_arrays(pa.array(bins.astype(np.int32)), dictionary)
+                batch = pa.record_batch([ids.cast(pa.string()), pa.array(bins.astype(kind)), label], schema=schema)
+                writer.write_batch(batch, row_group_size=ROW_GROUP)
+                rows += len(ids)
+        file.flush()
+        os.fsync(file.fileno())
+    return rows
+
+
+def read_message(paths: list[Path], manifest: Manifest) -> pa.Table:
+    """The table of a *verified* message; checks schema, rows, bins, order and ids. Raises MalformedManifest."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    channel = manifest.read_channel()
+    outputs = np.asarray(channel.outputs, dtype=np.float64)
+    schema = message_schema(len(outputs))
+    tables = []
+    try:
+        for path, entry in zip(paths, manifest.message_files, strict=True):
+            with pq.ParquetFile(path) as file:
+                meta = file.metadata
+                decoded = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+                if meta.num_rows != entry.rows or decoded > MAX_ROW_BYTES * (entry.rows + 1024):
+                    raise MalformedManifest("A file of the message does not have the rows its manifest states.")
+                if file.schema_arrow.names != schema.names:
+                    raise MalformedManifest("A file of the message does not have the columns example_id, bin, label.")
+                tables.append(file.read().cast(schema))
+        table = pa.concat_tables(tables).combine_chunks()
+        ids = table["example_id"].combine_chunks()
+        bins = table["bin"].to_numpy()
+        labels = table["label"].combine_chunks()
+        values = labels.dictionary_decode().to_numpy(zero_copy_only=False)
+    except (pa.ArrowException, OSError, ValueError):
+        raise MalformedManifest("A file of the message is not the Parquet file its manifest describes.") from None
+    if table.num_rows != manifest.n or any(table[c].null_count for c in schema.names):
+        raise MalformedManifest("The message has missing values or a wrong number of rows.")
+    if bins.size and int(bins.max()) >= len(outputs):
+        raise MalformedManifest("The message names a bin that its channel does not have.")
+    if not np.array_equal(values, outputs[bins]):
+        raise MalformedManifest("The labels of the message are not the values of its bins.")
+    binary = ids.cast(pa.binary())
+    if len(ids) > 1 and not pc.all(pc.less(binary.slice(0, len(ids) - 1), binary.slice(1))).as_py():
+        raise MalformedManifest("The ids of the message are not sorted or not unique.")
+    return table
+
+
+def write_prior(path: Path, labels: npt.NDArray[np.float64], probabilities: npt.NDArray[np.float64]) -> int:
+    """A prior as Parquet with columns `label`, `probability`; fsynced; returns its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with path.open("wb") as file:
+        pq.write_table(pa.table({"label": labels, "probability": probabilities}), file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    return len(labels)

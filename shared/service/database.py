@@ -1,0 +1,138 @@
+"""The one door to the database: named transactions, one writer at a time, retried, with fault points.
+
+Every write transaction holds a lock on the whole database (`BEGIN IMMEDIATE` on SQLite, an advisory lock on
+PostgreSQL), so that both engines have the same, simple semantics: inside a write transaction nothing else writes.
+Work that takes long (files, sorting, drawing) is done outside; transactions only read and write rows.
+Fault points of a transaction `name`: `name:begin`, `name:before-commit`, `name:after-commit`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+
+from shared.errors import InvalidSettings, Unavailable
+from shared.service.faults import FaultHook, no_faults
+
+T = TypeVar("T")
+
+WRITER_LOCK = 0x6C6162656C6470  # "labeldp": the advisory lock that makes writers take turns on PostgreSQL
+ATTEMPTS = 12
+
+
+def create_engine(url: str) -> Engine:
+    """An engine with this project's settings for SQLite or PostgreSQL. Raises InvalidSettings for other URLs."""
+    try:
+        parsed = sa.make_url(url)
+    except SQLAlchemyError:
+        raise InvalidSettings(
+            "The database URL cannot be read; it looks like sqlite:////path/file.db or postgresql://…"
+        ) from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        engine = sa.create_engine(
+            parsed, connect_args={"timeout": 30, "check_same_thread": False}, pool_size=8, max_overflow=16
+        )
+        event.listen(engine, "connect", _sqlite_connect)
+        event.listen(engine, "begin", _sqlite_begin)
+        return engine
+    if backend == "postgresql":
+        if "+" not in parsed.drivername:
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        return sa.create_engine(parsed, pool_size=8, max_overflow=16, pool_pre_ping=True)
+    raise InvalidSettings(f"Databases of kind '{backend}' are not supported; use SQLite or PostgreSQL.")
+
+
+def _sqlite_connect(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver must not begin or commit on its own
+    cursor = connection.cursor()
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "busy_timeout=30000",
+        "trusted_schema=OFF",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _sqlite_begin(connection: Connection) -> None:
+    read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+class Database:
+    """Runs named units of work. `write` may run its function more than once: it must have no other side effects."""
+
+    def __init__(self, url: str, *, faults: FaultHook = no_faults) -> None:
+        self.engine = create_engine(url)
+        self.fault = faults
+        self.dialect = self.engine.dialect.name
+
+    def dispose(self) -> None:
+        self.engine.dispose()
+
+    def write(self, name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one write transaction; retried while the engine says it certainly did not commit."""
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._transaction(name, read_only=False) as connection:
+                    result = work(connection)
+            except OperationalError as error:
+                if attempt + 1 < ATTEMPTS and self._did_not_commit(error):
+                    # spreads writers out, decides nothing about privacy
+                    time.sleep(random.uniform(0.002, 0.02) * (attempt + 1))  # noqa: S311
+                    continue
+                raise self._unavailable(name, error) from error
+            except IntegrityError:
+                raise
+            except DBAPIError as error:
+                raise self._unavailable(name, error) from error
+            self.fault(f"{name}:after-commit")
+            return result
+        raise AssertionError("unreachable")
+
+    def read(self, name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one read-only transaction (a consistent snapshot)."""
+        try:
+            with self._transaction(name, read_only=True) as connection:
+                return work(connection)
+        except DBAPIError as error:
+            raise self._unavailable(name, error) from error
+
+    @contextmanager
+    def _transaction(self, name: str, *, read_only: bool) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            connection = connection.execution_options(read_only=read_only)
+            if self.dialect == "postgresql" and read_only:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                if not read_only:
+                    if self.dialect == "postgresql":
+                        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
+                    self.fault(f"{name}:begin")
+                yield connection
+                if not read_only:
+                    self.fault(f"{name}:before-commit")
+
+    def _did_not_commit(self, error: OperationalError) -> bool:
+        if self.dialect == "sqlite":
+            return "database is locked" in str(error.orig) or "database table is locked" in str(error.orig)
+        return getattr(error.orig, "sqlstate", None) in ("40001", "40P01", "55P03")
+
+    @staticmethod
+    def _unavailable(name: str, error: DBAPIError) -> Unavailable:
+        # the driver's text may quote parameters, so only the type of the failure is passed on
+        kind = type(error.orig).__name__ if error.orig is not None else type(error).__name__
+        return Unavailable(
+            f"The database failed during '{name}' ({kind}); nothing was changed. Check its disk and connection, then try again."
+        )

@@ -1,0 +1,135 @@
+"""HTTP habits of both services: problem bodies, bearer keys with roles, bounded request bodies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
+
+from shared.errors import LabelDPError, NotFound, TooLarge
+from shared.problems import PROBLEM_JSON, http_problem, problem
+from shared.service.apikeys import ApiKeys, Principal
+
+log = logging.getLogger("label_dp.http")
+bearer = HTTPBearer(auto_error=False, description="An API key made with the `apikey create` command.")
+
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": text,
+        "content": {
+            PROBLEM_JSON: {"example": http_problem(status, code, text, "What was wrong, where, and what to do.")}
+        },
+    }
+    for status, code, text in (
+        (401, "unauthenticated", "No valid API key"),
+        (404, "not-found", "Not found, or not yours"),
+        (422, "invalid-input", "Invalid input"),
+    )
+}
+
+
+def require(*roles: str) -> Any:
+    """A dependency: the caller, if its key has one of `roles`; otherwise the same 404 as for an unknown object."""
+
+    def check(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+    ) -> Principal:
+        keys: ApiKeys = request.app.state.apikeys
+        caller = keys.authenticate(credentials.credentials if credentials else None)
+        if caller.role not in roles:
+            raise NotFound("There is no such thing for this API key. Check the path and the role of the key.")
+        return caller
+
+    return Depends(check)
+
+
+def install(app: FastAPI, apikeys: ApiKeys, *, max_body_bytes: int) -> None:
+    """Give `app` the problem handlers, the key store and the body limit."""
+    app.state.apikeys = apikeys
+    app.add_exception_handler(LabelDPError, _on_typed)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_bug)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+
+
+def _respond(status: int, body: dict[str, Any]) -> JSONResponse:
+    headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
+    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=headers)
+
+
+async def _on_typed(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, LabelDPError)
+    return _respond(*problem(error))
+
+
+async def _on_validation(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    # pydantic's own entries quote the input, which may be a label: only place and rule are passed on
+    places = [{"where": ".".join(str(p) for p in e["loc"]), "rule": _rule(e)} for e in error.errors()[:20]]
+    detail = f"{places[0]['where']}: {places[0]['rule']}" if places else "The request is malformed."
+    return _respond(422, http_problem(422, "invalid-request", "Invalid request", detail, places=places))
+
+
+def _rule(entry: dict[str, Any]) -> str:
+    # messages of our own validators and of type checks name the rule; everything else only its type
+    return str(entry["msg"]) if entry["type"] not in ("json_invalid",) else "the body is not valid JSON"
+
+
+async def _on_http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    code = status.phrase.lower().replace(" ", "-")
+    return _respond(
+        status, http_problem(status, code, status.phrase, f"{status.phrase}. See /docs for the calls of this service.")
+    )
+
+
+async def _on_bug(_: Request, error: Exception) -> JSONResponse:
+    # neither text nor locals: they may hold labels
+    log.error("internal error of type %s", type(error).__name__)
+    return _respond(
+        500, http_problem(500, "internal", "Internal error", "The service failed; its log names the kind of failure.")
+    )
+
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class BodyLimit:
+    """Refuses bodies over the limit: at once by Content-Length, otherwise as soon as the count is passed."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], max_bytes: int) -> None:
+        self.app, self.max_bytes = app, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > self.max_bytes:
+            await _respond(*problem(self._error()))(scope, receive, send)
+            return
+        seen = 0
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self.max_bytes:
+                raise self._error()
+            return message
+
+        await self.app(scope, counted, send)
+
+    def _error(self) -> TooLarge:
+        return TooLarge(f"The request body is larger than {self.max_bytes} bytes; send it in smaller parts.")

@@ -1,0 +1,70 @@
+"""Bringing a database to the schema this version needs; Alembic is imported only when there is work to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from shared.errors import Unavailable
+from shared.service.database import Database
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+
+def _config(database: Database, scripts: Path, connection: sa.Connection) -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(scripts))
+    config.attributes["connection"] = connection
+    return config
+
+
+def current_revision(database: Database) -> str | None:
+    def query(connection: sa.Connection) -> str | None:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+
+    return database.read("schema.version", query)
+
+
+def upgrade(database: Database, scripts: Path, head: str) -> None:
+    """Migrate to `head`, the newest revision of this version. Raises Unavailable if the database is newer."""
+    current = current_revision(database)
+    if current == head:
+        return
+    from alembic import command
+    from alembic.script import ScriptDirectory
+
+    def migrate(connection: sa.Connection) -> None:
+        config = _config(database, scripts, connection)
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if current is not None and current not in known:
+            raise Unavailable(
+                "The database was written by a newer version of this software; upgrade the software first."
+            )
+        command.upgrade(config, head)
+
+    database.write("schema.upgrade", migrate)
+
+
+def downgrade(database: Database, scripts: Path, revision: str) -> None:
+    """Migrate down to `revision` ("base" empties the database); used by the migration tests."""
+    from alembic import command
+
+    database.write(
+        "schema.downgrade", lambda connection: command.downgrade(_config(database, scripts, connection), revision)
+    )
+
+
+def run_env() -> None:
+    """The body of both parties' Alembic `env.py`: migrate on the connection that `upgrade` opened."""
+    from alembic import context
+
+    connection = context.config.attributes["connection"]
+    context.configure(connection=connection, transactional_ddl=False)
+    context.run_migrations()

@@ -1,0 +1,142 @@
+"""Reading users' tables (Parquet and CSV) and example ids in their one spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ID_BYTES = 512
+PARQUET_MAGIC = b"PAR1"
+
+
+def read_table(
+    source: Path | BinaryIO, *, text_columns: Sequence[str] = (), columns: Sequence[str] | None = None, name: str = ""
+) -> pa.Table:
+    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text.
+
+    Raises InvalidFile (unreadable, truncated, empty) and InvalidTable (a column is missing).
+    """
+    import pyarrow as pa
+
+    shown = name or (str(source) if isinstance(source, Path) else "the upload")
+    try:
+        handle = source.open("rb") if isinstance(source, Path) else source
+    except OSError as error:
+        raise InvalidFile(f"'{shown}' cannot be read ({error.strerror}).") from None
+    try:
+        magic = handle.read(4)
+        handle.seek(0)
+        if not magic:
+            raise InvalidFile(f"'{shown}' is empty; expected a Parquet or CSV file with a header.")
+        if magic == PARQUET_MAGIC:
+            return _read_parquet(handle, columns, shown)
+        return _read_csv(handle, text_columns, columns, shown)
+    except pa.ArrowException:
+        # Arrow quotes cell values in its texts, so they are not passed on
+        raise InvalidFile(
+            f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header."
+        ) from None
+    finally:
+        if isinstance(source, Path):
+            handle.close()
+
+
+def _read_parquet(handle: BinaryIO, columns: Sequence[str] | None, shown: str) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(handle)
+        if columns is not None:
+            require_columns(file.schema_arrow.names, columns, shown)
+        return file.read(columns=list(columns) if columns is not None else None)
+    except OSError:
+        raise InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.") from None
+
+
+def _read_csv(handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    convert = csv.ConvertOptions(
+        column_types={column: pa.string() for column in text_columns},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    # newlines inside quotes are legal in CSV, and descriptions have them
+    table = csv.read_csv(handle, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert)
+    if columns is not None:
+        require_columns(table.column_names, columns, shown)
+        table = table.select(list(columns))
+    return table
+
+
+def require_columns(present: Sequence[str], wanted: Sequence[str], shown: str) -> None:
+    """Raises InvalidTable naming the missing column and the ones there are."""
+    for column in wanted:
+        if list(present).count(column) != 1:
+            there = ", ".join(f"'{c}'" for c in list(present)[:30]) or "none"
+            how = "no" if column not in present else "more than one"
+            raise InvalidTable(f"'{shown}' has {how} column '{column}'. Its columns are: {there}.")
+
+
+def canonical_ids(column: Any, field: str) -> pa.Array:
+    """Example ids as a string array: text as it is, whole numbers in canonical decimal.
+
+    Raises InvalidRows naming row and rule for null, empty or overlong ids; InvalidTable for other types.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.string())
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    ):
+        ids = array.cast(pa.string() if array.nbytes < (1 << 31) - 1 else pa.large_string())
+    elif pa.types.is_null(kind):
+        ids = array.cast(pa.string())
+    else:
+        raise InvalidTable(f"The id column '{field}' must hold text or whole numbers; it holds {kind}.")
+    lengths = pc.fill_null(pc.binary_length(ids), 0)
+    bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MAX_ID_BYTES))
+    total = pc.sum(bad).as_py() or 0
+    if total:
+        rows = pc.indices_nonzero(bad).slice(0, InvalidRows.shown).to_pylist()
+        rule = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
+        raise InvalidRows([RowProblem(row, field, rule) for row in rows], total)
+    return ids
+
+
+def duplicate_rows(ids: pa.Array) -> list[int]:
+    """Rows (0-based) whose id occurs in an earlier row."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if pc.count_distinct(ids).as_py() == len(ids):
+        return []
+    codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    first = np.unique(codes, return_index=True)[1]
+    repeated = np.ones(len(codes), dtype=bool)
+    repeated[first] = False
+    return [int(i) for i in np.flatnonzero(repeated)]
+
+
+def refuse_duplicates(ids: pa.Array, field: str) -> None:
+    """Raises InvalidRows if an id occurs twice in one table."""
+    rows = duplicate_rows(ids)
+    if rows:
+        raise InvalidRows([RowProblem(row, field, "this id occurred in an earlier row") for row in rows], len(rows))
