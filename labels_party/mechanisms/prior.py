@@ -1,0 +1,127 @@
+"""The private prior: a noisy histogram of the labels on public cells, put onto the probability simplex."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.mechanisms.entropy import discrete_laplace
+from shared.errors import InvalidEpsilon, InvalidPrior
+from shared.privacy import NANO, Epsilon
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+SENSITIVITY = 2  # replacing one label moves one count down and one up
+AUTO_SHARE = 20
+AUTO_COUNT = 10
+FEWEST_CELLS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class PriorPlan:
+    """What a prior costs and on which cells it is estimated; made of public facts only.
+
+    `epsilon` may be 0 (ε too small to be split): the prior is then uniform. `cells` int64[g + 1] rises from 0 to k.
+    """
+
+    epsilon: Epsilon
+    cells: IntArray
+
+
+def histogram(index: npt.NDArray[np.integer[npt.NBitBase]], k: int) -> IntArray:
+    """int64[k]: how many of the positions `index` (each 0 … k − 1) fall on each label."""
+    return np.bincount(index, minlength=k).astype(np.int64)
+
+
+def public_cells(k: int, epsilon: Epsilon, n: int) -> IntArray:
+    """int64[g + 1]: boundaries of g cells of equally many labels (to one), from k, ε and n alone.
+
+    g is at most 32 below ε = 2, 48 below 3, 64 below 6 and 128 from there on; fewer, but not under 8, where n·ε/200 is
+    smaller (noise of scale 40/ε would drown finer cells).
+    """
+    limit = 32 if epsilon.nano < 2 * NANO else 48 if epsilon.nano < 3 * NANO else 64 if epsilon.nano < 6 * NANO else 128
+    g = min(k, max(FEWEST_CELLS, min(limit, math.floor(epsilon.fraction * n / 200))))
+    return np.arange(g + 1, dtype=np.int64) * k // g
+
+
+def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:
+    """How much of the total `epsilon` the prior takes, rounded down to whole nano-ε, and its cells.
+
+    "auto": min(ε/20, 10·g/n) on the g public cells. "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022,
+    Theorem 7). An explicit amount must leave something for the labels. Raises InvalidEpsilon.
+    """
+    cells = public_cells(k, epsilon, n)
+    if isinstance(rule, Epsilon):
+        if rule >= epsilon:
+            raise InvalidEpsilon(
+                "ε for the prior must be smaller than the total ε; nothing would be left for the labels."
+            )
+        return PriorPlan(rule, cells)
+    if rule == "theorem7":
+        root = math.isqrt(k * NANO * NANO // max(n, 1))
+        return PriorPlan(Epsilon(min(root, epsilon.nano // 2)), np.arange(k + 1, dtype=np.int64))
+    if rule == "auto":
+        g = cells.size - 1
+        share, enough = epsilon.fraction / AUTO_SHARE, Fraction(AUTO_COUNT * g, max(n, 1))
+        return PriorPlan(Epsilon.round_down(min(share, enough)), cells)
+    raise InvalidEpsilon('ε for the prior is "auto", "theorem7" or a number.')
+
+
+def onto_simplex(values: FloatArray) -> FloatArray:
+    """The Euclidean projection of float64[g] onto the probability simplex (Duchi et al. 2008, by sorting)."""
+    descending = np.sort(values)[::-1]
+    excess = (np.cumsum(descending) - 1.0) / np.arange(1, values.size + 1)
+    kept = int(np.flatnonzero(descending > excess)[-1])
+    return np.asarray(np.maximum(values - excess[kept], 0.0), np.float64)
+
+
+def estimate_prior(
+    counts: IntArray, epsilon: Epsilon, cells: IntArray, method: Literal["project", "clip"] = "project"
+) -> FloatArray:
+    """float64[k] summing to 1: the ε-DP prior (replace-one) from the label counts int64[k].
+
+    Counts per cell plus exact discrete Laplace noise of scale 2/ε rounded up, divided by n, put onto the simplex by
+    Euclidean projection (`project`) or by max(·, 0) and normalising (`clip`, the paper's), spread evenly within each
+    cell. All zero, n = 0 or ε = 0 give the uniform prior. n is public. Raises InvalidPrior, RandomnessUnavailable.
+    """
+    k, g = counts.size, cells.size - 1
+    if g < 1 or cells[0] != 0 or cells[-1] != k or np.any(np.diff(cells) < 1):
+        raise InvalidPrior("The cells of a prior must rise strictly from 0 to the number of labels.")
+    if method not in ("project", "clip"):
+        raise InvalidPrior('A prior is put onto the simplex by "project" or "clip".')
+    uniform, n = np.full(k, 1.0 / k), int(counts.sum())
+    if not epsilon or n == 0:
+        return uniform
+    noise = discrete_laplace(SENSITIVITY / epsilon.fraction, g)
+    share = (np.add.reduceat(counts, cells[:-1]).astype(np.float64) + noise.astype(np.float64)) / n
+    mass = onto_simplex(share) if method == "project" else np.maximum(share, 0.0)
+    total = math.fsum(mass.tolist())
+    if total <= 0.0:
+        return uniform
+    widths = np.diff(cells)
+    return np.asarray(np.repeat(mass / total / widths, widths), np.float64)
+
+
+def check_prior(prior: npt.ArrayLike, k: int) -> FloatArray:
+    """float64[k] summing to 1: `prior` checked and renormalised. Raises InvalidPrior.
+
+    Every probability must be finite and not negative, and the sum 1 within 10⁻⁶ + 10⁻⁹·k.
+    """
+    try:
+        p = np.asarray(prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidPrior("A prior is a list of numbers.") from None
+    if p.shape != (k,):
+        raise InvalidPrior(f"A prior needs one probability for each of the {k} labels of the domain.")
+    if not np.all(np.isfinite(p)) or np.any(p < 0):
+        raise InvalidPrior("Every probability of a prior must be finite and not negative.")
+    total = math.fsum(p.tolist())
+    if abs(total - 1.0) > 1e-6 + 1e-9 * k:
+        raise InvalidPrior("The probabilities of a prior must sum to 1.")
+    return np.asarray(p / total, np.float64)
