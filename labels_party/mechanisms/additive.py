@@ -28,7 +28,7 @@ def discrete_laplace_channel(domain: Domain, epsilon: Epsilon) -> AdditiveChanne
     return AdditiveChannel(domain=domain, scale=Fraction(float_not_below(steps)))
 
 
-def sample_additive(index: npt.NDArray[np.integer[npt.NBitBase]], channel: AdditiveChannel) -> UIntArray:
+def sample_additive(index: npt.NDArray[np.int64], channel: AdditiveChannel) -> UIntArray:
     """unsigned[n]: clip(index + noise, 0, k − 1) with exact discrete Laplace noise of the channel's scale."""
     k = channel.k
     out = np.zeros(index.size, dtype=smallest_unsigned(k))

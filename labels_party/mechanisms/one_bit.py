@@ -53,9 +53,7 @@ def one_bit_channel(domain: Domain, epsilon: Epsilon, clip: tuple[Decimal, Decim
     return OneBitChannel(domain=domain, low=low, high=high, A=A, B=B)
 
 
-def sample_one_bit(
-    index: npt.NDArray[np.integer[npt.NBitBase]], channel: OneBitChannel, stream: Uint64Source
-) -> npt.NDArray[np.uint8]:
+def sample_one_bit(index: npt.NDArray[np.int64], channel: OneBitChannel, stream: Uint64Source) -> npt.NDArray[np.uint8]:
     """uint8[n], 1 for the upper output: u < W_y with one 64-bit draw each, so P[1] = W_y/N exactly."""
     out = np.empty(index.size, dtype=np.uint8)
     weights = channel.weights

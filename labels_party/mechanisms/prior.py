@@ -75,6 +75,7 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
 
 def onto_simplex(values: FloatArray) -> FloatArray:
     """The Euclidean projection of float64[g] onto the probability simplex (Duchi et al. 2008, by sorting)."""
+    values = values - values.max()  # the projection does not change, and large values lose no digits
     descending = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - 1.0) / np.arange(1, values.size + 1)
     kept = int(np.flatnonzero(descending > excess)[-1])

@@ -1,0 +1,86 @@
+"""Bins for any loss given as a k × m matrix: one bin per candidate output, in O(k·m) a round."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.mechanisms.bins_paths import MAX_ROUNDS
+from shared.errors import InvalidLoss
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+MAX_CELLS = 1 << 25
+
+
+def _assignment(cost: FloatArray, opening: FloatArray) -> IntArray:
+    """int64[k]: the non-decreasing candidate of each label of least Σ cost[y, a] + Σ_(used a) opening[a]."""
+    k, m = cost.shape
+    moved = np.zeros((k, m), dtype=np.bool_)
+    source = np.zeros((k, m), dtype=np.int32)
+    here = np.arange(m, dtype=np.int32)
+    total = opening + cost[0]
+    for y in range(1, k):
+        least = np.minimum.accumulate(total)
+        first = np.ones(m, dtype=np.bool_)
+        first[1:] = total[1:] < least[:-1]
+        origin = np.maximum.accumulate(np.where(first, here, 0))
+        entering = np.full(m, np.inf)
+        entering[1:] = least[:-1] + opening[1:]
+        moved[y] = entering < total
+        source[y, 1:] = origin[:-1]
+        total = np.where(moved[y], entering, total) + cost[y]
+    chosen = np.empty(k, dtype=np.int64)
+    chosen[-1] = int(np.argmin(total))
+    for y in range(k - 1, 0, -1):
+        a = chosen[y]
+        chosen[y - 1] = source[y, a] if moved[y, a] else a
+    return chosen
+
+
+def _settle_massless(chosen: IntArray, prior: FloatArray, loss: FloatArray) -> IntArray:
+    """Labels without mass around a change of bin: split them where their plain sum of losses is least."""
+    chosen = chosen.copy()
+    for change in np.flatnonzero(np.diff(chosen)).tolist():
+        left, right = int(chosen[change]), int(chosen[change + 1])
+        start, stop = change + 1, change + 1
+        while start > 0 and prior[start - 1] == 0 and chosen[start - 1] == left:
+            start -= 1
+        while stop < prior.size and prior[stop] == 0 and chosen[stop] == right:
+            stop += 1
+        if start == 0 or chosen[start - 1] != left or stop == prior.size or chosen[stop] != right:
+            continue  # the whole bin has no mass
+        gain = np.concatenate([[0.0], np.cumsum(loss[start:stop, left] - loss[start:stop, right])])
+        turn = start + int(np.argmin(gain))
+        chosen[start:turn], chosen[turn:stop] = left, right
+    return chosen
+
+
+def solve_matrix(prior: FloatArray, loss: FloatArray, gain: float) -> tuple[IntArray, IntArray, float]:
+    """(boundaries int64[d + 1], candidates int64[d] increasing, expected loss) of the best monotone bins.
+
+    `loss` is float64[k, m] and `gain` = e^ε − 1. The best of its family, by Dinkelbach's method. Raises InvalidLoss
+    above 2²⁵ cells.
+    """
+    if loss.size > MAX_CELLS:
+        raise InvalidLoss("This loss matrix is too large for placing bins; list fewer candidate outputs.")
+    everywhere = prior @ loss
+    own = gain * prior[:, None] * loss
+
+    def ratio(chosen: IntArray) -> float:
+        used = np.unique(chosen)
+        served = float(np.sum(own[np.arange(chosen.size), chosen]))
+        return (float(np.sum(everywhere[used])) + served) / (used.size + gain)
+
+    best = np.full(prior.size, int(np.argmin(everywhere)), dtype=np.int64)
+    price = ratio(best)
+    for _ in range(MAX_ROUNDS):
+        chosen = _assignment(own, everywhere - price)
+        reached = ratio(chosen)
+        if reached >= price:
+            break
+        best, price = chosen, reached
+    best = _settle_massless(best, prior, loss)
+    boundaries = np.concatenate([[0], np.flatnonzero(np.diff(best)) + 1, [prior.size]]).astype(np.int64)
+    return boundaries, best[boundaries[:-1]], ratio(best)

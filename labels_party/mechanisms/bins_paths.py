@@ -1,0 +1,224 @@
+"""The placement of bins as a least-weight path: prefix moments, edge costs, Dinkelbach's method. Needs numpy only.
+
+Two graphs. *Intervals* (squared, Poisson): nodes 0 … k, an edge i → j is the bin of labels i … j − 1 at its best
+output. *Candidates* (absolute, and every loss on a coarse grid): nodes are candidate outputs between a source and a
+sink, an edge a → b opens b and serves the labels between the two from the nearer one (DESIGN §4).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.losses import POISSON_FLOOR, Loss, bregman_log
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+MAX_ROUNDS = 60
+MAX_REPRESENTABLE_EPSILON = 64 * math.log(2.0)  # 64-bit weights go no further
+
+
+def prefix_sums(terms: FloatArray) -> FloatArray:
+    """float64[k + 1] running sums from 0, compensated (Neumaier 1974): the error does not grow with k."""
+    sums = np.concatenate([[0.0], np.cumsum(terms)])
+    before, after = sums[:-1], sums[1:]
+    added = after - before
+    lost = (before - (after - added)) + (terms - added)
+    return np.asarray(sums + np.concatenate([[0.0], np.cumsum(lost)]), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """One placement problem, centred and scaled: x = (y − centre)/scale, and losses in multiples of `unit`.
+
+    `p0`, `p1`, `p2` are float64[k + 1] prefix sums of p, p·x and p·D(y, centre)/unit, with D the loss (0 for
+    absolute). `gain` = e^ε − 1. `floor` is the least output allowed, in x.
+    """
+
+    labels: FloatArray
+    prior: FloatArray
+    loss: Loss
+    gain: float
+    centre: float
+    scale: float
+    unit: float
+    floor: float
+    x: FloatArray
+    p0: FloatArray
+    p1: FloatArray
+    p2: FloatArray
+
+    @classmethod
+    def of(cls, prior: FloatArray, labels: FloatArray, epsilon: float, loss: Loss) -> Instance:
+        gain = math.expm1(min(epsilon, MAX_REPRESENTABLE_EPSILON))
+        offset = labels[labels.size // 2]
+        mean = float(offset + math.fsum((prior * (labels - offset)).tolist()))
+        if loss.name == "poisson":
+            centre = scale = unit = max(mean, POISSON_FLOOR)
+            floor = (POISSON_FLOOR - centre) / centre
+        else:
+            centre = float(labels[int(np.argmin(np.abs(labels - mean)))])  # a label: differences to it are exact
+            span = float(labels[-1] - labels[0])
+            scale = 2.0 ** math.frexp(span)[1] if span > 0 else 1.0
+            unit, floor = (scale * scale if loss.name == "squared" else scale), -math.inf
+        x = (labels - centre) / scale
+        bregman = np.zeros_like(x) if loss.name == "absolute" else x * x if loss.name == "squared" else bregman_log(x)
+        p0, p1, p2 = (prefix_sums(prior * t) for t in (np.ones_like(x), x, bregman))
+        return cls(labels, prior, loss, gain, centre, scale, unit, floor, x, p0, p1, p2)
+
+    @property
+    def k(self) -> int:
+        return int(self.labels.size)
+
+    # --- outputs ---------------------------------------------------------------------------------------------
+
+    def best_values(self, boundaries: IntArray) -> FloatArray:
+        """float64[d]: the output of least cost of each bin, its labels weighing e^ε and all others 1."""
+        i, j = boundaries[:-1], boundaries[1:]
+        if self.loss.name != "absolute":
+            weight = self.p0[-1] + self.gain * (self.p0[j] - self.p0[i])
+            x = (self.p1[-1] + self.gain * (self.p1[j] - self.p1[i])) / weight
+            return np.asarray(self.centre + self.scale * np.maximum(x, self.floor), np.float64)
+        half = 0.5 * (self.p0[-1] + self.gain * (self.p0[j] - self.p0[i]))
+        inside = (half + self.gain * self.p0[i]) / (1.0 + self.gain)
+        after = half - self.gain * (self.p0[j] - self.p0[i])
+        wanted = np.where(self.p0[i] >= half, half, np.where(self.p0[j] >= inside, inside, after))
+        median = np.searchsorted(self.p0[1:], wanted - 1e-15)
+        return np.asarray(self.labels[np.minimum(median, self.k - 1)], np.float64)
+
+    def thresholds(self, values: FloatArray, following: FloatArray) -> FloatArray:
+        """Where the nearer of two outputs changes: labels up to it belong to `values`, above it to `following`."""
+        if self.loss.name != "poisson":
+            return np.asarray(values + 0.5 * (following - values), np.float64)
+        gap = following - values
+        return np.asarray(gap / np.log1p(gap / values), np.float64)
+
+    def assign(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Every label to its nearest output; outputs that no label is nearest to go (they only ever cost)."""
+        values = np.unique(values)
+        cuts = np.searchsorted(self.labels, self.thresholds(values[:-1], values[1:]), side="right")
+        boundaries = np.concatenate([[0], cuts, [self.k]]).astype(np.int64)
+        used = np.diff(boundaries) > 0
+        return np.concatenate([[0], boundaries[1:][used]]), values[used]
+
+    def expected_loss(self, boundaries: IntArray, values: FloatArray) -> float:
+        """[Σ_j C(v_j) + (e^ε − 1)·Σ_y p_y ℓ(v_Φ(y), y)]/(e^ε + d − 1), evaluated without cancellation."""
+        own = self.prior * self.loss.pointwise(np.repeat(values, np.diff(boundaries)), self.labels)
+        everywhere = float(np.sum(self.overall(values))) * self.unit
+        return (everywhere + self.gain * float(np.sum(own))) / (self.gain + values.size)
+
+    def overall(self, values: FloatArray) -> FloatArray:
+        """C(v) = Σ_y p_y ℓ(v, y) of each value, in units."""
+        index = np.searchsorted(self.labels, values, side="right")
+        x = (values - self.centre) / self.scale
+        return self.served(x, np.zeros_like(index), index, False) + self.served(
+            x, index, np.full_like(index, self.k), True
+        )
+
+    def served(self, x: FloatArray, start: IntArray, stop: IntArray, above: bool) -> FloatArray:
+        """Σ p ℓ(v, y) over the labels start … stop − 1 from outputs x; `above`: those labels are not below v."""
+        s0, s1, s2 = (s[stop] - s[start] for s in (self.p0, self.p1, self.p2))
+        if self.loss.name == "absolute":
+            return np.asarray(s1 - x * s0 if above else x * s0 - s1, np.float64)
+        if self.loss.name == "squared":
+            return np.asarray(s2 - 2.0 * x * s1 + x * x * s0, np.float64)
+        log = np.log1p(np.maximum(x, self.floor))
+        return np.asarray(s2 - s1 * log + s0 * (x - log), np.float64)
+
+    # --- edges -----------------------------------------------------------------------------------------------
+
+    def interval_row(self, i: int, stop: int | None = None) -> FloatArray:
+        """L of the bins i … j − 1 for j = i + 1 … k (or up to `stop`), in units."""
+        end = slice(i + 1, stop)
+        w0 = self.p0[-1] + self.gain * (self.p0[end] - self.p0[i])
+        w1 = self.p1[-1] + self.gain * (self.p1[end] - self.p1[i])
+        w2 = self.p2[-1] + self.gain * (self.p2[end] - self.p2[i])
+        x = w1 / w0
+        if self.loss.name == "squared":
+            return np.asarray(w2 - w0 * (x * x), np.float64)
+        cost = w2 - w0 * bregman_log(x)
+        low = x < self.floor
+        if np.any(low):
+            bound = 1.0 + self.floor
+            cost = np.where(
+                low, cost + w0 * bound * bregman_log((np.minimum(x, self.floor) - self.floor) / bound), cost
+            )
+        return np.asarray(cost, np.float64)
+
+    def interval_edges(self) -> FloatArray:
+        """float64[k + 1, k + 1], upper triangle: the interval graph."""
+        edges = np.full((self.k + 1, self.k + 1), np.inf)
+        for i in range(self.k):
+            edges[i, i + 1 :] = self.interval_row(i)
+        return edges
+
+    def candidate_edges(self, candidates: FloatArray) -> FloatArray:
+        """float64[m + 2, m + 2], upper triangle: the candidate graph over increasing `candidates` float64[m]."""
+        m = candidates.size
+        x = (candidates - self.centre) / self.scale
+        at = np.searchsorted(self.labels, candidates, side="right")
+        opening = self.overall(candidates)
+        edges = np.full((m + 2, m + 2), np.inf)
+        edges[0, 1 : m + 1] = opening + self.gain * self.served(x, np.zeros_like(at), at, False)
+        edges[1 : m + 1, m + 1] = self.gain * self.served(x, at, np.full_like(at, self.k), True)
+        for a in range(m - 1):
+            later = slice(a + 1, m)
+            turn = np.searchsorted(self.labels, self.thresholds(candidates[a], candidates[later]), side="right")
+            left = self.served(x[a], at[a], turn, True)
+            right = self.served(x[later], turn, at[later], False)
+            edges[a + 1, a + 2 : m + 1] = opening[later] + self.gain * (left + right)
+        return edges
+
+
+Path = list[int]
+Search = Callable[[float], Path]
+Cost = Callable[[Path], float]
+
+
+def least_path(edges: FloatArray, price: float) -> Path:
+    """Nodes of the path 0 → last of least Σ(edge − price) in an acyclic graph; fewer edges win a tie."""
+    nodes = edges.shape[0]
+    best, came = np.full(nodes, np.inf), np.zeros(nodes, dtype=np.int64)
+    best[0] = 0.0
+    for i in range(nodes - 1):
+        reached = edges[i, i + 1 :] + (best[i] - price)
+        better = reached < best[i + 1 :]
+        np.copyto(best[i + 1 :], reached, where=better)
+        came[i + 1 :][better] = i
+    return trace(came)
+
+
+def trace(came: IntArray) -> Path:
+    path = [came.size - 1]
+    while path[-1] > 0:
+        path.append(int(came[path[-1]]))
+    return path[::-1]
+
+
+def path_cost(edges: FloatArray) -> Cost:
+    return lambda path: math.fsum(float(edges[i, j]) for i, j in itertools.pairwise(path))
+
+
+def dinkelbach(search: Search, cost: Cost, start: Path, gain: float, closing: int) -> tuple[Path, float]:
+    """The path of least cost/(openings + e^ε − 1), and that ratio; `closing` edges of every path open nothing.
+
+    Dinkelbach (1967): at price λ take the least path of Σ(edge − λ), then λ ← its ratio, until it does not fall.
+    """
+
+    def ratio(path: Path) -> float:
+        return cost(path) / (len(path) - 1 - closing + gain)
+
+    best, price = start, ratio(start)
+    for _ in range(MAX_ROUNDS):
+        path = search(price)
+        reached = ratio(path)
+        if reached >= price:
+            break
+        best, price = path, reached
+    return best, price
