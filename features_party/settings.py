@@ -1,0 +1,65 @@
+"""Settings of the features party, from the environment (`FEATURES_PARTY_*`). Read in `bootstrap` only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.errors import InvalidSettings
+
+PREFIX = "FEATURES_PARTY_"
+
+
+def default_home() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "features-party"
+
+
+class Settings(BaseSettings):
+    """Every setting has a default that works on one machine with nothing installed."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    home: Path = Field(default_factory=default_home, description="Folder of messages, models, keys and the database.")
+    name: str = Field(
+        default="features-party", min_length=1, max_length=200, description="Our name among a message's audiences."
+    )
+    host: str = Field(default="127.0.0.1", description="Address that `serve` listens on.")
+    port: int = Field(default=8002, ge=0, le=65535, description="Port that `serve` listens on.")
+    database_url: SecretStr | None = Field(default=None, description="PostgreSQL URL; default SQLite inside the home.")
+    max_body_bytes: int = Field(default=1 << 30, ge=1 << 10, description="Largest request body; larger ones get 413.")
+    data_dir: Path | None = Field(
+        default=None, description="Folder whose feature tables the service may read by path; unset: uploads only."
+    )
+    labels_urls: tuple[str, ...] = Field(
+        default=(), description="Labels parties (URL prefixes, a JSON list) the service may call; empty: any."
+    )
+    labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party, for `pull`.")
+    threads: int = Field(
+        default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
+    )
+    worker: bool = Field(default=True, description="Whether `serve` also trains; off where it only predicts.")
+
+    @classmethod
+    def load(cls) -> Settings:
+        """From the environment. Raises InvalidSettings naming the variable; never shows a value (URLs hold passwords)."""
+        known = {PREFIX + name.upper() for name in cls.model_fields}
+        unknown = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+        if unknown:
+            raise InvalidSettings(f"Unknown setting {unknown[0]}; the known ones are {', '.join(sorted(known))}.")
+        try:
+            return cls()
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            raise InvalidSettings(f"Setting {PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}.") from None
+        except Exception:  # a list that is not JSON; pydantic-settings quotes the value
+            raise InvalidSettings(f"Setting {PREFIX}LABELS_URLS must be a JSON list of URLs.") from None
+
+    @property
+    def url(self) -> str:
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.home.absolute() / 'features-party.sqlite'}"

@@ -1,0 +1,80 @@
+"""The features party's tables. Ids are ours and random, except `release`, which the labels party chose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from shared.audit.store import audit_table
+from shared.service.apikeys import apikey_table
+from shared.service.database import Database
+from shared.service.migrations import upgrade
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+HEAD = "0001"
+
+metadata = sa.MetaData()
+audit_events = audit_table(metadata)
+api_keys = apikey_table(metadata)
+
+feature_tables = sa.Table(
+    "feature_tables",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("id_column", sa.String(200), nullable=False),
+    # of an upload: a file name inside the home; otherwise a path relative to the configured data folder
+    sa.Column("uploaded", sa.Boolean, nullable=False),
+    sa.Column("path", sa.String(1000), nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("columns", sa.JSON, nullable=False),
+    sa.Column("created", sa.String(20), nullable=False),
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("release", sa.String(64), primary_key=True),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("key_id", sa.String(80), nullable=False),
+    sa.Column("population", sa.String(64), nullable=False, index=True),
+    sa.Column("batch", sa.String(64), nullable=False),
+    sa.Column("mechanism", sa.String(400), nullable=False),
+    sa.Column("n", sa.BigInteger, nullable=False),
+    sa.Column("epsilon", sa.JSON, nullable=False),
+    sa.Column("folder", sa.String(200), nullable=False, unique=True),
+    sa.Column("accepted", sa.String(20), nullable=False),
+)
+
+trainings = sa.Table(
+    "trainings",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("state", sa.String(12), nullable=False, index=True),
+    sa.Column("request", sa.JSON, nullable=False),
+    sa.Column("step", sa.String(200), nullable=False),
+    sa.Column("share", sa.Float, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("model", sa.String(40)),
+    sa.Column("problem", sa.JSON),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("finished", sa.String(20)),
+)
+
+models = sa.Table(
+    "models",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("training", sa.String(40), nullable=False, index=True),
+    sa.Column("kind", sa.String(12), nullable=False),
+    sa.Column("loss", sa.String(40), nullable=False),
+    sa.Column("releases", sa.JSON, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("created", sa.String(20), nullable=False),
+)
+
+
+def migrate(database: Database) -> None:
+    """Bring the database to this version's schema."""
+    upgrade(database, MIGRATIONS, HEAD)

@@ -1,0 +1,86 @@
+"""How large a model the labels can carry: one rule in the number of rows and the noise variance.
+
+    signal share   s     = max(1 − noise variance / Var(z),  floor)      z: corrected labels, as trained on
+    effective rows n_eff = n · s                                         rows of noiseless labels that say as much
+    floor                = max(0.005, √(2/n))                            below it Var(z) does not tell s from 0
+
+    depth            = (log₂ n_eff − 3)/2, rounded, from 2 to 8
+    learning rate    = 0.05
+    rounds           = 100 · (n_eff/2000)^0.4, from 20 to 600
+    rows per leaf    = 10/s          a leaf's mean has the same relative error whatever the noise
+    λ of the leaves  = 7/s           in rows, so a leaf's step is shrunk by the same share
+    subsample 0.7 of the rows and 0.5 of the columns per tree; 64 bins of a feature below n_eff = 20 000, else 256
+
+    ridge λ of the linear model = p/s for p standardised columns: prior and noise variance in balance
+
+The noise variance comes from the manifest's channel (averaged over its private prior), Var(z) from the message: both
+are already private, so the rule costs nothing and holds for every channel. Choosing by error on held-out privatized
+labels would need an unbiased channel (DESIGN §4); this rule does not look at errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+FLOOR = 0.005
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the rule chose. `signal_share` is s, `effective_rows` n_eff; the rest is in the units of the rule above."""
+
+    rows: int
+    noise_variance: float
+    label_variance: float
+    signal_share: float
+    effective_rows: float
+    depth: int
+    rounds: int
+    learning_rate: float
+    rows_per_leaf: float
+    leaf_penalty: float
+    subsample: float
+    columns_per_tree: float
+    max_bins: int
+
+    def ridge(self, columns: int) -> float:
+        return max(columns, 1) / self.signal_share
+
+    @property
+    def why(self) -> str:
+        return (
+            f"{self.rows} rows with noise variance {self.noise_variance:.6g} in a label variance of "
+            f"{self.label_variance:.6g} say as much as {self.effective_rows:.0f} rows without noise"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self) | {"why": self.why}
+
+
+def choose_capacity(rows: int, label_variance: float, noise_variance: float) -> Capacity:
+    """The rule. `label_variance` is the variance of the labels as trained on, noise included."""
+    floor = min(1.0, max(FLOOR, math.sqrt(2.0 / max(rows, 1))))
+    if noise_variance <= 0.0:
+        share = 1.0
+    elif label_variance <= 0.0:
+        share = floor
+    else:
+        share = min(1.0, max(1.0 - noise_variance / label_variance, floor))
+    effective = rows * share
+    depth = round((math.log2(max(effective, 1.0)) - 3.0) / 2.0)
+    return Capacity(
+        rows=rows,
+        noise_variance=noise_variance,
+        label_variance=label_variance,
+        signal_share=share,
+        effective_rows=effective,
+        depth=min(max(depth, 2), 8),
+        rounds=min(max(round(100.0 * (effective / 2000.0) ** 0.4), 20), 600),
+        learning_rate=0.05,
+        rows_per_leaf=10.0 / share,
+        leaf_penalty=7.0 / share,
+        subsample=0.7,
+        columns_per_tree=0.5,
+        max_bins=64 if effective < 20_000 else 256,
+    )

@@ -1,0 +1,239 @@
+"""Turning a feature table into numbers: one schema, learned from the training features and saved with the model.
+
+Whole numbers, floats, decimals and booleans are numbers (missing stays NaN). Text and dictionary columns, and those
+named as categorical, are categories with a saved vocabulary; a value that is not in it counts as missing. Dates and
+timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. Nothing here reads labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["number", "category", "date", "timestamp"]
+Float32 = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.int32]
+
+MAX_VOCABULARY = 100_000
+ID_LIKE = 0.5  # a text column with more distinct values than this share of its rows names rows, it does not group them
+PARTS: dict[str, tuple[str, ...]] = {
+    "number": ("",),
+    "category": (),
+    "date": ("days", "month", "weekday"),
+    "timestamp": ("days", "month", "weekday", "hour"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature: its name, how it is read, and a category's vocabulary (most frequent first)."""
+
+    name: str
+    kind: Kind
+    vocabulary: tuple[str, ...] = ()
+
+    @property
+    def number_names(self) -> list[str]:
+        return [f"{self.name}.{part}" if part else self.name for part in PARTS[self.kind]]
+
+    def as_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        return shown | {"vocabulary": list(self.vocabulary)} if self.kind == "category" else shown
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """n rows: numbers float32[n, p] (NaN missing) and category codes int32[n, c] (-1 missing)."""
+
+    numbers: Float32
+    codes: Codes
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows: npt.NDArray[Any]) -> Encoded:
+        return Encoded(self.numbers[rows], self.codes[rows])
+
+
+@dataclass(frozen=True)
+class FeatureSchema:
+    """The features of a model, in order. `left_out` are columns of the training table that say nothing: (name, why)."""
+
+    columns: tuple[Column, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def categories(self) -> list[Column]:
+        return [c for c in self.columns if c.kind == "category"]
+
+    @property
+    def number_names(self) -> list[str]:
+        return [name for column in self.columns for name in column.number_names]
+
+    @classmethod
+    def learn(
+        cls, features: pa.Table, *, categorical: Sequence[str] = (), exclude: Sequence[str] = ()
+    ) -> FeatureSchema:
+        """Kinds and vocabularies of the columns of `features`. Raises InvalidTable for columns it cannot read."""
+        import pyarrow.compute as pc
+
+        for name in (*categorical, *exclude):
+            if name not in features.column_names:
+                raise InvalidTable(f"There is no feature column '{name}' to treat specially; check its spelling.")
+        columns: list[Column] = []
+        left_out: list[tuple[str, str]] = []
+        for name in features.column_names:
+            if name in exclude:
+                continue
+            if features.column_names.count(name) > 1:
+                raise InvalidTable(f"The feature table has more than one column '{name}'; rename or drop one.")
+            kind = "category" if name in categorical else kind_of(features.schema.field(name).type, name)
+            if kind != "category":
+                columns.append(Column(name, kind))
+                continue
+            counts = pc.value_counts(_as_text(features[name], name).drop_null())
+            values, freq = counts.field(0).to_pylist(), counts.field(1).to_numpy()
+            if name not in categorical and len(values) > max(20, ID_LIKE * features.num_rows):
+                left_out.append(
+                    (name, "nearly every row has its own value, like an id; name it categorical to keep it")
+                )
+                continue
+            order = sorted(range(len(values)), key=lambda i: (-int(freq[i]), values[i]))[:MAX_VOCABULARY]
+            columns.append(Column(name, "category", tuple(values[i] for i in order)))
+        if not columns:
+            raise InvalidTable("The feature table has no usable feature column besides its id.")
+        return cls(tuple(columns), tuple(left_out))
+
+    def encode(self, features: pa.Table) -> Encoded:
+        """The table's rows under this schema; extra columns are ignored. Raises InvalidTable for a missing column."""
+        missing = [c.name for c in self.columns if features.column_names.count(c.name) != 1]
+        if missing:
+            names = ", ".join(f"'{name}'" for name in missing[:20])
+            raise InvalidTable(f"The model needs each of these columns exactly once in the feature table: {names}.")
+        n = features.num_rows
+        numbers = np.empty((n, len(self.number_names)), dtype=np.float32, order="F")
+        codes = np.empty((n, len(self.categories)), dtype=np.int32, order="F")
+        at_number = at_code = 0
+        for column in self.columns:
+            data = features[column.name]
+            if column.kind == "category":
+                codes[:, at_code] = _codes(data, column)
+                at_code += 1
+                continue
+            for values in _numbers(data, column):
+                numbers[:, at_number] = values
+                at_number += 1
+        numbers[~np.isfinite(numbers)] = np.nan
+        return Encoded(numbers, codes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "columns": [c.as_json() for c in self.columns],
+            "left_out": [{"column": name, "why": why} for name, why in self.left_out],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> FeatureSchema:
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        columns = tuple(Column(c["name"], c["kind"], tuple(c.get("vocabulary", ()))) for c in data["columns"])
+        for column in columns:
+            texts = (column.name, *column.vocabulary)
+            if column.kind not in PARTS or not all(isinstance(t, str) for t in texts):
+                raise ValueError("a feature column is malformed")
+        return cls(columns, tuple((left["column"], left["why"]) for left in data["left_out"]))
+
+
+def kind_of(data_type: Any, name: str) -> Kind:
+    """How a column of an Arrow type is read. Raises InvalidTable for types without a reading."""
+    import pyarrow.types as t
+
+    if t.is_dictionary(data_type):
+        data_type = data_type.value_type
+        if not (t.is_string(data_type) or t.is_large_string(data_type)):
+            return kind_of(data_type, name)
+    if t.is_integer(data_type) or t.is_floating(data_type) or t.is_boolean(data_type) or t.is_decimal(data_type):
+        return "number"
+    if t.is_null(data_type):
+        return "number"
+    if t.is_string(data_type) or t.is_large_string(data_type) or t.is_string_view(data_type):
+        return "category"
+    if t.is_date(data_type):
+        return "date"
+    if t.is_timestamp(data_type):
+        return "timestamp"
+    raise InvalidTable(f"The feature column '{name}' holds {data_type}, which no model here can use; exclude it.")
+
+
+def _plain(data: Any) -> Any:
+    import pyarrow as pa
+
+    array = data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _as_text(data: Any, name: str) -> Any:
+    """A category column as strings: text as it is, whole numbers in canonical decimal, booleans true and false."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = _plain(data)
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_finite(array), array, pa.scalar(None, array.type))
+        # whole numbers with gaps often arrive as floats: 3.0 is the category 3
+        if not len(array) or pc.all(pc.equal(pc.floor(array), array)).as_py() is not False:
+            array = array.cast(pa.int64(), safe=False)
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowException:
+        raise InvalidTable(f"The column '{name}' cannot be read as categories; exclude it.") from None
+
+
+def _codes(data: Any, column: Column) -> Codes:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not column.vocabulary:
+        return np.full(len(data), -1, dtype=np.int32)
+    found = pc.index_in(_as_text(data, column.name), value_set=pa.array(column.vocabulary, pa.string()))
+    return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
+
+
+def _numbers(data: Any, column: Column) -> list[npt.NDArray[Any]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = _plain(data)
+    try:
+        if column.kind == "number":
+            if pa.types.is_boolean(array.type):
+                array = array.cast(pa.int8())
+            return [array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)]
+        if column.kind == "date":
+            array = array.cast(pa.date32())
+            days = array.cast(pa.int32())
+        else:
+            array = array.cast(pa.timestamp("us"), safe=False)
+            days = pc.divide(array.cast(pa.int64()).cast(pa.float64()), 86_400_000_000.0)
+        parts = [days, pc.month(array), pc.day_of_week(array)]
+        if column.kind == "timestamp":
+            parts.append(pc.hour(array))
+        return [part.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for part in parts]
+    except pa.ArrowException:
+        raise InvalidTable(
+            f"The column '{column.name}' does not hold {_expected(column.kind)} as it did in training."
+        ) from None
+
+
+def _expected(kind: Kind) -> str:
+    return {"number": "numbers", "date": "dates", "timestamp": "timestamps", "category": "categories"}[kind]

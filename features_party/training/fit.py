@@ -1,0 +1,122 @@
+"""Training a model on labels that are mostly noise. Pure: arrays in, a model out; no files, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import choose_capacity
+from features_party.training.effects import fit_effects, out_of_fold
+from features_party.training.encoding import FeatureSchema
+from features_party.training.gbdt import Trees, fit_trees, tree_matrix
+from features_party.training.linear import Linear, fit_linear
+from features_party.training.model import TrainedModel, category_sizes
+from shared.domain import Domain
+from shared.errors import InvalidInput, InvalidLoss, InvalidTable
+from shared.service.cli import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+
+MODELS = ("gbdt", "linear")
+LOSSES = ("squared", "absolute", "poisson")
+CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
+
+
+def fit(
+    features: pa.Table,
+    labels: FloatArray,
+    *,
+    noise_variance: float | FloatArray = 0.0,
+    domain: Domain | None = None,
+    model: str = "gbdt",
+    loss: str = "squared",
+    categorical: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> TrainedModel:
+    """A model of E[label | features] for n rows.
+
+    `labels` float64[n] may be corrected ones (negative, outside of the domain) or true ones. `noise_variance` is the
+    variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
+    less); 0 for true labels. Predictions lie inside `domain`. Deterministic for a number of threads.
+    Raises InvalidTable (no rows, no usable column), InvalidInput (model), InvalidLoss (unknown, or Poisson with a
+    domain that has negative labels).
+    """
+    report = progress or (lambda _what, _share: None)
+    if model not in MODELS:
+        raise InvalidInput(f"There is no model '{model}'; choose one of {', '.join(MODELS)}.")
+    if loss not in LOSSES:
+        raise InvalidLoss(f"There is no training loss '{loss}'; choose one of {', '.join(LOSSES)}.")
+    n = features.num_rows
+    if n == 0 or labels.shape != (n,) or not np.all(np.isfinite(labels)):
+        raise InvalidTable("Training needs at least one row, and one finite label for each row.")
+    bounds = (float(domain.values[0]), float(domain.values[-1])) if domain is not None else None
+    if loss == "poisson" and bounds is not None and bounds[0] < 0:
+        raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
+    noise = float(np.mean(noise_variance))
+    # the weighting is worth having only where messages differ
+    capacity = choose_capacity(n, float(np.var(labels)), noise)
+    weights = _weights(noise_variance, capacity.signal_share * capacity.label_variance)
+    objective, notes = _objective(loss, capacity.signal_share)
+    report("encoding features", 0.0)
+    schema = FeatureSchema.learn(features, categorical=categorical, exclude=exclude)
+    encoded = schema.encode(features)
+    sizes = category_sizes(schema)
+    report("effects of categories", 0.05)
+    effects = fit_effects(encoded.codes, labels, sizes)
+    seen = out_of_fold(encoded.codes, labels, sizes)
+    limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
+    body: Trees | Linear
+    if model == "gbdt":
+        body = fit_trees(
+            tree_matrix(encoded, seen),
+            labels,
+            weights,
+            objective,
+            capacity,
+            limits,
+            threads=threads,
+            progress=lambda what, share: report(what, 0.15 + 0.85 * share),
+        )
+    else:
+        report("solving", 0.2)
+        body = fit_linear(encoded, seen, sizes, labels, weights, objective, capacity, limits)
+    mean = float(np.average(labels, weights=weights))
+    left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
+    return TrainedModel(
+        kind=model,
+        loss=loss,
+        objective=objective,
+        schema=schema,
+        effects=effects,
+        body=body,
+        bounds=bounds,
+        mean=mean if bounds is None else float(np.clip(mean, *bounds)),
+        capacity=capacity,
+        notes=(*notes, *left_out),
+    )
+
+
+def _weights(noise_variance: float | FloatArray, signal: float) -> FloatArray | None:
+    """float64[n] of mean 1, inverse to signal + noise; None where all rows are alike."""
+    noise = np.asarray(noise_variance, dtype=np.float64)
+    if noise.ndim == 0 or np.ptp(noise) <= 1e-9 * max(float(noise.max()), 1e-300):
+        return None
+    weights = 1.0 / np.maximum(noise + signal, 1e-9 * float(noise.max()))
+    return np.asarray(weights / weights.mean(), np.float64)
+
+
+def _objective(loss: str, share: float) -> tuple[str, tuple[str, ...]]:
+    if loss == "absolute" and share < 1.0 - CLEAN_ENOUGH:
+        return "squared", (
+            "the absolute loss was replaced by the squared one in training: with this much noise a median of "
+            "privatized labels says nothing on the median of the labels, while their mean still does",
+        )
+    return loss, ()

@@ -1,0 +1,136 @@
+"""Gradient-boosted trees on numbers and effects of categories: xgboost's `hist`, with our own gradients and capacity."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity
+from features_party.training.encoding import Encoded, FeatureSchema, Float32
+from features_party.training.objectives import (
+    LARGEST_STEP,
+    Gradients,
+    PoissonScore,
+    smooth_absolute,
+    squared,
+)
+from shared.errors import InvalidFile
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+
+MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A trained booster in xgboost's own JSON, and the link between its score and a prediction."""
+
+    booster: Any
+    link: PoissonScore | None
+
+    def predict(self, matrix: Float32, threads: int = 1) -> FloatArray:
+        """float64[n], unclipped, for float32[n, p]: numbers, then effects."""
+        import xgboost as xgb
+
+        if not len(matrix):
+            return np.empty(0)
+        data = xgb.DMatrix(matrix, nthread=threads)
+        score = self.booster.predict(data, output_margin=True)
+        if self.link is not None:
+            return self.link.predictions(score)
+        return np.asarray(score, dtype=np.float64)
+
+    def as_json(self) -> dict[str, Any]:
+        link = None if self.link is None else {"low": self.link.low, "high": self.link.high, "scale": self.link.scale}
+        return {"link": link, "xgboost": json.loads(bytes(self.booster.save_raw("json")))}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Trees:
+        """Inverse of `as_json`. Raises InvalidFile for what xgboost does not accept."""
+        import xgboost as xgb
+
+        link = PoissonScore(**data["link"]) if data["link"] is not None else None
+        booster = xgb.Booster()
+        try:
+            booster.load_model(bytearray(json.dumps(data["xgboost"]).encode()))
+        except xgb.core.XGBoostError:
+            raise InvalidFile("The trees of the model are damaged; train it again or restore the folder.") from None
+        return cls(booster, link)
+
+
+def fit_trees(
+    matrix: Float32,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    loss: str,
+    capacity: Capacity,
+    bounds: tuple[float, float],
+    *,
+    threads: int,
+    progress: Progress,
+) -> Trees:
+    """Trees for float32[n, p] and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic."""
+    import xgboost as xgb
+
+    mean = float(np.average(labels, weights=weights))
+    link: PoissonScore | None = None
+    gradients: Gradients
+    if loss == "poisson":
+        link = PoissonScore.around(mean, *bounds)
+        gradients, base = link.gradients, link.base()
+    elif loss == "absolute":
+        spread = math.sqrt(capacity.label_variance) or 1.0
+        gradients, base = smooth_absolute(0.1 * spread), float(np.median(labels))
+    else:
+        gradients, base = squared, mean
+
+    def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[FloatArray, FloatArray]:
+        gradient, hessian = gradients(score.astype(np.float64), labels)
+        return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
+
+    rounds = capacity.rounds if len(labels) >= MIN_ROWS and matrix.shape[1] else 0
+    parameters = {
+        "tree_method": "hist",
+        "max_depth": capacity.depth,
+        "eta": capacity.learning_rate,
+        "min_child_weight": capacity.rows_per_leaf,
+        "reg_lambda": capacity.leaf_penalty,
+        "subsample": capacity.subsample,
+        "colsample_bytree": capacity.columns_per_tree,
+        "max_bin": capacity.max_bins,
+        "max_delta_step": LARGEST_STEP if link is not None else 0.0,
+        "base_score": base,
+        "disable_default_eval_metric": True,
+        "nthread": threads,
+        "seed": 0,
+        "verbosity": 0,
+    }
+    data = xgb.DMatrix(matrix, labels.astype(np.float32), nthread=threads)
+
+    class Report(xgb.callback.TrainingCallback):  # type: ignore[misc]
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            progress(f"tree {epoch + 1} of {rounds}", (epoch + 1) / rounds)
+            return False
+
+    booster = xgb.train(parameters, data, num_boost_round=rounds, obj=objective, callbacks=[Report()])
+    return Trees(booster, link)
+
+
+def tree_matrix(encoded: Encoded, effects: Float32) -> Float32:
+    """float32[n, p + c]: what the trees see of each row."""
+    return np.hstack([encoded.numbers, effects]) if effects.shape[1] else encoded.numbers
+
+
+def importance(trees: Trees, schema: FeatureSchema) -> dict[str, float]:
+    """Share of the total gain by feature, largest first: what the model looks at."""
+    names = [*schema.number_names, *(column.name for column in schema.categories)]
+    gain = trees.booster.get_score(importance_type="total_gain")
+    total = sum(gain.values()) or 1.0
+    shares = {names[int(key[1:])]: float(value) / total for key, value in gain.items()}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -1,0 +1,181 @@
+"""A ridge regression, or a Poisson one with log link, on standardised numbers and categories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity
+from features_party.training.encoding import Codes, Encoded, Float32
+from features_party.training.objectives import PoissonScore
+
+FloatArray = npt.NDArray[np.float64]
+
+ONE_HOT = 32  # categories with more values than this enter through their effects only
+SMALLEST_SPREAD = 1e-12
+CHUNK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Design:
+    """From encoded rows to columns: standardised numbers (missing as the mean, with an indicator where it occurs in
+    training), indicators of the values of small categories, standardised effects of the large ones."""
+
+    mean: FloatArray
+    spread: FloatArray
+    gaps: tuple[int, ...]
+    one_hot: tuple[tuple[int, int], ...]  # (category, number of its values)
+    large: tuple[int, ...]
+
+    @classmethod
+    def learn(cls, encoded: Encoded, effects: Float32, sizes: list[int]) -> Design:
+        large = tuple(at for at, size in enumerate(sizes) if size - 1 > ONE_HOT)
+        numbers = np.hstack([encoded.numbers, effects[:, large]]).astype(np.float64)
+        present = np.isfinite(numbers)
+        count = np.maximum(present.sum(axis=0), 1)
+        filled = np.where(present, numbers, 0.0)
+        mean = filled.sum(axis=0) / count
+        spread = np.sqrt(np.where(present, (numbers - mean) ** 2, 0.0).sum(axis=0) / count)
+        gaps = tuple(int(at) for at in np.flatnonzero(~present.all(axis=0) & present.any(axis=0)))
+        one_hot = tuple((at, size - 1) for at, size in enumerate(sizes) if 0 < size - 1 <= ONE_HOT)
+        return cls(mean, spread, gaps, one_hot, large)
+
+    @property
+    def width(self) -> int:
+        return len(self.mean) + len(self.gaps) + sum(size for _, size in self.one_hot)
+
+    def columns(self, numbers: Float32, codes: Codes, effects: Float32) -> FloatArray:
+        """float64[n, width]."""
+        values = np.hstack([numbers, effects[:, self.large]]).astype(np.float64)
+        present = np.isfinite(values)
+        scale = np.where(self.spread > SMALLEST_SPREAD * (1.0 + np.abs(self.mean)), self.spread, np.inf)
+        # a value far outside of the training range must not decide on its own
+        standard = np.clip(np.where(present, (values - self.mean) / scale, 0.0), -10.0, 10.0)
+        parts = [standard, (~present[:, self.gaps]).astype(np.float64)]
+        parts += [(codes[:, [at]] == np.arange(size)).astype(np.float64) for at, size in self.one_hot]
+        return np.hstack(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean.tolist(),
+            "spread": self.spread.tolist(),
+            "gaps": list(self.gaps),
+            "one_hot": [list(pair) for pair in self.one_hot],
+            "large": list(self.large),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Design:
+        return cls(
+            np.array(data["mean"], dtype=np.float64),
+            np.array(data["spread"], dtype=np.float64),
+            tuple(int(at) for at in data["gaps"]),
+            tuple((int(at), int(size)) for at, size in data["one_hot"]),
+            tuple(int(at) for at in data["large"]),
+        )
+
+
+@dataclass(frozen=True)
+class Linear:
+    """intercept + columns · coefficients, through the log link where `link` is set."""
+
+    design: Design
+    intercept: float
+    coefficients: FloatArray
+    link: PoissonScore | None
+
+    def predict(self, encoded: Encoded, effects: Float32) -> FloatArray:
+        """float64[n], unclipped."""
+        out = np.empty(len(encoded))
+        for start in range(0, len(encoded), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            columns = self.design.columns(encoded.numbers[part], encoded.codes[part], effects[part])
+            score = self.intercept + columns @ self.coefficients
+            out[part] = score if self.link is None else self.link.predictions(score)
+        return out
+
+    def as_json(self) -> dict[str, Any]:
+        link = None if self.link is None else {"low": self.link.low, "high": self.link.high, "scale": self.link.scale}
+        return {
+            "link": link,
+            "design": self.design.as_json(),
+            "intercept": self.intercept,
+            "coefficients": self.coefficients.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Linear:
+        link = PoissonScore(**data["link"]) if data["link"] is not None else None
+        design = Design.from_json(data["design"])
+        coefficients = np.array(data["coefficients"], dtype=np.float64)
+        if coefficients.shape != (design.width,) or not np.all(np.isfinite(coefficients)):
+            raise ValueError("the coefficients do not fit their columns")
+        return cls(design, float(data["intercept"]), coefficients, link)
+
+
+def fit_linear(
+    encoded: Encoded,
+    effects: Float32,
+    sizes: list[int],
+    labels: FloatArray,
+    weights: FloatArray | None,
+    loss: str,
+    capacity: Capacity,
+    bounds: tuple[float, float],
+) -> Linear:
+    """Ridge (squared, absolute) or penalised Poisson regression of labels float64[n]. The intercept is not shrunk."""
+    design = Design.learn(encoded, effects, sizes)
+    w = np.ones(len(labels)) if weights is None else weights
+    mean = float(np.average(labels, weights=w))
+    penalty = capacity.ridge(design.width)
+
+    def chunks() -> Any:
+        for start in range(0, len(labels), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            yield part, design.columns(encoded.numbers[part], encoded.codes[part], effects[part])
+
+    if loss == "poisson":
+        link = PoissonScore.around(mean, *bounds)
+        intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width)
+        return Linear(design, intercept, coefficients, link)
+    gram, moment, middle = np.zeros((design.width, design.width)), np.zeros(design.width), np.zeros(design.width)
+    for part, columns in chunks():
+        weighted = columns * w[part, None]
+        gram += weighted.T @ columns
+        moment += weighted.T @ (labels[part] - mean)
+        middle += weighted.sum(axis=0)
+    total = float(w.sum())
+    gram -= np.outer(middle, middle) / total
+    coefficients = np.linalg.solve(gram + penalty * np.eye(design.width), moment)
+    return Linear(design, mean - float(middle @ coefficients) / total, coefficients, None)
+
+
+def _poisson(
+    chunks: Any, labels: FloatArray, w: FloatArray, link: PoissonScore, penalty: float, width: int
+) -> tuple[float, FloatArray]:
+    """Minimise Σ w(e^f − z·f)/scale + λ|b|²/2, with e^f continued as a line beyond the score's bounds."""
+    from scipy.optimize import minimize
+
+    def cost(parameters: FloatArray) -> tuple[float, FloatArray]:
+        value = 0.5 * penalty * float(parameters[1:] @ parameters[1:])
+        gradient = np.concatenate([[0.0], penalty * parameters[1:]])
+        for part, columns in chunks():
+            f = parameters[0] + columns @ parameters[1:]
+            mu = link.predictions(f)
+            beyond = f - np.clip(f, link.low, link.high)
+            scaled = w[part] / link.scale
+            value += float(scaled @ (mu * (1.0 + beyond) - labels[part] * f))
+            slope = scaled * (mu - labels[part])
+            gradient[0] += slope.sum()
+            gradient[1:] += columns.T @ slope
+        return value, gradient
+
+    start = np.zeros(width + 1)
+    start[0] = link.base()
+    # with few rows and negative labels the cost may have no minimum: the box keeps every score finite
+    box = [(link.low, link.high)] + [(-10.0, 10.0)] * width
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
+    return float(found.x[0]), np.asarray(found.x[1:], dtype=np.float64)

@@ -1,0 +1,125 @@
+"""A trained model: from a feature table to predictions inside the label domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity
+from features_party.training.effects import Effects
+from features_party.training.encoding import Encoded, FeatureSchema
+from features_party.training.gbdt import Trees, importance, tree_matrix
+from features_party.training.linear import Linear
+from shared.errors import InvalidFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+
+FORMAT = "label-dp-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """`bounds` are the ends of the label domain (None without one); `mean` is the training mean of the labels."""
+
+    kind: str
+    loss: str
+    objective: str
+    schema: FeatureSchema
+    effects: Effects
+    body: Trees | Linear
+    bounds: tuple[float, float] | None
+    mean: float
+    capacity: Capacity
+    notes: tuple[str, ...] = ()
+
+    def predict(self, features: pa.Table, *, threads: int = 1) -> FloatArray:
+        """float64[n] inside the domain; unknown categories count as missing. Raises InvalidTable (missing columns)."""
+        return self.predict_encoded(self.schema.encode(features), threads=threads)
+
+    def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
+        effects = self.effects.apply(encoded.codes)
+        if isinstance(self.body, Trees):
+            predictions = self.body.predict(tree_matrix(encoded, effects), threads)
+        else:
+            predictions = self.body.predict(encoded, effects)
+        return predictions if self.bounds is None else np.clip(predictions, *self.bounds)
+
+    def importance(self) -> dict[str, float]:
+        """Share of the trees' total gain by feature, largest first; empty for a linear model."""
+        return importance(self.body, self.schema) if isinstance(self.body, Trees) else {}
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            "loss": self.loss,
+            "objective": self.objective,
+            "bounds": list(self.bounds) if self.bounds is not None else None,
+            "mean": self.mean,
+            "schema": self.schema.as_json(),
+            "effects": [table.tolist() for table in self.effects.tables],
+            "capacity": self.capacity.as_json(),
+            "notes": list(self.notes),
+            "body": self.body.as_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> TrainedModel:
+        """Inverse of `as_json`, checking that its parts fit together. Raises InvalidFile."""
+        try:
+            if data["format"] != FORMAT:
+                raise InvalidFile("The file is not a model of this software.")
+            if type(data["version"]) is not int or data["version"] > VERSION:
+                raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
+            schema = FeatureSchema.from_json(data["schema"])
+            tables = tuple(np.array(table, dtype=np.float64) for table in data["effects"])
+            if [t.shape for t in tables] != [(size,) for size in category_sizes(schema)]:
+                raise ValueError("the effects do not fit the vocabularies")
+            kind = data["kind"]
+            body = {"gbdt": Trees, "linear": Linear}[kind].from_json(data["body"])
+            bounds = data["bounds"]
+            model = cls(
+                kind=kind,
+                loss=data["loss"],
+                objective=data["objective"],
+                schema=schema,
+                effects=Effects(tables),
+                body=body,
+                bounds=(float(bounds[0]), float(bounds[1])) if bounds is not None else None,
+                mean=float(data["mean"]),
+                capacity=Capacity(**{k: v for k, v in data["capacity"].items() if k != "why"}),
+                notes=tuple(data["notes"]),
+            )
+            model.check()
+        except InvalidFile:
+            raise
+        except Exception:  # whatever a damaged file breaks, the answer is the same
+            raise InvalidFile("The model file is damaged; train again or restore its folder.") from None
+        return model
+
+    def check(self) -> None:
+        """One prediction on a row without values: the parts fit, or something raises."""
+        schema = self.schema
+        nothing = Encoded(
+            np.full((1, len(schema.number_names)), np.nan, dtype=np.float32),
+            np.full((1, len(schema.categories)), -1, dtype=np.int32),
+        )
+        if isinstance(self.body, Trees) and self.body.booster.num_features() != nothing.numbers.shape[1] + len(
+            schema.categories
+        ):
+            raise ValueError("the trees do not fit the features")
+        if not np.all(np.isfinite(self.predict_encoded(nothing))):
+            raise ValueError("the model does not predict a number")
+
+
+def category_sizes(schema: FeatureSchema) -> list[int]:
+    """Per category column its values and missing."""
+    return [len(column.vocabulary) + 1 for column in schema.categories]
