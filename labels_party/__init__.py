@@ -1,0 +1,1 @@
+"""The labels party: takes labels in, charges the ledger, emits one signed, privatized message."""

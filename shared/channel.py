@@ -32,7 +32,7 @@ MAX_DENSE_CELLS = 1 << 20
 
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,399}", re.ASCII)
 _FLOAT = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?", re.ASCII)
-_DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?", re.ASCII)
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?", re.ASCII)
 
 
 def _malformed(what: str) -> MalformedManifest:

@@ -28,6 +28,7 @@ from shared.privacy import MAX_EPSILON_NANO, NANO, Epsilon
 
 MAX_ADDITIVE_PAIRS = 1 << 28
 MAX_SCALE = 1 << 80
+MAX_DIGITS = 40  # on either side of the point, as the manifest's reader allows
 CONDITION_LIMIT = 1e8  # a correction that amplifies rounding more than this is refused
 
 
@@ -146,8 +147,11 @@ class OneBitChannel(WeightedChannel):
     B: int
 
     def __post_init__(self) -> None:
+        ends = (self.low, self.high)
         if not (self.low.is_finite() and self.high.is_finite() and self.low < self.high):
             raise InvalidMechanism("The lower end of the clipping must be below its upper end.")
+        if any(abs(end.adjusted()) >= MAX_DIGITS or -int(end.as_tuple().exponent) > MAX_DIGITS for end in ends):
+            raise InvalidMechanism(f"An end of the clipping has more than {MAX_DIGITS} digits; round it.")
         if not 1 <= self.B < self.A or self.A + self.B != N:
             raise InvalidMechanism("The weights must satisfy 1 ≤ B < A and A + B = 2⁶⁴.")
         centre = (Fraction(self.low) + Fraction(self.high)) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -69,7 +70,7 @@ class Domain:
         listed = tuple(
             _decimal(repr(v) if isinstance(v, float) else str(v), f"Value {i}") for i, v in enumerate(values)
         )
-        if any(a >= b for a, b in zip(listed, listed[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(listed)):
             raise InvalidDomain("The values of a domain must be listed in strictly increasing order.")
         return cls(listed=listed)
 
@@ -101,7 +102,9 @@ class Domain:
     def k(self) -> int:
         if self.listed:
             return len(self.listed)
-        assert self.low is not None and self.high is not None and self.step is not None
+        assert self.low is not None
+        assert self.high is not None
+        assert self.step is not None
         return int((self.high - self.low) / self.step) + 1
 
     @cached_property
@@ -115,7 +118,7 @@ class Domain:
 
     def integers(self) -> list[int]:
         """All k values times the common denominator, exact. Only for small k."""
-        scale, ints = self.lattice
+        ints = self.lattice[1]
         if isinstance(ints, list):
             return ints
         first, step = ints

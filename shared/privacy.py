@@ -33,8 +33,7 @@ def _scaled(value: str | int | float | Decimal, scale: int, name: str, maximum: 
         raise InvalidEpsilon(f"{name} must not be negative.")
     if number > Decimal(maximum) / scale:
         raise InvalidEpsilon(f"{name} must be at most {maximum // scale}.")
-    sign, digits, exponent = number.as_tuple()
-    if int(exponent) < -places - 60:
+    if int(number.as_tuple().exponent) < -places - 60:
         raise InvalidEpsilon(f"{name} has more than {places} decimals; round it up or down yourself.")
     scaled = Fraction(number) * scale
     if scaled.denominator != 1:
@@ -211,3 +210,6 @@ class PrivacyUnit:
             "column": self.unit_column,
             "max_examples": self.max_examples,
         }
+
+
+PER_EXAMPLE = PrivacyUnit()

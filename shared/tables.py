@@ -47,6 +47,14 @@ def read_table(
             handle.close()
 
 
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a small file. Raises InvalidFile."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
+
+
 def _read_parquet(handle: BinaryIO, columns: Sequence[str] | None, shown: str) -> pa.Table:
     import pyarrow.parquet as pq
 

@@ -1,0 +1,1 @@
+"""The ledger: rules (pure), their store, populations as its scope, audit export."""

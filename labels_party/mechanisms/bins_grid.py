@@ -90,7 +90,7 @@ def solve_grid(instance: Instance) -> tuple[FloatArray, float]:
         if ratio < incumbent:
             values, incumbent = candidates[np.array(path[1:-1]) - 1], ratio
         rounding = _rounding(instance, candidates, alive, incumbent, least)
-        bound = max(bound, ratio - rounding)
+        bound = max(bound, min(ratio, least) - rounding)
         price = incumbent + rounding
         if rounding <= TARGET_GAP * incumbent or price >= least:
             if rounding <= TARGET_GAP * incumbent or candidates.size >= MOST_CANDIDATES:

@@ -58,7 +58,7 @@ class Instance:
     def of(cls, prior: FloatArray, labels: FloatArray, epsilon: float, loss: Loss) -> Instance:
         gain = math.expm1(min(epsilon, MAX_REPRESENTABLE_EPSILON))
         offset = labels[labels.size // 2]
-        mean = float(offset + math.fsum((prior * (labels - offset)).tolist()))
+        mean = float(offset + np.sum(prior * (labels - offset)))
         if loss.name == "poisson":
             centre = scale = unit = max(mean, POISSON_FLOOR)
             floor = (POISSON_FLOOR - centre) / centre

@@ -122,7 +122,7 @@ def check_prior(prior: npt.ArrayLike, k: int) -> FloatArray:
         raise InvalidPrior(f"A prior needs one probability for each of the {k} labels of the domain.")
     if not np.all(np.isfinite(p)) or np.any(p < 0):
         raise InvalidPrior("Every probability of a prior must be finite and not negative.")
-    total = math.fsum(p.tolist())
+    total = float(np.sum(p))
     if abs(total - 1.0) > 1e-6 + 1e-9 * k:
         raise InvalidPrior("The probabilities of a prior must sum to 1.")
     return np.asarray(p / total, np.float64)

@@ -1,0 +1,1 @@
+"""Releases: what is asked for (plan, pure), and how it becomes one signed message (pipeline, engine, worker)."""

@@ -1,0 +1,1 @@
+"""Tables, migrations and the file side of the labels party's state."""

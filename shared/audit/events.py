@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.errors import AuditChainBroken
 from shared.message.canonical import canonical_bytes, digest, parse_canonical
-from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
+from shared.privacy import PER_EXAMPLE, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
 
 FORMAT = "label-dp-audit/1"
 GENESIS = "0" * 64
@@ -24,6 +24,7 @@ BATCH_SEALED = "batch-sealed"
 CHARGED = "release-charged"
 PUBLISHED = "release-published"
 FAILED = "release-failed"
+RETURNED = "charge-returned"  # only where no draw was made: its ε is taken off what the batch has spent
 ACCEPTED = "message-accepted"
 TRAINED = "model-trained"
 CHARGES = frozenset({CHARGED, ACCEPTED})
@@ -51,15 +52,16 @@ class Subject:
         }
 
 
+NOBODY = Subject()
 NO_CHARGE = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(0))
 
 
 @dataclass(frozen=True)
 class Event:
     kind: str
-    subject: Subject = Subject()
+    subject: Subject = NOBODY
     split: EpsilonSplit = NO_CHARGE
-    unit: PrivacyUnit = PrivacyUnit()
+    unit: PrivacyUnit = PER_EXAMPLE
     audiences: tuple[str, ...] = ()
     actor: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -95,6 +97,10 @@ class Event:
 
     def body(self) -> bytes:
         return canonical_bytes(self.as_json())
+
+    @property
+    def digest(self) -> str:
+        return digest(self.body())
 
     def placed(self, *, store: str, party: str, sequence: int, previous: str, time: str) -> Event:
         return replace(self, store=store, party=party, sequence=sequence, previous=previous, time=time)

@@ -43,7 +43,7 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
 
 
 class AuditStore:
-    """Append and read events on a connection of the caller's transaction, so that an event and its effect commit together."""
+    """Append and read events in the caller's transaction, so that an event and its effect commit together."""
 
     def __init__(self, table: sa.Table, party: str, clock: Clock = utc_now) -> None:
         self.table = table

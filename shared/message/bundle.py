@@ -49,7 +49,8 @@ class Bundle:
                 return file.read(MAX_ENVELOPE_BYTES + 1)
         except OSError as error:
             raise InvalidFile(
-                f"The signed manifest '{self.envelope_path}' cannot be read ({error.strerror}); it must lie beside the message."
+                f"The signed manifest '{self.envelope_path}' cannot be read ({error.strerror}); "
+                "it must lie beside the message."
             ) from None
 
 
@@ -65,14 +66,15 @@ class VerifiedMessage:
 
 
 def trusted_manifest(envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Manifest, str]:
-    """(manifest, SHA-256 of its payload) from an envelope; touches no file. `audience` None skips that check (inspect)."""
+    """(manifest, SHA-256 of its payload) of an envelope; touches no file. `audience` None skips that check."""
     payload = open_envelope(envelope, key, MANIFEST_TYPE, max_bytes=MAX_ENVELOPE_BYTES)
     manifest = Manifest.from_payload(payload)
     if manifest.key_id != key.id:
         raise MalformedManifest("The manifest names another signing key than the one that signed it.")
     if audience is not None and audience not in manifest.audiences:
         raise AudienceMismatch(
-            f"The message is not meant for '{audience}'; its sender must name you among the audiences of the population."
+            f"The message is not meant for '{audience}'; its sender must name you among the audiences "
+            "of the population."
         )
     return manifest, digest(payload)
 

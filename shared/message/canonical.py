@@ -1,4 +1,4 @@
-"""RFC 8785 canonical JSON of strings, whole numbers, booleans, null, lists and objects. No floats: they go as strings."""
+"""RFC 8785 canonical JSON of strings, whole numbers, booleans, null, lists, objects. Floats go as strings."""
 
 from __future__ import annotations
 

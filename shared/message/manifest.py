@@ -173,7 +173,8 @@ class Manifest(_Strict):
             raise MalformedManifest("The manifest has no valid format version.")
         if major > MAJOR:
             raise UnsupportedVersion(
-                f"The message has format version {major}.{minor}, this software reads up to {MAJOR}.x: upgrade the features party."
+                f"The message has format version {major}.{minor}, this software reads up to {MAJOR}.x: "
+                "upgrade the features party."
             )
         if minor > MINOR:
             data = {key: value for key, value in data.items() if key in cls.model_fields}

@@ -54,13 +54,14 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
     kind = unsigned_for(len(outputs))
     dictionary = pa.array(outputs)
     rows = 0
-    with path.open("wb") as file:
+    with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
             for ids, bins in chunks:
                 label = pa.DictionaryArray.from_arrays(pa.array(bins.astype(np.int32)), dictionary)
                 batch = pa.record_batch([ids.cast(pa.string()), pa.array(bins.astype(kind)), label], schema=schema)
                 writer.write_batch(batch, row_group_size=ROW_GROUP)
                 rows += len(ids)
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
     return rows

@@ -73,12 +73,12 @@ def progress(title: str, quiet: bool = False) -> Iterator[Progress]:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A plain table for people; numbers right-aligned."""
+    """A plain table for people; numbers right-aligned; without a header if all columns are unnamed."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns))
     for index, column in enumerate(columns):
         numeric = all(
             row[index].replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit() for row in rows if row[index]

@@ -134,5 +134,6 @@ class Database:
         # the driver's text may quote parameters, so only the type of the failure is passed on
         kind = type(error.orig).__name__ if error.orig is not None else type(error).__name__
         return Unavailable(
-            f"The database failed during '{name}' ({kind}); nothing was changed. Check its disk and connection, then try again."
+            f"The database failed during '{name}' ({kind}); nothing was changed. "
+            "Check its disk and connection, then try again."
         )

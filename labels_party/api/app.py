@@ -1,0 +1,55 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import sqlalchemy as sa
+from fastapi import FastAPI
+
+from labels_party.api import audit, intake, releases
+from labels_party.api.models import Health
+from labels_party.bootstrap import Services
+from shared.errors import Unavailable
+from shared.service.http import install
+from shared.service.metrics import install_metrics
+
+
+def create_app(services: Services) -> FastAPI:
+    """The REST service over `services`; its background worker starts and stops with it."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if services.settings.worker:
+            services.worker.start()
+        yield
+        services.close()
+
+    app = FastAPI(
+        title="Labels party",
+        version=version("label-dp-service"),
+        summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes)
+    install_metrics(app)
+    for part in (intake, releases, audit):
+        app.include_router(part.router)
+
+    @app.get("/healthz", tags=["service"])
+    def healthz() -> Health:
+        """The process answers."""
+        return Health(status="ok")
+
+    @app.get("/readyz", tags=["service"])
+    def readyz() -> Health:
+        """The database answers and the worker lives."""
+        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
+        if services.settings.worker and not services.worker.alive():
+            raise Unavailable("The release worker is not running; restart the service.")
+        return Health(status="ready")
+
+    return app

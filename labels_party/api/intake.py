@@ -1,0 +1,139 @@
+"""Populations, batches, examples, labels, seal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sqlalchemy.engine import Connection
+
+from labels_party.api.context import (
+    Ctx,
+    IdempotencyKey,
+    Ingest,
+    Lister,
+    Owner,
+    RawBody,
+    actor,
+    idempotent,
+    table_of,
+    upload_docs,
+)
+from labels_party.api.models import Accepted, BatchIn, BatchOut, Listed, PopulationIn, PopulationOut
+from labels_party.labels.parsing import ID, LABEL
+from labels_party.options import parse_population
+from labels_party.storage.idempotency import Answer
+from shared.domain import Domain
+from shared.errors import NotFound
+from shared.service.http import PROBLEM_RESPONSES
+
+router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+
+
+@router.post("/populations", status_code=201, tags=["populations"])
+def create_population(
+    body: PopulationIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> PopulationOut:
+    """Declare a label column of a body of people: public domain, rules, audiences, lifetime ε per example."""
+    population = parse_population(
+        body.name,
+        body.label,
+        Domain.from_json(body.domain),
+        body.lifetime_epsilon,
+        out_of_domain=body.out_of_domain,
+        missing_label=body.missing_label,
+        audiences=body.audiences,
+    )
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
+
+    def store(connection: Connection) -> Answer:
+        return call.once(
+            connection, lambda: (201, ctx.populations.create(connection, population, actor(caller)).as_json())
+        )
+
+    status, answer = ctx.database.write("population.create", store)
+    response.status_code = status
+    response.headers["Location"] = f"/v1/populations/{answer['id']}"
+    return PopulationOut(**answer)
+
+
+@router.get("/populations", tags=["populations"])
+def list_populations(ctx: Ctx, _: Owner) -> list[PopulationOut]:
+    found = ctx.database.read("population.list", ctx.populations.list)
+    return [PopulationOut(**p.as_json()) for p in found]
+
+
+@router.get("/populations/{population}", tags=["populations"])
+def get_population(population: str, ctx: Ctx, _: Owner) -> PopulationOut:
+    """By id or name."""
+    return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
+
+
+@router.post("/populations/{population}/batches", status_code=201, tags=["batches"])
+def create_batch(
+    population: str,
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    caller: Owner,
+    body: BatchIn | None = None,
+    key: IdempotencyKey = None,
+) -> BatchOut:
+    """Open a batch of examples."""
+    wanted = body or BatchIn()
+    call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
+
+    def store(connection: Connection) -> Answer:
+        found = ctx.populations.get(connection, population)
+        return call.once(connection, lambda: (201, ctx.batches.create(connection, found, wanted.presence).as_json()))
+
+    status, answer = ctx.database.write("batch.create", store)
+    response.status_code = status
+    response.headers["Location"] = f"/v1/batches/{answer['id']}"
+    return BatchOut(**answer)
+
+
+@router.get("/populations/{population}/batches", tags=["batches"])
+def list_batches(population: str, ctx: Ctx, _: Owner) -> list[BatchOut]:
+    def look(connection: Connection) -> list[dict[str, Any]]:
+        found = ctx.populations.get(connection, population)
+        return [b.as_json() for b in ctx.batches.of_population(connection, found.id)]
+
+    return [BatchOut(**b) for b in ctx.database.read("batch.list", look)]
+
+
+@router.get("/batches/{batch}", tags=["batches"])
+def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
+    return BatchOut(**ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json())
+
+
+@router.put("/batches/{batch}/examples", tags=["batches"], openapi_extra=upload_docs((ID,)))
+def put_examples(
+    batch: str, request: Request, body: RawBody, ctx: Ctx, caller: Lister, key: IdempotencyKey = None
+) -> Listed:
+    """Declare which example ids the batch has, before any label counts; a second list replaces the first."""
+    if caller.role == "features":
+        _, population = ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))
+        if caller.audience not in population.audiences:
+            raise NotFound(f"There is no batch '{batch}'.")
+    call = idempotent(ctx, caller, key, request.url.path, body)
+    _, answer = ctx.intake.put_examples(batch, table_of(request, body, (ID,)), ID, call)
+    return Listed(**answer)
+
+
+@router.post("/batches/{batch}/labels", tags=["batches"], openapi_extra=upload_docs((ID, LABEL)))
+def add_labels(
+    batch: str, request: Request, body: RawBody, ctx: Ctx, caller: Ingest, key: IdempotencyKey = None
+) -> Accepted:
+    """Add labels to an open batch: all rows or none. A second record of an id is refused whatever it says."""
+    call = idempotent(ctx, caller, key, request.url.path, body)
+    _, answer = ctx.intake.add_labels(batch, table_of(request, body, (ID, LABEL)), (ID, LABEL), call)
+    return Accepted(**answer)
+
+
+@router.post("/batches/{batch}/seal", tags=["batches"])
+def seal(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
+    """Check ids, missing labels and disjointness, and close the batch for ever."""
+    call = idempotent(ctx, caller, key, request.url.path, b"")
+    _, answer = ctx.sealer.seal(batch, actor(caller), call)
+    return BatchOut(**answer)

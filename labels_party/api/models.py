@@ -1,0 +1,149 @@
+"""Bodies of requests and replies. ε is a decimal string in every reply; requests may also use a JSON number."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.errors import InvalidLoss
+from shared.losses import MatrixLoss
+
+Decimalish = Annotated[
+    str | int | float, Field(description="A decimal number with at most 9 places.", examples=["0.5"])
+]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PopulationIn(Body):
+    name: str = Field(max_length=200, examples=["shop-orders"])
+    label: str = Field(
+        max_length=200, examples=["revenue_eur"], description="Name of the label; an id has one batch per label name."
+    )
+    domain: str | list[float | int | str] = Field(examples=["0:400"], description="LO:HI[:STEP], or the listed values.")
+    lifetime_epsilon: Decimalish
+    out_of_domain: Literal["clip", "refuse"] = "clip"
+    missing_label: str | int | float | None = Field(default=None, description="Label of listed examples without one.")
+    audiences: list[str] | None = Field(default=None, examples=[["features-party"]])
+
+
+class UnitOut(BaseModel):
+    kind: str
+    column: str | None
+    max_examples: int | None
+
+
+class PopulationOut(BaseModel):
+    id: str
+    name: str
+    label: str
+    domain: dict[str, Any]
+    lifetime_epsilon: str
+    out_of_domain: str
+    missing_label: str | None
+    audiences: list[str]
+    unit: UnitOut
+    created: str
+
+
+class BatchIn(Body):
+    presence: Literal["id-list", "public"] = Field(
+        default="id-list",
+        description="'id-list': send the ids before any label. 'public': which ids appear is declared public.",
+    )
+
+
+class BatchOut(BaseModel):
+    id: str
+    population: str
+    state: str
+    presence: str
+    created: str
+    sealed: str | None
+    examples: int | None
+
+
+class Accepted(BaseModel):
+    batch: str
+    accepted: int
+
+
+class Listed(BaseModel):
+    batch: str
+    examples: int
+
+
+class LossMatrix(Body):
+    labels: list[float]
+    outputs: list[float]
+    matrix: list[list[float]]
+
+    def loss(self) -> MatrixLoss:
+        """Raises InvalidLoss."""
+        try:
+            arrays = [np.array(part, np.float64) for part in (self.labels, self.outputs, self.matrix)]
+        except ValueError:
+            raise InvalidLoss("Every row of a loss matrix must have one number per output.") from None
+        return MatrixLoss(*arrays)
+
+
+class ReleaseIn(Body):
+    epsilon: Decimalish
+    mechanism: str = Field(default="rr-on-bins", examples=["rr-on-bins", "one-bit", "discrete-laplace"])
+    loss: str | LossMatrix = Field(default="squared", examples=["squared", "absolute", "poisson"])
+    prior: str | dict[str, Any] | None = Field(
+        default=None, examples=["estimate", "uniform", {"release": "rel_…"}, {"probabilities": [0.5, 0.5]}]
+    )
+    prior_epsilon: Decimalish = "auto"
+    prior_method: Literal["project", "clip"] = "project"
+    clip: list[str | int | float] | None = Field(
+        default=None, description="One bit only: public clipping ends.", examples=[["0", "200"]]
+    )
+    additional_release: bool = False
+
+
+class FileOut(BaseModel):
+    name: str
+    role: str
+    bytes: int
+    sha256: str
+
+
+class ReleaseOut(BaseModel):
+    id: str
+    batch: str
+    population: str
+    state: Literal["accepted", "charged", "drawing", "published", "failed"]
+    mechanism: str
+    loss: str
+    epsilon: dict[str, str]
+    created: str
+    published: str | None
+    manifest_sha256: str | None
+    files: list[FileOut]
+    problem: dict[str, Any] | None
+
+
+class BudgetOut(BaseModel):
+    population: str
+    name: str
+    unit: UnitOut
+    epsilon_lifetime: str
+    epsilon_spent_at_most: str
+    batches: list[dict[str, Any]]
+
+
+class PlanOut(BaseModel):
+    population: str
+    n: int
+    loss: str
+    prior: str
+    mechanisms: list[dict[str, Any]]
+
+
+class Health(BaseModel):
+    status: str

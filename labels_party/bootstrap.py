@@ -1,0 +1,137 @@
+"""The one place where the labels party is put together; API and command line are thin siblings over `Services`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.budget.populations import Populations
+from labels_party.budget.store import Ledger
+from labels_party.labels.batches import Batches
+from labels_party.labels.digests import Secrets
+from labels_party.labels.intake import Intake
+from labels_party.labels.seal import Sealer
+from labels_party.labels.vault import LabelVault, LocalVault
+from labels_party.release.pipeline import Pipeline
+from labels_party.release.releases import Releases
+from labels_party.release.worker import Worker
+from labels_party.settings import Settings
+from labels_party.storage.files import Home
+from labels_party.storage.tables import HEAD, api_keys, audit_events, installation
+from shared.audit.store import AuditStore, utc_now
+from shared.errors import Unavailable
+from shared.message.signing import SigningKey
+from shared.service.apikeys import ApiKeys
+from shared.service.database import Database
+from shared.service.faults import FaultHook, no_faults
+from shared.service.migrations import upgrade
+
+MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
+ROLES = ("owner", "ingest", "features", "auditor")
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything the API and the command line call."""
+
+    settings: Settings
+    home: Home
+    database: Database
+    secrets: Secrets
+    key: SigningKey
+    audit: AuditStore
+    populations: Populations
+    batches: Batches
+    vault: LabelVault
+    intake: Intake
+    sealer: Sealer
+    ledger: Ledger
+    releases: Releases
+    pipeline: Pipeline
+    worker: Worker
+    apikeys: ApiKeys
+
+    def close(self) -> None:
+        self.worker.stop()
+        self.pipeline.close()
+        self.database.dispose()
+
+
+def bootstrap(
+    settings: Settings | None = None, *, faults: FaultHook = no_faults, clock: Callable[[], datetime] = utc_now
+) -> Services:
+    """Services on the home folder and database of `settings` (default: from the environment), migrated to this version.
+
+    Raises InvalidSettings, Unavailable.
+    """
+    settings = settings or Settings.load()
+    home = Home(settings.home)
+    home.prepare()
+    database = Database(settings.url, faults=faults)
+    upgrade(database, MIGRATIONS, HEAD)
+    secrets, key = home.secrets(), home.signing_key()
+    _check_secret(database, secrets)
+    audit = AuditStore(audit_events, "labels-party", clock)
+    populations = Populations(audit)
+    batches = Batches(populations, clock)
+    vault = LocalVault(home.labels)
+    ledger = Ledger(audit)
+    releases = Releases(database, batches, ledger)
+    # imported here: numba, scipy and opendp behind it are needed by those who draw only
+    from labels_party.release.engine import LocalEngine
+
+    pipeline = Pipeline(
+        releases, vault, secrets, key, home, LocalEngine(), settings.lease_seconds, settings.rows_per_file
+    )
+    return Services(
+        settings=settings,
+        home=home,
+        database=database,
+        secrets=secrets,
+        key=key,
+        audit=audit,
+        populations=populations,
+        batches=batches,
+        vault=vault,
+        intake=Intake(database, batches, vault, secrets),
+        sealer=Sealer(database, batches, vault, secrets, audit, home.spill, settings.memory_limit_mb),
+        ledger=ledger,
+        releases=releases,
+        pipeline=pipeline,
+        worker=Worker(pipeline, settings.poll_seconds),
+        apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
+    )
+
+
+def _check_secret(database: Database, secrets: Secrets) -> None:
+    """Refuse to work with another secret than the database was made with: charged ids would no longer be recognised."""
+    check = secrets.mac("installation", b"label-dp")
+
+    def compare(connection: Connection) -> str:
+        stored = connection.execute(sa.select(installation.c.secret_check)).scalar()
+        if stored is None:
+            connection.execute(sa.insert(installation).values(id=1, secret_check=check))
+            return check
+        return str(stored)
+
+    stored = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
+    if stored is None:
+        stored = database.write("installation.create", compare)
+    if stored != check:
+        raise Unavailable(
+            "The folder's keys/secret.key is not the one this database was made with; restore both from one backup. "
+            "Without it, examples that were charged before would not be recognised."
+        )
+
+
+def configure_logging() -> None:
+    """Plain lines on stderr for `serve`; our own loggers never carry a label (invariant 1)."""
+    with contextlib.suppress(ValueError):
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

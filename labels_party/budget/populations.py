@@ -1,0 +1,179 @@
+"""Populations: one label column of one body of people, with its public domain, rules, audiences and lifetime ε."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.storage.tables import populations
+from shared.audit.events import POPULATION_CREATED, Event, Subject
+from shared.audit.store import AuditStore
+from shared.domain import Domain
+from shared.errors import Conflict, InvalidInput, NotFound
+from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
+
+DEFAULT_AUDIENCE = "features-party"
+
+
+@dataclass(frozen=True)
+class Population:
+    id: str
+    name: str
+    label: str
+    domain: Domain
+    out_of_domain: str
+    missing_label: str | None
+    audiences: tuple[str, ...]
+    lifetime: Epsilon
+    unit: PrivacyUnit = PER_EXAMPLE
+    created: str = ""
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(population=self.id, population_name=self.name, label=self.label)
+
+    @property
+    def missing_index(self) -> int | None:
+        """Position of the missing-label value in the domain."""
+        if self.missing_label is None:
+            return None
+        return int(self.domain.values.searchsorted(float(self.missing_label)))
+
+    def rules(self) -> dict[str, Any]:
+        """Everything that was declared, for comparing a second declaration with the first."""
+        return {
+            "label": self.label,
+            "domain": self.domain.as_json(),
+            "out_of_domain": self.out_of_domain,
+            "missing_label": self.missing_label,
+            "audiences": sorted(self.audiences),
+            "lifetime_epsilon": str(self.lifetime),
+            "unit": self.unit.as_json(),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "created": self.created} | self.rules()
+
+
+def declare(
+    name: str,
+    label: str,
+    domain: Domain,
+    lifetime: Epsilon,
+    *,
+    out_of_domain: str = "clip",
+    missing_label: str | float | int | None = None,
+    audiences: tuple[str, ...] = (DEFAULT_AUDIENCE,),
+    unit: PrivacyUnit = PER_EXAMPLE,
+) -> Population:
+    """A checked, not yet stored population. Raises InvalidInput and its kinds."""
+    for what, text in (("name", name), ("label name", label), *(("audience", a) for a in audiences)):
+        if not 1 <= len(text) <= 200 or text != text.strip() or not text.isprintable():
+            raise InvalidInput(
+                f"The {what} of a population must be 1 to 200 printable characters without outer spaces."
+            )
+    if not audiences or len(set(audiences)) != len(audiences) or len(audiences) > 1000:
+        raise InvalidInput("A population names at least one audience, each once.")
+    if out_of_domain not in ("clip", "refuse"):
+        raise InvalidInput("The out-of-domain rule is 'clip' or 'refuse'.")
+    if lifetime.nano == 0:
+        raise InvalidInput("The lifetime ε of a population must be greater than zero.")
+    if (unit.unit_column is None) != (unit.max_examples is None):
+        raise InvalidInput("A unit column and the most examples per unit are given together or not at all.")
+    domain.values  # noqa: B018 - refuses domains whose values collide as floats before anything is stored
+    canonical_missing = None if missing_label is None else _in_domain(missing_label, domain)
+    return Population(
+        id="pop_" + secrets.token_hex(12),
+        name=name,
+        label=label,
+        domain=domain,
+        out_of_domain=out_of_domain,
+        missing_label=canonical_missing,
+        audiences=tuple(sorted(audiences)),
+        lifetime=lifetime,
+        unit=unit,
+    )
+
+
+def _in_domain(value: str | float | int, domain: Domain) -> str:
+    try:
+        number = Decimal(repr(value)) if isinstance(value, float) else Decimal(str(value))
+    except InvalidOperation:
+        raise InvalidInput("The missing-label value must be a number.") from None
+    if not number.is_finite():
+        raise InvalidInput("The missing-label value must be finite.")
+    position = int(domain.values.searchsorted(float(number)))
+    if position >= domain.k or domain.values[position] != float(number):
+        raise InvalidInput("The missing-label value must be one of the values of the domain.")
+    return format(number, "f")
+
+
+class Populations:
+    def __init__(self, audit: AuditStore) -> None:
+        self.audit = audit
+
+    def create(self, connection: Connection, population: Population, actor: str) -> Population:
+        """Store it with its audit event. Raises Conflict if the name is taken."""
+        if self.find(connection, population.name) is not None:
+            raise Conflict(
+                f"A population named '{population.name}' exists already; choose another name or use that one."
+            )
+        event = Event(
+            POPULATION_CREATED,
+            population.subject,
+            unit=population.unit,
+            audiences=population.audiences,
+            actor=actor,
+            details={k: v for k, v in population.rules().items() if k not in ("unit", "audiences")},
+        )
+        created = self.audit.append(connection, event).time
+        connection.execute(
+            sa.insert(populations).values(
+                id=population.id,
+                name=population.name,
+                label=population.label,
+                domain=population.domain.as_json(),
+                out_of_domain=population.out_of_domain,
+                missing_label=population.missing_label,
+                audiences=list(population.audiences),
+                lifetime_nano=population.lifetime.nano,
+                unit_column=population.unit.unit_column,
+                max_examples_per_unit=population.unit.max_examples,
+                created=created,
+            )
+        )
+        return Population(**{**population.__dict__, "created": created})
+
+    def find(self, connection: Connection, name_or_id: str) -> Population | None:
+        t = populations
+        row = connection.execute(sa.select(t).where(sa.or_(t.c.id == name_or_id, t.c.name == name_or_id))).first()
+        return None if row is None else _from_row(row)
+
+    def get(self, connection: Connection, name_or_id: str) -> Population:
+        found = self.find(connection, name_or_id)
+        if found is None:
+            raise NotFound(f"There is no population '{name_or_id}'.")
+        return found
+
+    def list(self, connection: Connection) -> list[Population]:
+        return [_from_row(row) for row in connection.execute(sa.select(populations).order_by(populations.c.created))]
+
+
+def _from_row(row: sa.Row[Any]) -> Population:
+    return Population(
+        id=row.id,
+        name=row.name,
+        label=row.label,
+        domain=Domain.from_json(row.domain),
+        out_of_domain=row.out_of_domain,
+        missing_label=row.missing_label,
+        audiences=tuple(row.audiences),
+        lifetime=Epsilon(row.lifetime_nano),
+        unit=PrivacyUnit(row.unit_column, row.max_examples_per_unit),
+        created=row.created,
+    )

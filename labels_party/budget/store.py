@@ -1,0 +1,126 @@
+"""The ledger's store: charges are audit events, what was spent is derived from them, never kept beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.budget.ledger import Account, judge
+from labels_party.budget.populations import Population
+from labels_party.storage.tables import audit_events, batches
+from shared.audit.events import CHARGED, RETURNED, Event, Subject
+from shared.audit.store import AuditStore
+from shared.errors import AuditChainBroken, BudgetExceeded
+from shared.privacy import Epsilon, EpsilonSplit
+
+
+class Ledger:
+    """Works on the caller's write transaction, so that a charge and what it pays for commit together."""
+
+    def __init__(self, audit: AuditStore) -> None:
+        self.audit = audit
+
+    def spent(self, connection: Connection, batch: str) -> Epsilon:
+        """What every example of `batch` has spent: the sum of its charge events, exact."""
+        t = audit_events
+        rows = connection.execute(
+            sa.select(t.c.kind, sa.func.sum(t.c.epsilon_nano))
+            .where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))
+            .group_by(t.c.kind)
+        )
+        sums = {kind: int(total) for kind, total in rows}
+        nano = sums.get(CHARGED, 0) - sums.get(RETURNED, 0)
+        if nano < 0:
+            raise AuditChainBroken(
+                f"The ledger of batch '{batch}' returns more than it charged; nothing is released from it."
+            )
+        return Epsilon(nano)
+
+    def account(self, connection: Connection, population: Population, batch: str) -> Account:
+        return Account(population.lifetime, self.spent(connection, batch))
+
+    def charge(
+        self,
+        connection: Connection,
+        population: Population,
+        batch: str,
+        release: str,
+        split: EpsilonSplit,
+        actor: str,
+        details: dict[str, Any],
+    ) -> Account:
+        """Charge before any draw. Raises BudgetExceeded (nothing recorded) or returns the account after the charge."""
+        verdict = judge(self.account(connection, population, batch), split)
+        if isinstance(verdict, BudgetExceeded):
+            raise verdict
+        self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
+        return verdict.account
+
+    def give_back(
+        self, connection: Connection, population: Population, batch: str, release: str, split: EpsilonSplit, actor: str
+    ) -> None:
+        """Undo a charge for which certainly no draw was made."""
+        self.audit.append(connection, self._event(RETURNED, population, batch, release, split, actor, {}))
+
+    def note(
+        self,
+        connection: Connection,
+        kind: str,
+        population: Population,
+        batch: str,
+        release: str,
+        actor: str,
+        details: dict[str, Any],
+        attempt: int,
+    ) -> None:
+        """An event without a charge (published, failed)."""
+        subject = Subject(population.id, population.name, population.label, batch, release, attempt)
+        self.audit.append(
+            connection,
+            Event(kind, subject, unit=population.unit, audiences=population.audiences, actor=actor, details=details),
+        )
+
+    def report(self, connection: Connection, population: Population) -> dict[str, Any]:
+        """Lifetime ε and what each batch has spent; the figure per example is the largest of them."""
+        rows = connection.execute(
+            sa.select(batches.c.id, batches.c.state, batches.c.n)
+            .where(batches.c.population == population.id)
+            .order_by(batches.c.created)
+        ).all()
+        listed = []
+        most = Epsilon(0)
+        for row in rows:
+            spent = self.spent(connection, row.id)
+            most = max(most, spent)
+            listed.append(
+                {
+                    "batch": row.id,
+                    "state": row.state,
+                    "examples": row.n,
+                    "epsilon_spent": str(spent),
+                    "epsilon_left": str(population.lifetime - spent),
+                }
+            )
+        return {
+            "population": population.id,
+            "name": population.name,
+            "unit": population.unit.as_json(),
+            "epsilon_lifetime": str(population.lifetime),
+            "epsilon_spent_at_most": str(most),
+            "batches": listed,
+        }
+
+    @staticmethod
+    def _event(
+        kind: str,
+        population: Population,
+        batch: str,
+        release: str,
+        split: EpsilonSplit,
+        actor: str,
+        details: dict[str, Any],
+    ) -> Event:
+        subject = Subject(population.id, population.name, population.label, batch, release)
+        return Event(kind, subject, split, population.unit, population.audiences, actor, details)

@@ -1,0 +1,171 @@
+"""Batches and their segments in the database: open → sealed → purged."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.budget.populations import Population, Populations
+from labels_party.storage.tables import batches, segments
+from shared.errors import Conflict, InvalidInput, NotFound
+
+ID_LIST, PUBLIC = "id-list", "public"
+EXAMPLES, LABELS, SEALED, RUNS = "examples", "labels", "sealed", "runs"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One row of the batches table; `n`, `id_bytes`, `ids_mac` are known once it is sealed."""
+
+    id: str
+    population: str
+    label: str
+    state: str
+    presence: str
+    version: int
+    created: str
+    sealed: str | None
+    seal_order: int | None
+    n: int | None
+    id_bytes: int | None
+    ids_mac: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "population": self.population,
+            "state": self.state,
+            "presence": self.presence,
+            "created": self.created,
+            "sealed": self.sealed,
+            "examples": self.n,
+        }
+
+
+@dataclass(frozen=True)
+class Segment:
+    kind: str
+    number: int
+    key: str
+    rows: int
+    of: str = ""
+
+
+def timestamp(now: dt.datetime) -> str:
+    return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Batches:
+    def __init__(self, populations: Populations, clock: Callable[[], dt.datetime]) -> None:
+        self.populations = populations
+        self.clock = clock
+
+    def create(self, connection: Connection, population: Population, presence: str) -> Batch:
+        """A new open batch. `presence`: the ids come as a list (`id-list`) or the owner declares presence public."""
+        if presence not in (ID_LIST, PUBLIC):
+            raise InvalidInput(
+                "presence is 'id-list' (send the example ids first) or 'public' (which ids appear is public)."
+            )
+        batch = Batch(
+            id="bat_" + secrets.token_hex(12),
+            population=population.id,
+            label=population.label,
+            state="open",
+            presence=presence,
+            version=0,
+            created=timestamp(self.clock()),
+            sealed=None,
+            seal_order=None,
+            n=None,
+            id_bytes=None,
+            ids_mac=None,
+        )
+        connection.execute(sa.insert(batches).values(**batch.__dict__))
+        return batch
+
+    def get(self, connection: Connection, batch: str) -> tuple[Batch, Population]:
+        row = connection.execute(sa.select(batches).where(batches.c.id == batch)).first()
+        if row is None:
+            raise NotFound(f"There is no batch '{batch}'.")
+        found = Batch(**row._mapping)
+        return found, self.populations.get(connection, found.population)
+
+    def of_population(self, connection: Connection, population: str) -> list[Batch]:
+        query = sa.select(batches).where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
+        return [Batch(**row._mapping) for row in connection.execute(query)]
+
+    def sealed_of_label(self, connection: Connection, label: str, after: int) -> list[Batch]:
+        """Batches of a label name in the order they were sealed, from seal order `after` + 1 on."""
+        query = (
+            sa.select(batches)
+            .where(batches.c.label == label, batches.c.seal_order > after)
+            .order_by(batches.c.seal_order)
+        )
+        return [Batch(**row._mapping) for row in connection.execute(query)]
+
+    def segments(self, connection: Connection, batch: str, kind: str, of: str | None = None) -> list[Segment]:
+        query = (
+            sa.select(segments).where(segments.c.batch == batch, segments.c.kind == kind).order_by(segments.c.number)
+        )
+        if of is not None:
+            query = query.where(segments.c.of == of)
+        return [Segment(r.kind, r.number, r.key, r.rows, r.of) for r in connection.execute(query)]
+
+    def add_segment(self, connection: Connection, batch: str, kind: str, key: str, rows: int, of: str = "") -> None:
+        number = connection.execute(
+            sa.select(sa.func.coalesce(sa.func.max(segments.c.number), 0)).where(
+                segments.c.batch == batch, segments.c.kind == kind
+            )
+        ).scalar_one()
+        connection.execute(
+            sa.insert(segments).values(batch=batch, kind=kind, number=number + 1, key=key, rows=rows, of=of)
+        )
+
+    def drop_segments(self, connection: Connection, batch: str, kind: str, numbers: list[int]) -> None:
+        connection.execute(
+            sa.delete(segments).where(
+                segments.c.batch == batch, segments.c.kind == kind, segments.c.number.in_(numbers)
+            )
+        )
+
+    def discard(self, connection: Connection, batch: Batch) -> list[str]:
+        """Remove an open batch for good; returns the keys of its stored objects. Raises Conflict if it is sealed."""
+        require_open(batch)
+        self.bump(connection, batch)
+        keys = list(connection.execute(sa.select(segments.c.key).where(segments.c.batch == batch.id)).scalars())
+        connection.execute(sa.delete(segments).where(segments.c.batch == batch.id))
+        connection.execute(sa.delete(batches).where(batches.c.id == batch.id))
+        return keys
+
+    def bump(self, connection: Connection, batch: Batch) -> None:
+        """Note an accepted upload. Raises Conflict if the batch is not as the caller last saw it."""
+        t = batches
+        changed = connection.execute(
+            sa.update(t)
+            .where(t.c.id == batch.id, t.c.version == batch.version, t.c.state == "open")
+            .values(version=batch.version + 1)
+        ).rowcount
+        if changed != 1:
+            raise StaleBatch(f"Batch '{batch.id}' changed meanwhile.")
+
+
+class StaleBatch(Conflict):
+    """Somebody else's upload came first: check again and retry. Never reaches a caller."""
+
+
+def require_open(batch: Batch) -> None:
+    if batch.state != "open":
+        raise Conflict(
+            f"Batch '{batch.id}' is {batch.state}; a sealed batch never changes. Open a new batch for new examples."
+        )
+
+
+def require_sealed(batch: Batch) -> None:
+    if batch.state != "sealed":
+        raise Conflict(f"Batch '{batch.id}' is {batch.state}; seal it before asking for a release.")

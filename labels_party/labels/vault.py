@@ -1,0 +1,99 @@
+"""Labels at rest behind a storage port. Today plain Parquet of *masked* labels in a local folder; a store with
+encryption or object storage implements the same four calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from labels_party.labels.digests import U64
+from labels_party.storage.files import fsync_folder
+from shared.errors import Unavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 1 << 17
+
+
+class LabelVault(Protocol):
+    """Immutable objects under string keys; `put` is durable when it returns."""
+
+    def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+        """Store record batches; returns the number of rows."""
+
+    def scan(self, key: str) -> Iterator[pa.RecordBatch]:
+        """Read them back in order."""
+
+    def put_run(self, key: str, low: U64, high: U64) -> None:
+        """Store a sorted run of 128-bit id digests."""
+
+    def run(self, key: str) -> tuple[U64, U64]:
+        """A run, memory-mapped where possible: (low, high) uint64[n], sorted by (high, low)."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error if it is not there."""
+
+
+class LocalVault:
+    """The embedded default: files below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def _path(self, key: str) -> Path:
+        return self.root / key
+
+    def _prepare(self, key: str) -> Path:
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+        import pyarrow.parquet as pq
+
+        path, rows = self._prepare(key), 0
+        try:
+            with path.open("wb") as file:
+                # masked labels look random: compressing them only costs time
+                with pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
+                    for batch in batches:
+                        writer.write_batch(batch, row_group_size=ROW_GROUP)
+                        rows += batch.num_rows
+                file.flush()
+                os.fsync(file.fileno())
+            fsync_folder(path.parent)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
+        return rows
+
+    def scan(self, key: str) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self._path(key)) as file:
+            yield from file.iter_batches(batch_size=ROW_GROUP)
+
+    def put_run(self, key: str, low: U64, high: U64) -> None:
+        path = self._prepare(key)
+        with path.open("wb") as file:
+            file.write(np.stack([low, high]).astype("<u8").tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        fsync_folder(path.parent)
+
+    def run(self, key: str) -> tuple[U64, U64]:
+        path = self._path(key)
+        if path.stat().st_size == 0:
+            empty = np.zeros(0, np.uint64)
+            return empty, empty
+        data = np.memmap(path, dtype="<u8", mode="r")
+        half = len(data) // 2
+        return data[:half], data[half:]
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)

@@ -1,0 +1,218 @@
+"""The whole job on files, for the command line: the same services that the API calls, in one go."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labels_party.bootstrap import Services
+from labels_party.budget.populations import Population
+from labels_party.labels.batches import ID_LIST, PUBLIC, Batch
+from labels_party.labels.parsing import ID
+from labels_party.labels.seal import SameExamples
+from labels_party.release.plan import ReleaseRequest
+from labels_party.release.releases import PUBLISHED, WORKING, Release
+from shared.errors import AlreadyReleased, Conflict, InvalidInput, LabelDPError
+from shared.message.bundle import ENVELOPE_SUFFIX
+from shared.message.manifest import Manifest
+from shared.message.signing import MANIFEST_TYPE, open_envelope
+from shared.service.cli import Progress
+from shared.tables import read_table
+
+ACTOR = "command line"
+
+
+@dataclass(frozen=True)
+class PrivatizeJob:
+    labels: Path
+    id_column: str
+    label_column: str
+    population: Population
+    request: ReleaseRequest
+    out: Path
+    examples: Path | None = None
+
+
+def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict[str, Any]:
+    """Labels file in, signed message out. Raises typed errors; a refusal leaves no batch, charge or file behind."""
+    _check_target(job.out)
+    progress("reading", 0.02)
+    columns = [job.id_column, job.label_column]
+    table = read_table(job.labels, text_columns=columns, columns=columns)
+    examples = None
+    if job.examples is not None:
+        examples = read_table(job.examples, text_columns=[job.id_column], columns=[job.id_column])
+    population = _population(services, job.population)
+    batch = _sealed_batch(services, job, population, table, examples, progress)
+    release = _release(services, batch, job.request)
+    finish(services, release.id, lambda what, share: progress(what, 0.4 + 0.55 * share))
+    progress("writing the message", 0.97)
+    return write_out(services, release.id, job.out)
+
+
+def _check_target(out: Path) -> None:
+    if out.exists() or out.with_name(out.name + ENVELOPE_SUFFIX).exists():
+        raise InvalidInput(f"'{out}' exists already; a message is never overwritten. Choose another name for --out.")
+    if not out.parent.is_dir():
+        raise InvalidInput(f"The folder '{out.parent}' for --out does not exist.")
+
+
+def _population(services: Services, wanted: Population) -> Population:
+    """The stored population of that name if its rules are the same, otherwise a new one."""
+
+    def find_or_create(connection: Any) -> Population:
+        found = services.populations.find(connection, wanted.name)
+        if found is None:
+            return services.populations.create(connection, wanted, ACTOR)
+        theirs, ours = found.rules(), wanted.rules()
+        different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
+        if different:
+            raise Conflict(
+                f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
+                "first use. Use the same ones, or another --population name."
+            )
+        return found
+
+    return services.database.write("population.ensure", find_or_create)
+
+
+def _sealed_batch(
+    services: Services, job: PrivatizeJob, population: Population, table: Any, examples: Any, progress: Progress
+) -> Batch:
+    presence = PUBLIC if examples is None else ID_LIST
+    batch = services.database.write("batch.create", lambda c: services.batches.create(c, population, presence))
+    try:
+        if examples is not None:
+            services.intake.put_examples(batch.id, examples, job.id_column)
+        progress("storing", 0.1)
+        services.intake.add_labels(batch.id, table, (job.id_column, job.label_column))
+        progress("sealing", 0.2)
+        services.sealer.seal(batch.id, ACTOR)
+    except SameExamples as same:
+        _discard(services, batch.id)
+        sealed, owner = _look(services, same.batch)
+        if owner.id != population.id:
+            raise
+        return sealed
+    except LabelDPError:
+        _discard(services, batch.id)
+        raise
+    return _look(services, batch.id)[0]
+
+
+def _look(services: Services, batch_id: str) -> tuple[Batch, Population]:
+    return services.database.read("batch.look", lambda c: services.batches.get(c, batch_id))
+
+
+def _discard(services: Services, batch_id: str) -> None:
+    def drop(connection: Any) -> list[str]:
+        batch, _ = services.batches.get(connection, batch_id)
+        return services.batches.discard(connection, batch)
+
+    for key in services.database.write("batch.discard", drop):
+        services.vault.delete(key)
+
+
+def _release(services: Services, batch: Batch, request: ReleaseRequest) -> Release:
+    """A new charged release, or the one that an interrupted run left charged."""
+    standing = services.database.read("release.standing", lambda c: services.releases.of_batch(c, batch.id))
+    waiting = [r for r in standing if r.state in WORKING]
+    if waiting and not request.additional_release:
+        return waiting[-1]
+    try:
+        _, answer = services.releases.request(batch.id, request, ACTOR)
+    except AlreadyReleased as error:
+        published = [r for r in standing if r.state == PUBLISHED]
+        again = (
+            f" To write its message once more, free of charge: labels-party message {published[-1].id} --out FILE."
+            if published
+            else ""
+        )
+        raise AlreadyReleased(error.detail + again) from None
+    return services.database.read("release.look", lambda c: services.releases.get(c, answer["id"]))
+
+
+def finish(services: Services, release_id: str, progress: Progress) -> Release:
+    """Run the release here, or wait for the worker of a running service that took it."""
+    while True:
+        services.pipeline.run(release_id, progress)
+        release = services.database.read("release.look", lambda c: services.releases.get(c, release_id))
+        if release.state not in WORKING:
+            break
+        time.sleep(0.2)
+    if release.state != PUBLISHED:
+        detail = (release.problem or {}).get("detail", "see the service's log")
+        raise Conflict(f"Release '{release_id}' failed: {detail}")
+    return release
+
+
+def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
+    """Copy a published message beside its manifest; all files appear under their names, the message last."""
+    _check_target(out)
+    files = services.database.read("release.files", lambda c: services.releases.files(c, release_id))
+    parts = [f for f in files if f.role == "message"]
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        for file in files:
+            shutil.copyfile(services.home.releases / file.path, temporary / file.name)
+        envelope = (temporary / files[0].name).read_bytes()
+        if len(parts) > 1:
+            temporary.rename(out)
+        else:
+            for file in reversed(files):
+                (temporary / file.name).replace(_beside(out, file.role))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    payload = open_envelope(envelope, services.key.public, MANIFEST_TYPE, max_bytes=1 << 22)
+    return summary(Manifest.from_payload(payload)) | {
+        "message": str(out),
+        "labels_key": str(services.home.public_key_path),
+    }
+
+
+def _beside(out: Path, role: str) -> Path:
+    if role == "envelope":
+        return out.with_name(out.name + ENVELOPE_SUFFIX)
+    return out if role == "message" else out.with_name(out.stem + ".prior.parquet")
+
+
+def summary(manifest: Manifest) -> dict[str, Any]:
+    """What a person wants to know of a message; everything from the manifest, nothing from labels."""
+    channel = manifest.read_channel()
+    domain = manifest.read_domain()
+    data: dict[str, Any] = {
+        "release": manifest.release,
+        "batch": manifest.batch,
+        "population": manifest.population.name,
+        "label": manifest.population.label,
+        "audiences": list(manifest.audiences),
+        "created": manifest.created,
+        "examples": manifest.n,
+        "domain": manifest.domain.get("range", f"{domain.k} listed values"),
+        "mechanism": manifest.mechanism.name,
+        "loss": manifest.loss,
+        "epsilon": manifest.epsilon,
+        "epsilon_spent": manifest.epsilon_spent,
+        "epsilon_lifetime": manifest.epsilon_lifetime,
+        "channel_epsilon": str(channel.epsilon),
+        "prior": manifest.prior.source,
+        "expected_label_loss": None if manifest.expected_loss is None else float(manifest.expected_loss),
+        "outputs": [float(v) for v in channel.outputs[:64]],
+        "key_id": manifest.key_id,
+    }
+    boundaries = getattr(channel, "boundaries", None)
+    if boundaries is not None:
+        values = domain.values
+        ends = [int(b) for b in boundaries]
+        data["bins"] = [
+            {"from": float(values[a]), "to": float(values[b - 1]), "output": float(v)}
+            for a, b, v in zip(ends[:-1], ends[1:], channel.outputs, strict=True)
+        ]
+    return data
+
+
+__all__ = ["ID", "PrivatizeJob", "finish", "privatize", "summary", "write_out"]

@@ -1,0 +1,163 @@
+"""The engine port: from sealed labels to privatized files. Local today; Spark implements the same call.
+
+An engine runs only for a charged release under a lease. It writes into the attempt's folder and shows nothing to
+anybody (invariant 2): a prior, a count or an output becomes visible with the publication of the attempt, or never.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.budget.populations import Population
+from labels_party.labels.seal import SealedLabels
+from labels_party.mechanisms.catalogue import Mechanism, get_mechanism
+from labels_party.mechanisms.prior import estimate_prior
+from labels_party.release.plan import ESTIMATED, Plan, uniform
+from shared.channel import Channel
+from shared.errors import Unavailable
+from shared.losses import get_loss
+from shared.message.manifest import PRIOR_FILE
+from shared.message.parquet import ROW_GROUP, write_message, write_prior
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ProgressHook = Callable[[str, float], None]
+Chunk = tuple["pa.Array", npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class DrawJob:
+    """Everything an attempt needs. `given_prior` is public or already private."""
+
+    population: Population
+    plan: Plan
+    labels: SealedLabels
+    n: int
+    id_bytes: int
+    given_prior: npt.NDArray[np.float64] | None
+    folder: Path
+    rows_per_file: int
+    progress: ProgressHook
+
+
+@dataclass(frozen=True)
+class Drawn:
+    channel: Channel
+    prior: npt.NDArray[np.float64] | None
+    expected_loss: float | None
+    files: tuple[tuple[str, str, int], ...]  # (role, name, rows)
+
+
+class Engine(Protocol):
+    def draw(self, job: DrawJob) -> Drawn:
+        """Write the attempt's files, durable. Raises Unavailable when the disk or the randomness fails."""
+
+
+class LocalEngine:
+    """Two passes over the sealed labels: the histogram for the prior (only if ε_prior paid for it), then the draw."""
+
+    def draw(self, job: DrawJob) -> Drawn:
+        try:
+            return self._draw(job)
+        except OSError as error:
+            what = "no space is left" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error.strerror)
+            raise Unavailable(
+                f"The message cannot be written ({what}). The release stays charged and will not be charged again."
+            ) from None
+
+    def _draw(self, job: DrawJob) -> Drawn:
+        plan, domain = job.plan, job.population.domain
+        parts = list(_parts(job.n, job.rows_per_file))
+        # space first: whether the disk fills up must not depend on what was drawn
+        for name, rows in parts:
+            reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
+        mechanism = get_mechanism(plan.mechanism)
+        prior = self._prior(job)
+        loss = get_loss(plan.loss)
+        channel = mechanism.design(domain, prior, plan.split.randomize, loss, plan.options)
+        feed = _Feed(self._sampled(job, mechanism, channel))
+        files = []
+        for name, rows in parts:
+            written = write_message(job.folder / name, feed.take(rows), channel)
+            files.append(("message", name, written))
+        expected = None
+        if prior is not None:
+            files.append(("prior", PRIOR_FILE, write_prior(job.folder / PRIOR_FILE, domain.values, prior)))
+            expected = float(channel.expected_loss(prior, loss))
+        return Drawn(channel, prior, expected, tuple(files))
+
+    @staticmethod
+    def _prior(job: DrawJob) -> npt.NDArray[np.float64] | None:
+        plan, k = job.plan, job.population.domain.k
+        if job.given_prior is not None:
+            return job.given_prior
+        if plan.prior_source == ESTIMATED:
+            assert plan.cells is not None
+            counts = np.zeros(k, np.int64)
+            done = 0
+            for _, index in job.labels.chunks():
+                counts += np.bincount(index, minlength=k)
+                done += len(index)
+                job.progress("estimating the prior", 0.4 * done / job.n)
+            method: Any = plan.prior_method
+            return estimate_prior(counts, plan.split.prior, plan.cells, method)
+        return uniform(k) if plan.prior_source == "uniform" else None
+
+    @staticmethod
+    def _sampled(job: DrawJob, mechanism: Mechanism, channel: Channel) -> Iterator[Chunk]:
+        done = 0
+        for ids, index in job.labels.chunks():
+            yield ids, mechanism.sample(channel, index)
+            done += len(index)
+            job.progress("drawing", 0.4 + 0.6 * done / job.n)
+
+
+def _parts(n: int, rows_per_file: int) -> Iterator[tuple[str, int]]:
+    count = max(1, -(-n // rows_per_file))
+    for i in range(count):
+        rows = min(rows_per_file, n - i * rows_per_file)
+        yield ("message.parquet" if count == 1 else f"message-{i:05d}.parquet"), rows
+
+
+class _Feed:
+    """Hands out a given number of rows at a time, keeping what is left of a chunk for the next file."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self.chunks = chunks
+        self.rest: Chunk | None = None
+
+    def take(self, rows: int) -> Iterator[Chunk]:
+        while rows > 0:
+            ids, bins = self.rest or next(self.chunks)
+            self.rest = None
+            if len(ids) > rows:
+                self.rest = ids.slice(rows), bins[rows:]
+                ids, bins = ids.slice(0, rows), bins[:rows]
+            rows -= len(ids)
+            yield ids, bins
+
+
+def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
+    """Space for a file from public facts. Bins and labels count at their largest (16 bytes a row), since only their
+    size could depend on what was drawn; ids at their plain size, headers and a margin on top."""
+    groups = rows // ROW_GROUP + 1
+    ids = -(-id_bytes * rows // max(n, 1)) if rows < n else id_bytes
+    return (ids + 16 * rows) * 21 // 20 + groups * 8192 + (1 << 20)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Have the file system set `size` bytes aside for `path`. Raises OSError (no space)."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, size) if hasattr(os, "posix_fallocate") else os.truncate(handle, size)
+    finally:
+        os.close(handle)

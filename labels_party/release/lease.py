@@ -1,0 +1,58 @@
+"""Who works on a release: a lease with a fencing number, and whether its holder is still alive.
+
+Safety comes from the fencing number alone (`where attempt = n`); liveness decides only how soon a dead worker's
+release is taken over: at once on the same host (its lock file is free), after the lease elsewhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import time
+from pathlib import Path
+
+
+class WorkerIdentity:
+    """A name and a lock file that the operating system frees when the process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
+        self._path = self._lock_path(self.name)
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def _lock_path(self, name: str) -> Path:
+        return self.folder / f"{name.rsplit('/', 1)[-1]}.lock"
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._handle)
+
+    def holds(self, owner: str | None, until: float | None) -> bool:
+        """Whether `owner` may still be working."""
+        if owner is None:
+            return False
+        if owner == self.name:
+            return True
+        if owner.split("/", 1)[0] == socket.gethostname():
+            return self._locked(self._lock_path(owner))
+        return until is not None and until > time.time()
+
+    @staticmethod
+    def _locked(path: Path) -> bool:
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(handle)

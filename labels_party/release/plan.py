@@ -1,0 +1,190 @@
+"""What a release will do, from public facts only: n, k, ε, a prior that is public or already private (invariant 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.budget.populations import Population
+from labels_party.mechanisms.catalogue import MECHANISMS, get_mechanism
+from labels_party.mechanisms.prior import check_prior, prior_epsilon
+from shared.channel import Channel
+from shared.errors import InvalidEpsilon, InvalidPrior
+from shared.losses import Loss, MatrixLoss, get_loss
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+
+ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
+    "estimated",
+    "declared public by the owner",
+    "carried over",
+    "uniform",
+    "not used",
+)
+DEFAULT_MECHANISM = "rr-on-bins"
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """What the owner asks for. `prior` None means: estimated where the mechanism uses one."""
+
+    epsilon: Epsilon
+    mechanism: str = DEFAULT_MECHANISM
+    loss: str | Loss = "squared"
+    prior: str | None = None
+    prior_epsilon: str = "auto"
+    prior_method: str = "project"
+    given_prior: npt.NDArray[np.float64] | None = None
+    carried_from: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    additional_release: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request after every check that needs no labels; stored with its release, drawn from also after a crash."""
+
+    mechanism: str
+    loss: str | Loss
+    split: EpsilonSplit
+    prior_source: str
+    prior_method: str | None
+    cells: npt.NDArray[np.int64] | None
+    carried_from: str | None
+    options: dict[str, Any]
+    why: str = "asked for by the owner"
+
+    @property
+    def loss_name(self) -> str:
+        return self.loss if isinstance(self.loss, str) else self.loss.name
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism,
+            "loss": _loss_json(self.loss),
+            "epsilon": self.split.as_json(),
+            "prior": self.prior_source,
+            "prior_method": self.prior_method,
+            "cells": None if self.cells is None else self.cells.tolist(),
+            "carried_from": self.carried_from,
+            "options": self.options,
+            "why": self.why,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Plan:
+        loss = data["loss"]
+        return cls(
+            mechanism=data["mechanism"],
+            loss=loss if isinstance(loss, str) else MatrixLoss(loss["labels"], loss["outputs"], loss["matrix"]),
+            split=EpsilonSplit.from_json(data["epsilon"]),
+            prior_source=data["prior"],
+            prior_method=data["prior_method"],
+            cells=None if data["cells"] is None else np.asarray(data["cells"], np.int64),
+            carried_from=data["carried_from"],
+            options=data["options"],
+            why=data["why"],
+        )
+
+
+def _loss_json(loss: str | Loss) -> Any:
+    if isinstance(loss, MatrixLoss):
+        arrays = {"labels": loss.row_labels, "outputs": loss.outputs, "matrix": loss.values}
+        return {name: array.tolist() for name, array in arrays.items()}
+    return loss if isinstance(loss, str) else loss.name
+
+
+def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
+    """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
+    mechanism = get_mechanism(request.mechanism)
+    domain, k = population.domain, population.domain.k
+    loss = get_loss(request.loss)
+    loss.check(domain.values)
+    if request.epsilon.nano == 0:
+        raise InvalidEpsilon("ε must be greater than zero.")
+    source = _prior_source(request, mechanism.needs_prior)
+    cells, prior_part = None, ZERO
+    if source == ESTIMATED:
+        rule = request.prior_epsilon
+        fixed = rule if rule in ("auto", "theorem7") else Epsilon.parse(rule, positive=True, name="ε for the prior")
+        planned = prior_epsilon(fixed, k=k, n=n, epsilon=request.epsilon)
+        cells, prior_part = planned.cells, planned.epsilon
+        if prior_part.nano == 0:
+            source = UNIFORM  # ε too small to be split: everything goes into the labels
+            cells = None
+    if request.prior_method not in ("project", "clip"):
+        raise InvalidPrior("The prior method is 'project' or 'clip'.")
+    if request.given_prior is not None:
+        check_prior(request.given_prior, k)
+    split = EpsilonSplit(ZERO, prior_part, request.epsilon - prior_part)
+    plan = Plan(
+        mechanism=request.mechanism,
+        loss=request.loss if isinstance(request.loss, str) else loss,
+        split=split,
+        prior_source=source,
+        prior_method=request.prior_method if source == ESTIMATED else None,
+        cells=cells,
+        carried_from=request.carried_from,
+        options=dict(request.options),
+    )
+    # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
+    mechanism.design(domain, uniform(k), split.randomize, loss, dict(request.options))
+    return plan
+
+
+def _prior_source(request: ReleaseRequest, needed: bool) -> str:
+    if request.given_prior is not None:
+        return CARRIED if request.carried_from else DECLARED
+    if request.prior is None:
+        return ESTIMATED if needed else NOT_USED
+    if request.prior == "estimate":
+        return ESTIMATED
+    if request.prior == "uniform":
+        return UNIFORM
+    raise InvalidPrior("The prior is 'estimate', 'uniform', a file, or an earlier release of your own.")
+
+
+def uniform(k: int) -> npt.NDArray[np.float64]:
+    return np.full(k, 1.0 / k)
+
+
+def preview(
+    population: Population,
+    epsilon: Epsilon,
+    loss: str,
+    n: int,
+    prior: npt.NDArray[np.float64] | None,
+    prior_source: str,
+) -> dict[str, Any]:
+    """What each mechanism would give at this ε: split, outputs, expected label error under the given prior.
+
+    Reads n, k, ε and a public or already private prior; never labels.
+    """
+    p = uniform(population.domain.k) if prior is None else prior
+    rows = []
+    for name, mechanism in MECHANISMS.items():
+        plan = make_plan(ReleaseRequest(epsilon, mechanism=name, loss=loss), population, n)
+        channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {})
+        rows.append({"mechanism": name, "epsilon": plan.split.as_json()} | describe_channel(channel, p, loss))
+    return {
+        "population": population.id,
+        "n": n,
+        "loss": loss,
+        "prior": "uniform, as there is no private or public one yet" if prior is None else prior_source,
+        "mechanisms": rows,
+    }
+
+
+def describe_channel(channel: Channel, prior: npt.NDArray[np.float64], loss: str | Loss) -> dict[str, Any]:
+    """Figures of a channel under a private prior, all of them expected ones (invariant 6)."""
+    return {
+        "outputs": len(channel.outputs),
+        "output_values": [float(v) for v in channel.outputs[:32]],
+        "boundaries": [int(b) for b in getattr(channel, "boundaries", [])[:33]],
+        "expected_label_loss": float(channel.expected_loss(prior, loss)),
+        "flip_probability": float(channel.flip_probability(prior)),
+        "unbiased": bool(channel.unbiased),
+    }

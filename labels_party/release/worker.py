@@ -1,0 +1,69 @@
+"""The background worker of `serve`: draws charged releases, resumes those a crash left behind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from labels_party.release.pipeline import Pipeline
+from shared.errors import LabelDPError, Unavailable
+
+log = logging.getLogger("label_dp.release")
+MAX_PAUSE = 60.0
+
+
+class Worker:
+    """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw."""
+
+    def __init__(self, pipeline: Pipeline, poll_seconds: float) -> None:
+        self.pipeline, self.poll_seconds = pipeline, poll_seconds
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="release-worker", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def drain(self) -> int:
+        """Run every release that waits, once; returns how many were published."""
+        releases = self.pipeline.releases
+        waiting = releases.database.read("worker.look", releases.working)
+        done = 0
+        for release in waiting:
+            if self._stop.is_set():
+                break
+            try:
+                done += self.pipeline.run(release.id)
+            except Unavailable as error:
+                log.warning("release %s waits: %s", release.id, error.code)
+                raise
+            except LabelDPError as error:
+                log.warning("release %s failed: %s", release.id, error.code)
+        return done
+
+    def _loop(self) -> None:
+        pause = self.poll_seconds
+        while not self._stop.is_set():
+            try:
+                self.drain()
+                pause = self.poll_seconds
+            except LabelDPError:
+                pause = min(MAX_PAUSE, pause * 2)
+            except Exception as error:
+                # neither text nor locals: they may hold labels; the release stays charged and is tried again
+                log.error("release worker: internal error of type %s", type(error).__name__)
+                pause = min(MAX_PAUSE, pause * 2)
+            self._wake.wait(pause)
+            self._wake.clear()

@@ -1,0 +1,93 @@
+"""The home folder: its layout, its keys, and durable small-file habits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from labels_party.labels.digests import Secrets
+from shared.errors import InvalidFile, Unavailable
+from shared.message.signing import SigningKey
+
+
+def fsync_folder(path: Path) -> None:
+    """Make the names inside a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class Home:
+    """`keys/` signing key and secret, `labels/` masked labels, `releases/` messages, `spill/` temporary files."""
+
+    path: Path
+
+    @property
+    def signing_key_path(self) -> Path:
+        return self.path / "keys" / "signing.key"
+
+    @property
+    def public_key_path(self) -> Path:
+        return self.path / "keys" / "signing.pub"
+
+    @property
+    def labels(self) -> Path:
+        return self.path / "labels"
+
+    @property
+    def releases(self) -> Path:
+        return self.path / "releases"
+
+    @property
+    def spill(self) -> Path:
+        return self.path / "spill"
+
+    @property
+    def workers(self) -> Path:
+        return self.path / "workers"
+
+    def prepare(self) -> None:
+        """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
+        try:
+            for folder in (self.path, self.path / "keys", self.labels, self.releases, self.spill, self.workers):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Unavailable(
+                f"The home folder '{self.path}' cannot be used ({error.strerror}); set LABELS_PARTY_HOME."
+            ) from None
+
+    def secrets(self) -> Secrets:
+        """The party's secret, made on first use; losing it means that ids charged earlier are no longer recognised."""
+        path = self.path / "keys" / "secret.key"
+        if not path.exists():
+            temporary = path.with_name(f".secret-{secrets.token_hex(4)}")
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):  # another process was first, and its secret counts
+                os.link(temporary, path)
+            temporary.unlink()
+            fsync_folder(path.parent)
+        data = path.read_bytes()
+        if len(data) != 32:
+            raise InvalidFile(f"'{path}' is damaged: it must hold 32 bytes. Restore it from a backup.")
+        return Secrets(data)
+
+    def signing_key(self) -> SigningKey:
+        """The party's signing key, made on first use; its public half is `keys/signing.pub`."""
+        if not self.signing_key_path.exists():
+            with contextlib.suppress(FileExistsError):
+                SigningKey.generate().save(self.signing_key_path, self.public_key_path)
+            fsync_folder(self.signing_key_path.parent)
+        key = SigningKey.load(self.signing_key_path)
+        if not self.public_key_path.exists():
+            self.public_key_path.write_bytes(key.public.pem)
+        return key

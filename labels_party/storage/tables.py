@@ -1,0 +1,106 @@
+"""The labels party's tables. No column holds a label or anything derived from one except through a paid release."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from shared.audit.store import audit_table
+from shared.service.apikeys import apikey_table
+
+metadata = sa.MetaData()
+HEAD = "0001"
+
+audit_events = audit_table(metadata)
+api_keys = apikey_table(metadata)
+
+installation = sa.Table(
+    "installation",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    # a keyed MAC of a constant: notices that the folder's secret is not the one the digests were made with
+    sa.Column("secret_check", sa.String(64), nullable=False),
+)
+
+populations = sa.Table(
+    "populations",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False, unique=True),
+    sa.Column("label", sa.String(200), nullable=False),
+    sa.Column("domain", sa.JSON, nullable=False),
+    sa.Column("out_of_domain", sa.String(10), nullable=False),
+    sa.Column("missing_label", sa.String(64)),
+    sa.Column("audiences", sa.JSON, nullable=False),
+    sa.Column("lifetime_nano", sa.BigInteger, nullable=False),
+    sa.Column("unit_column", sa.String(200)),
+    sa.Column("max_examples_per_unit", sa.Integer),
+    sa.Column("created", sa.String(20), nullable=False),
+)
+
+batches = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("population", sa.ForeignKey("populations.id"), nullable=False, index=True),
+    sa.Column("label", sa.String(200), nullable=False, index=True),
+    sa.Column("state", sa.String(10), nullable=False),
+    sa.Column("presence", sa.String(10), nullable=False),
+    # counts every accepted upload, so that a check made outside a transaction can tell whether it is stale
+    sa.Column("version", sa.Integer, nullable=False, default=0),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("sealed", sa.String(20)),
+    sa.Column("seal_order", sa.Integer),
+    sa.Column("n", sa.BigInteger),
+    sa.Column("id_bytes", sa.BigInteger),
+    sa.Column("ids_mac", sa.String(64)),
+    sa.UniqueConstraint("label", "seal_order"),
+)
+
+segments = sa.Table(
+    "segments",
+    metadata,
+    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("kind", sa.String(10), primary_key=True),  # examples, labels, sealed, runs (sorted id digests)
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("key", sa.String(300), nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("of", sa.String(10), nullable=False, default=""),
+)
+
+idempotency = sa.Table(
+    "idempotency",
+    metadata,
+    sa.Column("caller", sa.String(40), primary_key=True),
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("body_mac", sa.String(64), nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("answer", sa.JSON, nullable=False),
+)
+
+releases = sa.Table(
+    "releases",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
+    sa.Column("state", sa.String(10), nullable=False, index=True),
+    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("lease_owner", sa.String(120)),
+    sa.Column("lease_until", sa.Float),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("published", sa.String(20)),
+    sa.Column("manifest_sha256", sa.String(64)),
+    sa.Column("problem", sa.JSON),
+)
+
+release_files = sa.Table(
+    "release_files",
+    metadata,
+    sa.Column("release", sa.ForeignKey("releases.id"), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("role", sa.String(10), nullable=False),
+    sa.Column("path", sa.String(300), nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+)
