@@ -189,7 +189,7 @@ class Sealer:
             if shared:
                 raise OverlappingBatch(
                     f"Some examples of this batch are in batch '{other.id}' already. Batches of one label are "
-                    "disjoint, or their releases would not compose in parallel: leave those examples out, or ask for an "
+                    "disjoint, or their releases would not compose: leave those examples out, or ask for an "
                     "additional release of that batch."
                 )
         return last
