@@ -1,0 +1,121 @@
+"""The private prior: its share of ε, its public cells, the simplex."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from labels_party.mechanisms import prior as prior_module
+from labels_party.mechanisms.prior import (
+    check_prior,
+    estimate_prior,
+    histogram,
+    onto_simplex,
+    prior_epsilon,
+    public_cells,
+)
+from shared.errors import InvalidEpsilon, InvalidPrior
+from shared.privacy import Epsilon
+
+E = Epsilon.parse
+
+
+def test_auto_takes_a_twentieth_or_what_is_enough() -> None:
+    small = prior_epsilon("auto", k=401, n=2000, epsilon=E("0.5"))
+    assert small.epsilon == E("0.025")
+    large = prior_epsilon("auto", k=401, n=1_000_003, epsilon=E("0.5"))
+    assert large.epsilon == Epsilon.round_down(Fraction(320, 1_000_003))
+    assert large.epsilon.fraction <= Fraction(320, 1_000_003)
+
+
+def test_theorem_7_is_the_root_rounded_down_on_all_labels() -> None:
+    plan = prior_epsilon("theorem7", k=401, n=17_000, epsilon=E("0.5"))
+    assert plan.epsilon.fraction**2 <= Fraction(401, 17_000) < Epsilon(plan.epsilon.nano + 1).fraction ** 2
+    assert np.array_equal(plan.cells, np.arange(402))
+    assert prior_epsilon("theorem7", k=401, n=100, epsilon=E("0.5")).epsilon == E("0.25")
+
+
+def test_an_explicit_amount_must_leave_something() -> None:
+    assert prior_epsilon(E("0.1"), k=10, n=10, epsilon=E("0.5")).epsilon == E("0.1")
+    for rule in (E("0.5"), E("0.6"), "half"):
+        with pytest.raises(InvalidEpsilon):
+            prior_epsilon(rule, k=10, n=10, epsilon=E("0.5"))
+
+
+def test_an_epsilon_too_small_to_split_gives_the_uniform_prior() -> None:
+    plan = prior_epsilon("auto", k=5, n=100, epsilon=Epsilon(1))
+    assert plan.epsilon == Epsilon(0)
+    assert np.array_equal(estimate_prior(np.array([9, 1, 0, 0, 0]), plan.epsilon, plan.cells), np.full(5, 0.2))
+
+
+@pytest.mark.parametrize("k", [1, 2, 31, 53, 401, 1 << 20])
+@pytest.mark.parametrize("epsilon", ["0.05", "1", "2.5", "4", "8"])
+def test_public_cells_partition_the_domain_evenly(k: int, epsilon: str) -> None:
+    cells = public_cells(k, E(epsilon), 1_000_000)
+    widths = np.diff(cells)
+    assert (cells[0], cells[-1]) == (0, k)
+    assert widths.min() >= 1
+    assert widths.max() - widths.min() <= 1
+    assert cells.size - 1 == min(k, {"0.05": 32, "1": 32, "2.5": 48, "4": 64, "8": 128}[epsilon])
+
+
+def test_small_batches_get_fewer_cells() -> None:
+    assert public_cells(401, E("0.5"), 1000).size - 1 == 8
+    assert public_cells(401, E("0.5"), 8000).size - 1 == 20
+
+
+def test_projection_is_the_nearest_point_of_the_simplex() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        v = rng.normal(0.2, 1.0, size=int(rng.integers(1, 12)))
+        x = onto_simplex(v)
+        assert x.sum() == pytest.approx(1.0, abs=1e-12)
+        assert np.all(x >= 0)
+        others = rng.dirichlet(np.ones(v.size), size=200)
+        assert np.sum((x - v) ** 2) <= np.min(np.sum((others - v) ** 2, axis=1)) + 1e-12
+    assert np.array_equal(onto_simplex(np.array([1e18, 0.0])), [1.0, 0.0])
+
+
+@pytest.mark.parametrize("method", ["project", "clip"])
+def test_estimate_is_close_at_a_large_epsilon_and_even_within_cells(method: str) -> None:
+    counts = histogram(np.repeat(np.arange(10), np.arange(10) * 1000), 10)
+    cells = np.array([0, 2, 5, 10])
+    p = estimate_prior(counts, E("50"), cells, method)  # type: ignore[arg-type]
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert p == pytest.approx(np.repeat([1 / 90, 9 / 135, 35 / 225], [2, 3, 5]), abs=1e-3)
+    assert np.ptp(p[5:]) == 0.0
+
+
+def test_noise_scale_is_two_over_epsilon_and_nothing_left_is_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def drowned(scale: Fraction, n: int) -> np.ndarray:
+        seen.append((scale, n))
+        return np.full(n, -(10**9), dtype=np.int64)
+
+    monkeypatch.setattr(prior_module, "discrete_laplace", drowned)
+    clipped = estimate_prior(np.array([5, 5, 0, 0]), E("0.3"), np.array([0, 1, 4]), "clip")
+    assert np.array_equal(clipped, np.full(4, 0.25))
+    assert seen == [(Fraction(20, 3), 2)]
+
+
+def test_an_empty_batch_has_the_uniform_prior() -> None:
+    assert np.array_equal(estimate_prior(np.zeros(4, np.int64), E("1"), np.arange(5)), np.full(4, 0.25))
+
+
+def test_malformed_cells_and_methods_are_refused() -> None:
+    counts = np.ones(4, dtype=np.int64)
+    for cells in ([0, 3], [1, 4], [0, 2, 2, 4], [0]):
+        with pytest.raises(InvalidPrior):
+            estimate_prior(counts, E("1"), np.array(cells))
+    with pytest.raises(InvalidPrior):
+        estimate_prior(counts, E("1"), np.arange(5), "round")  # type: ignore[arg-type]
+
+
+def test_check_prior_renormalises_or_refuses() -> None:
+    assert check_prior([0.5000001, 0.5], 2).sum() == pytest.approx(1.0, abs=1e-15)
+    for bad in ([1.0], [0.5, 0.4], [1.5, -0.5], [np.nan, 1.0], [np.inf, 0.0], ["a", "b"], [[0.5], [0.5]]):
+        with pytest.raises(InvalidPrior):
+            check_prior(bad, 2)
