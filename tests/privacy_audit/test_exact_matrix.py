@@ -1,0 +1,165 @@
+"""Exact audit of every mechanism: integer ratios against a rational lower bound of e^ε that is computed here.
+
+No tolerance anywhere. Planted controls (a float probability, weights raised by one percent) must be detected by the
+same audit, or a clean run would mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from labels_party.mechanisms.catalogue import MECHANISMS
+from labels_party.mechanisms.one_bit import sample_one_bit
+from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
+from shared.channel import AdditiveChannel, N, OneBitChannel, RRChannel
+from shared.domain import Domain
+from shared.privacy import Epsilon
+
+EPSILONS = ["0.05", "0.1", "0.25", "0.5", "0.693147181", "1", "1.5", "2", "3", "4.605170186", "6", "8", "10"]
+OUTPUTS = [2, 3, 5, 17, 64, 255, 256, 257, 1000, 4096]
+
+
+def exp_below(epsilon: Epsilon) -> Fraction:
+    """A partial sum of the series of e^ε: a lower bound, independent of the library's."""
+    total = term = Fraction(1)
+    for i in range(1, 80):
+        term = term * epsilon.fraction / i
+        total += term
+    return total
+
+
+def violations(columns: list[tuple[int, int]], epsilon: Epsilon) -> int:
+    """How many outputs have largest weight > e^ε·smallest weight, in integers; `columns` lists (largest, smallest)."""
+    bound = exp_below(epsilon)
+    return sum(largest * bound.denominator > bound.numerator * smallest for largest, smallest in columns)
+
+
+def columns_of(weights: list[list[int]]) -> list[tuple[int, int]]:
+    return [(max(column), min(column)) for column in zip(*weights, strict=True)]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_randomized_response_up_to_4096_outputs(epsilon: str) -> None:
+    eps = Epsilon.parse(epsilon)
+    for d in OUTPUTS:
+        A, B = rr_weights(eps, d)
+        assert A + (d - 1) * B == N
+        assert violations([(A, B)] * d, eps) == 0
+        # no weight is wasted: one more unit on the own bin would break the bound or the sum
+        assert violations([(A + (d - 1), B - 1)], eps) == 1
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_designed_channels_satisfy_their_epsilon(name: str, epsilon: str) -> None:
+    eps = Epsilon.parse(epsilon)
+    domain = Domain.parse("0:120")
+    prior = np.exp(-np.arange(121) / 20.0)
+    channel = MECHANISMS[name].design(domain, prior / prior.sum(), eps, "squared", {})
+    assert channel.satisfies(eps)
+    assert channel.epsilon <= eps
+    if isinstance(channel, RRChannel):
+        rows = [[channel.A if j == int(b) else channel.B for j in range(channel.d)] for b in channel.bins]
+        assert all(sum(row) == N for row in rows)
+        assert channel.d == 1 or violations(columns_of(rows), eps) == 0
+    elif isinstance(channel, OneBitChannel):
+        rows = [[N - int(w), int(w)] for w in channel.weights.tolist()]
+        assert violations(columns_of(rows), eps) == 0
+    else:
+        assert isinstance(channel, AdditiveChannel)
+        # P[z | y] is made of r^|z − y| and its tails: every log ratio is at most (k − 1)/scale
+        assert (channel.k - 1) / channel.scale <= eps.fraction
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_one_bit_with_clipping_on_fine_domains(epsilon: str) -> None:
+    eps = Epsilon.parse(epsilon)
+    for text, clip in (("0:40:0.01", ("3.3", "29.99")), ("-7:9", None), ("1:4096", ("0.5", "5000"))):
+        channel = MECHANISMS["one-bit"].design(Domain.parse(text), None, eps, "squared", {"clip": clip})
+        assert isinstance(channel, OneBitChannel)
+        rows = [[N - w, w] for w in channel.weights.tolist()]
+        assert violations(columns_of(rows), eps) == 0
+        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
+
+
+class Words:
+    """A source that hands out given words."""
+
+    def __init__(self, words: list[int]) -> None:
+        self.words = np.array(words, dtype=np.uint64)
+
+    def uint64(self, n: int) -> np.ndarray:
+        taken, self.words = self.words[:n].copy(), self.words[n:]
+        return taken
+
+
+@pytest.mark.parametrize("d", [2, 3, 7, 256, 4096])
+def test_the_sampler_turns_exactly_a_words_into_the_own_bin_and_b_into_each_other(d: int) -> None:
+    A, B = rr_weights(Epsilon.parse("1"), d)
+    dtype = np.uint8 if d <= 256 else np.uint16
+    for own in {0, 1, d // 2, d - 1}:
+        others = [j for j in range(d) if j != own]
+        ends = [(0, own), (A - 1, own)]
+        for position, other in enumerate(others):
+            ends += [(A + position * B, other), (A + (position + 1) * B - 1, other)]
+        assert ends[-1][0] == N - 1
+        bins = np.full(len(ends), own, dtype=dtype)
+        drawn = sample_rr(bins, d, A, B, Words([u for u, _ in ends]))
+        assert drawn.tolist() == [want for _, want in ends]
+
+
+def test_the_one_bit_sampler_turns_exactly_w_words_into_the_upper_output() -> None:
+    channel = MECHANISMS["one-bit"].design(Domain.parse("0:9"), None, Epsilon.parse("1"), "squared", {})
+    assert isinstance(channel, OneBitChannel)
+    for index, weight in enumerate(channel.weights.tolist()):
+        words = [0, weight - 1, weight, N - 1]
+        drawn = sample_one_bit(np.full(4, index), channel, Words(words))
+        assert drawn.tolist() == [1, 1, 0, 0]
+
+
+# --- planted controls --------------------------------------------------------------------------------------------
+
+
+def test_control_a_float_probability_is_detected() -> None:
+    found = 0
+    rng = np.random.default_rng(0)
+    for nano in rng.integers(5 * 10**7, 10**10, size=400).tolist():
+        eps, d = Epsilon(nano), int(rng.integers(2, 300))
+        p = math.exp(float(eps)) / (math.exp(float(eps)) + d - 1)
+        B = (N - int(p * N)) // (d - 1)
+        found += violations([(N - (d - 1) * B, B)], eps)
+    assert found > 40
+
+
+def test_control_weights_raised_by_one_percent_are_detected_everywhere() -> None:
+    for epsilon in EPSILONS:
+        eps = Epsilon.parse(epsilon)
+        for d in OUTPUTS:
+            A, _ = rr_weights(eps, d)
+            raised = A + A // 100
+            rest = (N - raised) // (d - 1) if raised < N else 0
+            assert violations([(N - (d - 1) * rest, rest)], eps) == 1
+            forged = N - (d - 1) * rest
+            if 1 <= rest <= forged and d <= 64:
+                channel = RRChannel(
+                    domain=Domain.parse(f"1:{d}"),
+                    boundaries=np.arange(d + 1),
+                    outputs=np.arange(1.0, d + 1),
+                    A=forged,
+                    B=rest,
+                    bin_means=np.arange(1.0, d + 1),
+                )
+                assert not channel.satisfies(eps)
+
+
+def test_control_a_scale_rounded_down_is_detected() -> None:
+    found = 0
+    for nano in np.random.default_rng(1).integers(1, 10**10, size=500).tolist():
+        eps = Epsilon(nano)
+        channel = AdditiveChannel(domain=Domain.parse("0:100"), scale=Fraction(100 / float(eps)))
+        found += not channel.satisfies(eps)
+    assert found > 100

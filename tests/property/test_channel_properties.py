@@ -1,0 +1,117 @@
+"""Properties of channels for any weights, bins and priors."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labels_party.mechanisms.additive import discrete_laplace_channel
+from labels_party.mechanisms.one_bit import one_bit_channel
+from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
+from shared.channel import Channel, N, RRChannel
+from shared.domain import Domain
+from shared.errors import LabelDPError, MalformedManifest
+from shared.privacy import Epsilon
+
+epsilons = st.integers(min_value=10**6, max_value=40 * 10**9).map(Epsilon)
+
+
+@st.composite
+def rr_channels(draw: st.DrawFn) -> RRChannel:
+    k = draw(st.integers(1, 40))
+    domain = Domain.parse(f"-3:{k - 4}")
+    cuts = sorted(draw(st.sets(st.integers(1, k - 1), max_size=k - 1))) if k > 1 else []
+    boundaries = np.array([0, *cuts, k])
+    middle = (domain.values[boundaries[:-1]] + domain.values[boundaries[1:] - 1]) / 2
+    A, B = rr_weights(draw(epsilons), middle.size)
+    return RRChannel(domain=domain, boundaries=boundaries, outputs=middle, A=A, B=B, bin_means=middle)
+
+
+@given(rr_channels())
+def test_rr_rows_correction_and_manifest(channel: RRChannel) -> None:
+    M = channel.matrix()
+    assert np.allclose(M.sum(axis=1), 1.0, atol=1e-12)
+    assert channel.satisfies(channel.epsilon)
+    if channel.A > channel.B + (N >> 30) or channel.d == 1:
+        target = np.repeat(channel.bin_means, np.diff(channel.boundaries))
+        scale = 1 + float(np.abs(channel.debiased_outputs()).max())
+        assert np.allclose(M @ channel.debiased_outputs(), target, atol=1e-12 * scale)
+    data = json.loads(json.dumps(channel.as_json()))
+    assert Channel.from_json(data, channel.domain).as_json() == data
+
+
+@given(epsilons, st.integers(1, 5000))
+def test_weights_prove_their_epsilon(epsilon: Epsilon, d: int) -> None:
+    try:
+        A, B = rr_weights(epsilon, d)
+    except LabelDPError:
+        assert epsilon.nano < 10**6  # never at these sizes
+        return
+    assert 1 <= B <= A
+    assert A + (d - 1) * B == N or d == 1
+    bound = epsilon.exp_lower()
+    assert A * bound.denominator <= bound.numerator * B or d == 1
+
+
+@given(epsilons, st.integers(2, 60), st.integers(0, 4), st.integers(1, 2000), st.integers(1, 5000))
+def test_one_bit_is_unbiased_for_the_clipped_label(e: Epsilon, k: int, places: int, low: int, width: int) -> None:
+    domain = Domain.parse(f"0:{k - 1}")
+    a, b = Decimal(low).scaleb(-places), Decimal(low + width).scaleb(-places)
+    channel = one_bit_channel(domain, e, (a, b))
+    assert channel.satisfies(e)
+    span = float(np.abs(channel.outputs).max())
+    assert np.allclose(
+        channel.matrix() @ channel.outputs, np.clip(domain.values, float(a), float(b)), atol=1e-14 * span
+    )
+    assert Channel.from_json(channel.as_json(), domain).as_json() == channel.as_json()
+
+
+@given(epsilons, st.integers(1, 200))
+def test_discrete_laplace_never_exceeds_its_epsilon(epsilon: Epsilon, k: int) -> None:
+    channel = discrete_laplace_channel(Domain.parse(f"0:{k - 1}"), epsilon)
+    assert channel.satisfies(epsilon)
+    assert channel.epsilon <= epsilon
+    assert np.allclose(channel.matrix().sum(axis=1), 1.0, atol=1e-9)
+
+
+@given(st.integers(1, 300), st.integers(0, 3000), epsilons)
+@settings(max_examples=50)
+def test_samples_stay_within_their_type_and_range(d: int, n: int, epsilon: Epsilon) -> None:
+    from labels_party.mechanisms.entropy import Keystream
+
+    A, B = rr_weights(epsilon, d)
+    dtype = np.min_scalar_type(d - 1)
+    bins = (np.arange(n) % d).astype(dtype)
+    drawn = sample_rr(bins, d, A, B, Keystream())
+    assert drawn.dtype == dtype
+    assert drawn.size == n
+    assert n == 0 or int(drawn.max()) < d
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["0", "1", str(N), "1.0", "rr"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["kind", "N", "A", "B", "boundaries", "outputs", "bin_means", "weights", "low", "high"]),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values, st.sampled_from(["rr", "one-bit", "additive", "dense"]))
+@settings(max_examples=200)
+def test_no_input_breaks_the_reader(value: object, kind: str) -> None:
+    data = {**value, "kind": kind} if isinstance(value, dict) else value
+    domain = Domain.parse("0:3")
+    try:
+        channel = Channel.from_json(data, domain)
+    except MalformedManifest:
+        return
+    assert channel.as_json() == data
