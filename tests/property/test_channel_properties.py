@@ -32,6 +32,7 @@ def rr_channels(draw: st.DrawFn) -> RRChannel:
 
 
 @given(rr_channels())
+@settings(deadline=None)
 def test_rr_rows_correction_and_manifest(channel: RRChannel) -> None:
     M = channel.matrix()
     assert np.allclose(M.sum(axis=1), 1.0, atol=1e-12)
@@ -45,6 +46,7 @@ def test_rr_rows_correction_and_manifest(channel: RRChannel) -> None:
 
 
 @given(epsilons, st.integers(1, 5000))
+@settings(deadline=None)
 def test_weights_prove_their_epsilon(epsilon: Epsilon, d: int) -> None:
     try:
         A, B = rr_weights(epsilon, d)
@@ -58,6 +60,7 @@ def test_weights_prove_their_epsilon(epsilon: Epsilon, d: int) -> None:
 
 
 @given(epsilons, st.integers(2, 60), st.integers(0, 4), st.integers(1, 2000), st.integers(1, 5000))
+@settings(deadline=None)
 def test_one_bit_is_unbiased_for_the_clipped_label(e: Epsilon, k: int, places: int, low: int, width: int) -> None:
     domain = Domain.parse(f"0:{k - 1}")
     a, b = Decimal(low).scaleb(-places), Decimal(low + width).scaleb(-places)
@@ -71,6 +74,7 @@ def test_one_bit_is_unbiased_for_the_clipped_label(e: Epsilon, k: int, places: i
 
 
 @given(epsilons, st.integers(1, 200))
+@settings(deadline=None)
 def test_discrete_laplace_never_exceeds_its_epsilon(epsilon: Epsilon, k: int) -> None:
     channel = discrete_laplace_channel(Domain.parse(f"0:{k - 1}"), epsilon)
     assert channel.satisfies(epsilon)
@@ -79,7 +83,7 @@ def test_discrete_laplace_never_exceeds_its_epsilon(epsilon: Epsilon, k: int) ->
 
 
 @given(st.integers(1, 300), st.integers(0, 3000), epsilons)
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_samples_stay_within_their_type_and_range(d: int, n: int, epsilon: Epsilon) -> None:
     from labels_party.mechanisms.entropy import Keystream
 
@@ -106,7 +110,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.sampled_from(["rr", "one-bit", "additive", "dense"]))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_no_input_breaks_the_reader(value: object, kind: str) -> None:
     data = {**value, "kind": kind} if isinstance(value, dict) else value
     domain = Domain.parse("0:3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from labels_party.mechanisms.bins import solve_bins
 from labels_party.mechanisms.catalogue import MECHANISMS, get_mechanism, sample
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights
@@ -63,6 +64,17 @@ def test_bin_means_follow_the_prior_and_empty_bins_their_labels() -> None:
     for j in range(channel.d):
         inside = slice(channel.boundaries[j], channel.boundaries[j + 1])
         assert channel.bin_means[j] == pytest.approx(prior[inside] @ y[inside] / prior[inside].sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
+def test_the_channel_loses_what_the_solver_promised(loss: str) -> None:
+    prior = np.exp(-np.arange(100) / 15.0)
+    prior /= prior.sum()
+    for epsilon in ("0.2", "1", "5"):
+        eps = Epsilon.parse(epsilon)
+        channel = get_mechanism("rr-on-bins").design(DOMAIN, prior, eps, loss, {})
+        promised = solve_bins(prior, DOMAIN.values, eps, loss).expected_loss
+        assert channel.expected_loss(prior, loss) == pytest.approx(promised, rel=1e-10)
 
 
 def test_refusals() -> None:
