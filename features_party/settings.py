@@ -45,7 +45,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls) -> Settings:
-        """From the environment. Raises InvalidSettings naming the variable; never shows a value (URLs hold passwords)."""
+        """From the environment. Raises InvalidSettings naming the variable, never its value (URLs hold passwords)."""
         known = {PREFIX + name.upper() for name in cls.model_fields}
         unknown = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
         if unknown:

@@ -17,7 +17,7 @@ from pathlib import Path
 from shared.errors import Unavailable
 from shared.message.signing import SigningKey
 
-LEFTOVER_SECONDS = 3600.0
+LEFTOVER_SECONDS = 86_400.0
 INCOMING = ".incoming-"
 
 
@@ -123,7 +123,7 @@ class Home:
         return room / f"{INCOMING}{secrets.token_hex(8)}"
 
     def sweep(self) -> int:
-        """Remove what a crash left unfinished over an hour ago; returns how many."""
+        """Remove what a crash left unfinished over a day ago; returns how many."""
         removed = 0
         for room in (self.messages, self.feature_tables, self.models):
             for path in room.glob(f"{INCOMING}*") if room.is_dir() else ():

@@ -5,8 +5,8 @@
     floor                = max(0.005, √(2/n))                            below it Var(z) does not tell s from 0
 
     depth            = (log₂ n_eff − 3)/2, rounded, from 2 to 8
-    learning rate    = 0.05
-    rounds           = 100 · (n_eff/2000)^0.4, from 20 to 600
+    learning rate    = 0.05 · (n_eff/20 000)^0.3, from 0.05 to 0.1
+    rounds           = 150 · (n_eff/2000)^0.25, from 20 to 600
     rows per leaf    = 10/s          a leaf's mean has the same relative error whatever the noise
     λ of the leaves  = 7/s           in rows, so a leaf's step is shrunk by the same share
     subsample 0.7 of the rows and 0.5 of the columns per tree; 64 bins of a feature below n_eff = 20 000, else 256
@@ -76,8 +76,8 @@ def choose_capacity(rows: int, label_variance: float, noise_variance: float) -> 
         signal_share=share,
         effective_rows=effective,
         depth=min(max(depth, 2), 8),
-        rounds=min(max(round(100.0 * (effective / 2000.0) ** 0.4), 20), 600),
-        learning_rate=0.05,
+        rounds=min(max(round(150.0 * (effective / 2000.0) ** 0.25), 20), 600),
+        learning_rate=min(max(0.05 * (effective / 20_000.0) ** 0.3, 0.05), 0.1),
         rows_per_leaf=10.0 / share,
         leaf_penalty=7.0 / share,
         subsample=0.7,

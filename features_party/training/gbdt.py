@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on numbers and effects of categories: xgboost's `hist`, with our own gradients and capacity."""
+"""Gradient-boosted trees on numbers and effects of categories: xgboost `hist` with our own gradients and capacity."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def fit_trees(
     }
     data = xgb.DMatrix(matrix, labels.astype(np.float32), nthread=threads)
 
-    class Report(xgb.callback.TrainingCallback):  # type: ignore[misc]
+    class Report(xgb.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             progress(f"tree {epoch + 1} of {rounds}", (epoch + 1) / rounds)
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ FloatArray = npt.NDArray[np.float64]
 ONE_HOT = 32  # categories with more values than this enter through their effects only
 SMALLEST_SPREAD = 1e-12
 CHUNK_ROWS = 1 << 16
+KEPT_CELLS = 1 << 26
+
+Chunks = Iterator[tuple[slice, FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Linear:
             part = slice(start, start + CHUNK_ROWS)
             columns = self.design.columns(encoded.numbers[part], encoded.codes[part], effects[part])
             score = self.intercept + columns @ self.coefficients
-            out[part] = score if self.link is None else self.link.predictions(score)
+            out[part] = np.asarray(score, np.float64) if self.link is None else self.link.predictions(score)
         return out
 
     def as_json(self) -> dict[str, Any]:
@@ -132,29 +136,36 @@ def fit_linear(
     mean = float(np.average(labels, weights=w))
     penalty = capacity.ridge(design.width)
 
-    def chunks() -> Any:
+    def made() -> Chunks:
         for start in range(0, len(labels), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             yield part, design.columns(encoded.numbers[part], encoded.codes[part], effects[part])
+
+    # the Poisson solver passes over the columns many times
+    kept = list(made()) if loss == "poisson" and len(labels) * design.width <= KEPT_CELLS else None
+
+    def chunks() -> Chunks:
+        return made() if kept is None else iter(kept)
 
     if loss == "poisson":
         link = PoissonScore.around(mean, *bounds)
         intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width)
         return Linear(design, intercept, coefficients, link)
-    gram, moment, middle = np.zeros((design.width, design.width)), np.zeros(design.width), np.zeros(design.width)
+    gram = np.zeros((design.width, design.width))
+    moment, middle = np.zeros(design.width), np.zeros(design.width)
     for part, columns in chunks():
         weighted = columns * w[part, None]
         gram += weighted.T @ columns
         moment += weighted.T @ (labels[part] - mean)
         middle += weighted.sum(axis=0)
     total = float(w.sum())
-    gram -= np.outer(middle, middle) / total
-    coefficients = np.linalg.solve(gram + penalty * np.eye(design.width), moment)
+    gram = gram - np.outer(middle, middle) / total
+    coefficients = np.asarray(np.linalg.solve(gram + penalty * np.eye(design.width), moment), np.float64)
     return Linear(design, mean - float(middle @ coefficients) / total, coefficients, None)
 
 
 def _poisson(
-    chunks: Any, labels: FloatArray, w: FloatArray, link: PoissonScore, penalty: float, width: int
+    chunks: Callable[[], Chunks], labels: FloatArray, w: FloatArray, link: PoissonScore, penalty: float, width: int
 ) -> tuple[float, FloatArray]:
     """Minimise Σ w(e^f − z·f)/scale + λ|b|²/2, with e^f continued as a line beyond the score's bounds."""
     from scipy.optimize import minimize

@@ -84,7 +84,9 @@ class TrainedModel:
             if [t.shape for t in tables] != [(size,) for size in category_sizes(schema)]:
                 raise ValueError("the effects do not fit the vocabularies")
             kind = data["kind"]
-            body = {"gbdt": Trees, "linear": Linear}[kind].from_json(data["body"])
+            if kind not in ("gbdt", "linear"):
+                raise ValueError("the model is of no known kind")
+            body = Trees.from_json(data["body"]) if kind == "gbdt" else Linear.from_json(data["body"])
             bounds = data["bounds"]
             model = cls(
                 kind=kind,

@@ -1,0 +1,75 @@
+"""The only place that reads settings and wires the services. Command line and REST interface both start here."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from features_party.feature_tables import FeatureTables
+from features_party.intake.accept import Intake
+from features_party.intake.pinned import PinnedKeys
+from features_party.jobs import Trainings
+from features_party.registry.models import Models
+from features_party.settings import Settings
+from features_party.storage import tables
+from features_party.storage.home import Home
+from features_party.trainer import Trainer
+from shared.audit.store import AuditStore, Clock, utc_now
+from shared.service.apikeys import ApiKeys
+from shared.service.database import Database
+from shared.service.faults import FaultHook, no_faults
+
+ROLES = ("trainer", "auditor")
+KEY_PREFIX = "fp"
+
+
+@dataclass(frozen=True)
+class Services:
+    settings: Settings
+    home: Home
+    database: Database
+    audit: AuditStore
+    apikeys: ApiKeys
+    pinned: PinnedKeys
+    intake: Intake
+    feature_tables: FeatureTables
+    trainer: Trainer
+    models: Models
+    trainings: Trainings
+
+    def close(self) -> None:
+        self.database.dispose()
+
+
+def bootstrap(settings: Settings | None = None, *, faults: FaultHook = no_faults, clock: Clock = utc_now) -> Services:
+    """All services on a prepared home and a migrated database. Raises InvalidSettings, Unavailable."""
+    settings = settings or Settings.load()
+    home = Home(settings.home)
+    home.prepare()
+    database = Database(settings.url, faults=faults)
+    tables.migrate(database)
+    audit = AuditStore(tables.audit_events, settings.name, clock)
+    pinned = PinnedKeys(home.pinned)
+    intake = Intake(database, audit, home, pinned, settings.name)
+    feature_tables = FeatureTables(database, home, settings.data_dir, clock)
+    trainer = Trainer(database, audit, clock, settings.threads)
+    models = Models(database, home)
+    trainings = Trainings(database, home, intake, feature_tables, trainer, models, clock)
+    apikeys = ApiKeys(database, tables.api_keys, ROLES, KEY_PREFIX, clock)
+    return Services(
+        settings, home, database, audit, apikeys, pinned, intake, feature_tables, trainer, models, trainings
+    )
+
+
+def reader(settings: Settings | None = None) -> tuple[Settings, PinnedKeys]:
+    """What `verify`, `evaluate` and `predict` need: settings and trusted keys, without making a home or a database."""
+    settings = settings or Settings.load()
+    return settings, PinnedKeys(Path(settings.home) / "keys" / "pinned")
+
+
+def configure_logging() -> None:
+    """One line per event on stderr; no label and no key is ever logged."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for noisy in ("httpx", "httpcore", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,131 @@
+"""Feature tables: a file with an id column and features. Ids are unique; everything else is looked at in training."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from features_party.storage import tables
+from features_party.storage.home import Home, fsync_folder
+from shared.audit.store import Clock
+from shared.errors import InvalidInput, InvalidTable, NotFound
+from shared.service.database import Database
+from shared.tables import canonical_ids, read_table, refuse_duplicates, require_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """n examples: `ids` string[n], distinct; `features` has the remaining columns in file order."""
+
+    ids: pa.Array
+    features: pa.Table
+    id_column: str
+
+    @property
+    def rows(self) -> int:
+        return len(self.ids)
+
+
+def read_features(path: Path, id_column: str, *, name: str = "") -> FeatureTable:
+    """A Parquet or CSV file of features. Raises InvalidFile, InvalidTable (no id column, or no rows), InvalidRows."""
+    shown = name or str(path)
+    table = read_table(path, text_columns=[id_column], name=shown)
+    require_columns(table.column_names, [id_column], shown)
+    if table.num_rows == 0:
+        raise InvalidTable(f"'{shown}' has a header but no rows.")
+    ids = canonical_ids(table[id_column], id_column)
+    refuse_duplicates(ids, id_column)
+    return FeatureTable(ids, table.drop_columns([id_column]), id_column)
+
+
+@dataclass(frozen=True)
+class FeatureTables:
+    """The service's stored feature tables: uploads in the home, or files below the configured data folder."""
+
+    database: Database
+    home: Home
+    data_dir: Path | None
+    clock: Clock
+
+    def upload(self, write: Callable[[Path], None], id_column: str, name: str) -> dict[str, Any]:
+        """Store what `write` puts into the file it is given, after checking that it is a feature table."""
+        temporary = self.home.incoming(self.home.feature_tables)
+        try:
+            write(temporary)
+            table_id = f"ft_{secrets.token_hex(8)}"
+            table = read_features(temporary, id_column, name=name)
+            temporary.rename(self.home.feature_tables / table_id)
+            fsync_folder(self.home.feature_tables)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return self._record(table_id, table, name, uploaded=True, path=table_id)
+
+    def register(self, path: str, id_column: str) -> dict[str, Any]:
+        """Use a file below the data folder where it lies. Raises NotFound for anything outside of it."""
+        if self.data_dir is None:
+            raise InvalidInput("This service takes uploads only; set FEATURES_PARTY_DATA_DIR to read files by path.")
+        root = self.data_dir.resolve()
+        file = (root / path).resolve()
+        # links that lead out of the folder and absolute paths get the same answer as a missing file
+        if not file.is_relative_to(root) or not file.is_file():
+            raise NotFound("There is no such file below the service's data folder.")
+        table = read_features(file, id_column, name=path)
+        relative = str(file.relative_to(root))
+        return self._record(f"ft_{secrets.token_hex(8)}", table, relative, uploaded=False, path=relative)
+
+    def _record(self, table_id: str, table: FeatureTable, name: str, *, uploaded: bool, path: str) -> dict[str, Any]:
+        schema = table.features.schema
+        row = {
+            "id": table_id,
+            "name": name[:200],
+            "id_column": table.id_column,
+            "uploaded": uploaded,
+            "path": path,
+            "rows": table.rows,
+            "columns": [{"name": field.name, "type": str(field.type)} for field in schema],
+            "created": self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        statement = sa.insert(tables.feature_tables).values(**row)
+        self.database.write("feature-table.create", lambda c: c.execute(statement) and None)
+        return self.get(table_id)
+
+    def _row(self, table_id: str) -> Any:
+        t = tables.feature_tables
+        query = sa.select(t).where(t.c.id == table_id)
+        row = self.database.read("feature-table.get", lambda c: c.execute(query).first())
+        if row is None:
+            raise NotFound(f"There is no feature table '{table_id}'.")
+        return row
+
+    def get(self, table_id: str) -> dict[str, Any]:
+        """Name, id column, rows and columns of a stored table. Raises NotFound."""
+        row = dict(self._row(table_id)._mapping)
+        row.pop("path")
+        return row
+
+    def list(self) -> list[dict[str, Any]]:
+        t = tables.feature_tables
+        query = sa.select(t.c.id).order_by(t.c.created, t.c.id)
+        ids = self.database.read("feature-table.list", lambda c: c.execute(query).scalars().all())
+        return [self.get(table_id) for table_id in ids]
+
+    def open(self, table_id: str) -> FeatureTable:
+        """Read a stored table. Raises NotFound where the row or its file is gone."""
+        row = self._row(table_id)
+        if row.uploaded:
+            path = self.home.feature_tables / row.path
+        elif self.data_dir is not None:
+            path = self.data_dir / row.path
+        else:
+            raise NotFound("The data folder of this feature table is no longer configured.")
+        if not path.is_file():
+            raise NotFound(f"The file of feature table '{table_id}' is gone; upload it again.")
+        return read_features(path, row.id_column, name=row.name)

@@ -1,0 +1,177 @@
+"""Accepting a message (invariant 7): verify, write the ε split to our own audit store, and only then anything else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.intake.accepted import AcceptedMessage
+from features_party.intake.pinned import PinnedKeys
+from features_party.storage import tables
+from features_party.storage.home import Home, place_folder
+from shared.audit.events import ACCEPTED, Event, Subject
+from shared.audit.store import AuditStore
+from shared.errors import LabelDPError, MalformedManifest, NotFound, ReplayConflict
+from shared.message.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
+from shared.message.canonical import digest
+from shared.message.manifest import Manifest
+from shared.message.signing import VerifyingKey
+from shared.service.database import Database
+
+MAX_SUBJECT = 64  # the audit store indexes ids of this length
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Intake:
+    database: Database
+    audit: AuditStore
+    home: Home
+    pinned: PinnedKeys
+    name: str
+
+    def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
+        """Check a message without writing anything. Raises the VerificationFailed of the rule that was broken."""
+        return verify(path, labels_key or self.pinned.for_envelope(Bundle(path).envelope()), self.name)
+
+    def accept(self, path: Path, labels_key: VerifyingKey | None = None, actor: str = "cli") -> AcceptedMessage:
+        """Verify the message at `path` into our own folder and account for it; safe to repeat, also after a crash.
+
+        `labels_key` is the pinned key, by default the one among `keys/pinned` that the envelope names. The same
+        release with the same manifest is already accepted: no second event. Raises VerificationFailed kinds
+        (ReplayConflict: the release id is known with another manifest) and InvalidFile.
+        """
+        key = labels_key or self.pinned.for_envelope(Bundle(path).envelope())
+        self.home.sweep()
+        temporary = self.home.incoming(self.home.messages)
+        verified = verify_into(path, key, self.name, temporary)
+        try:
+            folder = folder_name(verified)
+            event = accepted_event(verified.manifest, verified.digest, actor)
+            fresh = self.database.write("message.accept", lambda c: self._record(c, verified, folder, event))
+            # accounted for: only now does the message get its lasting place, or takes it after a crash in between
+            target = self.home.messages / folder
+            if target.is_dir() and not _intact(target, verified.digest):
+                shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
+            place_folder(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return AcceptedMessage(verified.manifest, verified.digest, self.home.messages / folder, fresh)
+
+    def _record(self, connection: Connection, verified: VerifiedMessage, folder: str, event: Event) -> bool:
+        manifest = verified.manifest
+        t = tables.messages
+        known = connection.execute(sa.select(t.c.digest).where(t.c.release == manifest.release)).scalar()
+        if known is not None:
+            if known != verified.digest:
+                raise ReplayConflict(
+                    f"Release '{manifest.release}' was accepted before with another manifest. A release is drawn once; "
+                    "ask the labels party why there are two."
+                )
+            return False
+        placed = self.audit.append(connection, event)
+        connection.execute(
+            sa.insert(t).values(
+                release=manifest.release,
+                digest=verified.digest,
+                key_id=manifest.key_id,
+                population=manifest.population.id,
+                batch=manifest.batch,
+                mechanism=manifest.mechanism.name,
+                n=manifest.n,
+                epsilon=dict(manifest.epsilon),
+                folder=folder,
+                accepted=placed.time,
+            )
+        )
+        return True
+
+    def list(self) -> list[dict[str, Any]]:
+        """The accepted messages, newest last."""
+        t = tables.messages
+        columns = [c for c in t.c if c.name != "folder"]
+        query = sa.select(*columns).order_by(t.c.accepted, t.c.release)
+        rows = self.database.read("message.list", lambda c: c.execute(query).all())
+        return [dict(row._mapping) for row in rows]
+
+    def open(self, release: str) -> AcceptedMessage:
+        """An accepted message by its release id, its bytes checked again. Raises NotFound, DigestMismatch."""
+        t = tables.messages
+        query = sa.select(t.c.digest, t.c.folder).where(t.c.release == release)
+        row = self.database.read("message.open", lambda c: c.execute(query).first())
+        if row is None:
+            raise NotFound(f"No message of release '{release}' was accepted here; pull or upload it first.")
+        folder = self.home.messages / row.folder
+        manifest = stored_manifest(folder, row.digest)
+        accepted = AcceptedMessage(manifest, row.digest, folder, fresh=False)
+        accepted.check()
+        return accepted
+
+
+def _intact(folder: Path, manifest_digest: str) -> bool:
+    try:
+        AcceptedMessage(stored_manifest(folder, manifest_digest), manifest_digest, folder, fresh=False).check()
+    except LabelDPError:
+        return False
+    return True
+
+
+def folder_name(verified: VerifiedMessage) -> str:
+    """`<release>-<digest12>`; a release id that is no plain name is replaced by its digest."""
+    release = verified.manifest.release
+    plain = release if PLAIN.fullmatch(release) else hashlib.sha256(release.encode()).hexdigest()[:32]
+    return f"{plain}-{verified.digest[:12]}"
+
+
+def accepted_event(manifest: Manifest, manifest_digest: str, actor: str) -> Event:
+    """What our audit store keeps of a message: its exact ε split and what it is about. Raises MalformedManifest."""
+    population = manifest.population
+    for what, value in (("release", manifest.release), ("batch", manifest.batch), ("population", population.id)):
+        if len(value) > MAX_SUBJECT:
+            raise MalformedManifest(f"The {what} id of the message is longer than {MAX_SUBJECT} characters.")
+    return Event(
+        kind=ACCEPTED,
+        subject=Subject(
+            population=population.id,
+            population_name=population.name,
+            label=population.label,
+            batch=manifest.batch,
+            release=manifest.release,
+        ),
+        split=manifest.split,
+        unit=manifest.privacy_unit,
+        audiences=tuple(manifest.audiences),
+        actor=actor,
+        details={
+            "manifest_digest": manifest_digest,
+            "key_id": manifest.key_id,
+            "n": manifest.n,
+            "mechanism": manifest.mechanism.name,
+            "epsilon_spent": manifest.epsilon_spent,
+            "epsilon_lifetime": manifest.epsilon_lifetime,
+        },
+    )
+
+
+def stored_manifest(folder: Path, manifest_digest: str) -> Manifest:
+    """The manifest in our own copy: its signature was verified at intake, its digest is in our database."""
+    import base64
+
+    envelope = Bundle(folder).envelope()
+    try:
+        payload = base64.b64decode(json.loads(envelope)["payload"], validate=True)
+    except (ValueError, KeyError, TypeError):
+        payload = b""
+    if digest(payload) != manifest_digest:
+        raise MalformedManifest(
+            f"The stored manifest '{folder.name}/{FOLDER_ENVELOPE}' was changed; accept the message again."
+        )
+    return Manifest.from_payload(payload)

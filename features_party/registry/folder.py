@@ -1,0 +1,83 @@
+"""A model on disk: a folder with `model.json` (all that predicts) and `card.json` (where it comes from). No pickle."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from features_party.storage.home import place_folder
+from features_party.training.model import TrainedModel
+from shared.errors import Conflict, InvalidFile
+from shared.message.canonical import digest
+
+MODEL_FILE, CARD_FILE = "model.json", "card.json"
+CARD_FORMAT, CARD_VERSION = "label-dp-model-card", 1
+MAX_FILE_BYTES = 1 << 31
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    model: TrainedModel
+    card: dict[str, Any]
+
+
+def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[str, Any]:
+    """Write both files to a temporary folder beside `folder` and rename; returns the card as written.
+
+    An empty folder is taken; anything else there is a Conflict. Raises InvalidFile where it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Conflict(f"'{folder}' exists and is not empty; choose another --out or remove it.")
+    data = json.dumps(model.as_json(), ensure_ascii=False, allow_nan=False).encode()
+    whole = {"format": CARD_FORMAT, "version": CARD_VERSION, "model_sha256": digest(data), **card}
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        (temporary / MODEL_FILE).write_bytes(data)
+        text = json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
+        (temporary / CARD_FILE).write_text(text + "\n", encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()
+        place_folder(temporary, folder)
+    except OSError as error:
+        raise InvalidFile(f"The model cannot be written to '{folder}' ({error.strerror}).") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return whole
+
+
+def load_model(folder: Path) -> SavedModel:
+    """Read and check a model folder. Raises InvalidFile for what is missing, damaged or newer than this software."""
+    card_bytes, data = _read(folder / CARD_FILE), _read(folder / MODEL_FILE)
+    card = _parse(card_bytes, CARD_FILE)
+    if card.get("format") != CARD_FORMAT or type(card.get("version")) is not int:
+        raise InvalidFile(f"'{folder / CARD_FILE}' is not the card of a model.")
+    if card["version"] > CARD_VERSION:
+        raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
+    if digest(data) != card.get("model_sha256"):
+        raise InvalidFile(f"'{folder / MODEL_FILE}' does not match its card: it was changed or cut short.")
+    return SavedModel(TrainedModel.from_json(_parse(data, MODEL_FILE)), card)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidFile(f"'{path}' is too large to be a model.")
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}); a model folder holds both files.") from None
+
+
+def _parse(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidFile(f"The model's '{name}' is not a JSON object; the folder is damaged.")
+    return value

@@ -1,0 +1,147 @@
+"""From accepted messages and a feature table to a saved model: join, correct, fit, describe, account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from features_party.correction import CORRECTIONS
+from features_party.feature_tables import FeatureTable
+from features_party.intake.accepted import AcceptedMessage
+from features_party.join import Joined, join
+from features_party.registry.card import build_card
+from features_party.registry.folder import save_model
+from features_party.training.estimate import Estimate, gain_over_constant
+from features_party.training.fitting import LOSSES, MODELS, fit
+from shared.audit.events import TRAINED, Event, Subject
+from shared.audit.store import AuditStore, Clock
+from shared.errors import InvalidInput, InvalidLoss
+from shared.service.cli import Progress
+from shared.service.database import Database
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may choose. `loss` None: the loss of the messages where all name one that can be trained."""
+
+    model: str = "gbdt"
+    loss: str | None = None
+    correction: str = "auto"
+    categorical: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse unknown names before anything is read. Raises InvalidInput, InvalidLoss."""
+        if self.model not in MODELS:
+            raise InvalidInput(f"There is no model '{self.model}'; choose one of {', '.join(MODELS)}.")
+        if self.correction not in CORRECTIONS:
+            raise InvalidInput(f"There is no correction '{self.correction}'; choose one of {', '.join(CORRECTIONS)}.")
+        if self.loss is not None and self.loss not in LOSSES:
+            raise InvalidLoss(f"There is no training loss '{self.loss}'; choose one of {', '.join(LOSSES)}.")
+
+
+@dataclass(frozen=True)
+class Trainer:
+    database: Database
+    audit: AuditStore
+    clock: Clock
+    threads: int
+    _silent: Progress = field(default=lambda _what, _share: None, repr=False)
+
+    def train(
+        self,
+        messages: list[AcceptedMessage],
+        table: FeatureTable,
+        options: Options,
+        out: Path,
+        progress: Progress | None = None,
+        actor: str = "cli",
+    ) -> dict[str, Any]:
+        """Train on accepted messages, save the model to the folder `out`, and return its card.
+
+        Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
+        for where there is none), Conflict (`out` is taken).
+        """
+        report = progress or self._silent
+        options.check()
+        check_one_label(messages)
+        report("joining", 0.0)
+        joined = join(messages, table, options.correction)
+        loss = options.loss or default_loss(messages)
+        features = joined.features()
+        unbiased = all(c.unbiased for c in joined.corrections)
+        share = 0.55 if unbiased else 0.98
+        domain = messages[0].manifest.read_domain()
+
+        def fit_rows(rows: Any, part: Progress) -> Any:
+            chosen: pa.Table = features if rows is None else features.take(rows)
+            at = slice(None) if rows is None else rows
+            return fit(
+                chosen,
+                joined.corrected[at],
+                noise_variance=joined.noise_variance[at],
+                domain=domain,
+                model=options.model,
+                loss=loss,
+                categorical=options.categorical,
+                exclude=options.exclude,
+                threads=self.threads,
+                progress=part,
+            )
+
+        model = fit_rows(None, lambda what, done: report(what, 0.02 + share * done))
+        estimate = self._estimate(joined, features, fit_rows, report) if unbiased else None
+        now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        card = save_model(out, model, build_card(model, joined, estimate, now))
+        self.database.write("model.trained", lambda c: self.audit.append(c, trained_event(messages, card, actor)))
+        report("done", 1.0)
+        return card
+
+    def _estimate(self, joined: Joined, features: pa.Table, fit_rows: Any, report: Progress) -> Estimate | None:
+        def fit_and_predict(train: Any, held: Any) -> Any:
+            model = fit_rows(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
+            return model.predict(features.take(held), threads=self.threads), model.mean
+
+        return gain_over_constant(joined.corrected, joined.position, fit_and_predict)
+
+
+def check_one_label(messages: list[AcceptedMessage]) -> None:
+    """A model has one target. Raises InvalidInput where messages are about different labels or domains."""
+    if len({m.release for m in messages}) != len(messages):
+        raise InvalidInput("The same message is named twice.")
+    if len({(m.manifest.population.label, str(m.manifest.domain)) for m in messages}) > 1:
+        raise InvalidInput("The messages have different labels or label domains; train one model for each.")
+
+
+def default_loss(messages: list[AcceptedMessage]) -> str:
+    named = {m.manifest.loss for m in messages}
+    loss = named.pop() if len(named) == 1 else "squared"
+    return loss if loss in LOSSES else "squared"
+
+
+def trained_event(messages: list[AcceptedMessage], card: dict[str, Any], actor: str) -> Event:
+    """No charge: whatever is computed from a message keeps its guarantee."""
+    first = messages[0].manifest
+    one = len(messages) == 1
+    return Event(
+        kind=TRAINED,
+        subject=Subject(
+            population=first.population.id,
+            population_name=first.population.name,
+            label=first.population.label,
+            batch=first.batch if one else None,
+            release=first.release if one else None,
+        ),
+        actor=actor,
+        details={
+            "model_sha256": card["model_sha256"],
+            "releases": [m.release for m in messages],
+            "rows": int(np.int64(card["report"]["rows"])),
+        },
+    )
