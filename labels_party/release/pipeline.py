@@ -22,12 +22,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population
-from labels_party.labels.batches import ID_LIST, SEALED, Batch, timestamp
+from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.labels.digests import Secrets
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.vault import LabelVault
-from labels_party.release.engine import DrawJob, Drawn, Engine, ProgressHook
+from labels_party.release.engine import DrawJob, Engine, ProgressHook
 from labels_party.release.lease import WorkerIdentity
+from labels_party.release.manifest import build_manifest
 from labels_party.release.plan import Plan
 from labels_party.release.releases import DRAWING, FAILED, PUBLISHED, WORKING, Release, Releases
 from labels_party.storage.files import Home, fsync_folder
@@ -36,11 +37,12 @@ from shared.audit import events
 from shared.errors import LabelDPError, Unavailable
 from shared.message.bundle import FOLDER_ENVELOPE
 from shared.message.canonical import digest
-from shared.message.manifest import FileEntry, Manifest, Mechanism, PopulationRef, PriorRef, Unit
+from shared.message.manifest import FileEntry
 from shared.message.signing import MANIFEST_TYPE, SigningKey
 from shared.problems import problem
 
 log = logging.getLogger("label_dp.release")
+TAKEN, UNKNOWN = "taken", "unknown"
 
 
 class Fenced(Exception):
@@ -105,23 +107,43 @@ class Pipeline:
         except Fenced:
             shutil.rmtree(folder, ignore_errors=True)
             return False
-        except Unavailable:
-            shutil.rmtree(folder, ignore_errors=True)
-            self.database.write("release.yield", lambda c: self._free(c, lease))
-            raise
-        except LabelDPError as error:
-            # a draw may have decided this failure, so the charge is kept
-            shutil.rmtree(folder, ignore_errors=True)
-            self._fail(lease, error)
-            raise
-        except BaseException:
-            # a bug or an interrupt: leave the release charged and free for another attempt
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(LabelDPError):
-                self.database.write("release.yield", lambda c: self._free(c, lease))
+        except BaseException as error:
+            outcome = self._abandon(lease, folder, error)
+            if isinstance(error, LabelDPError) and outcome in (PUBLISHED, TAKEN):
+                return (
+                    outcome == PUBLISHED
+                )  # the commit went through although its reply was lost, or we were fenced off
             raise
         self._clean(release_id, lease.attempt)
         return True
+
+    def _abandon(self, lease: Lease, folder: Path, error: BaseException) -> str:
+        """After a failed attempt: free or fail the release, and remove the folder if it certainly was not published."""
+        refused = isinstance(error, LabelDPError) and not isinstance(error, Unavailable)
+        try:
+            outcome = self.database.write(
+                "release.abandon", lambda c: self._settle(c, lease, error if refused else None)
+            )
+        except LabelDPError:
+            return UNKNOWN  # the database decides later; the folder stays until the next attempt is published
+        if outcome != PUBLISHED:
+            shutil.rmtree(folder, ignore_errors=True)
+        return outcome
+
+    def _settle(self, connection: Connection, lease: Lease, refusal: BaseException | None) -> str:
+        now = self.releases.get(connection, lease.release.id)
+        if now.attempt != lease.attempt or now.state != DRAWING:
+            return PUBLISHED if now.attempt == lease.attempt and now.state == PUBLISHED else TAKEN
+        free: dict[str, object] = {"lease_owner": None, "lease_until": None}
+        if isinstance(refusal, LabelDPError):
+            # a draw may have decided this failure, so the charge is kept
+            free |= {"state": FAILED, "problem": problem(refusal)[1]}
+            details = {"code": refusal.code, "charge": "kept"}
+            self.releases.ledger.note(
+                connection, events.FAILED, lease.population, lease.batch.id, now.id, "worker", details, lease.attempt
+            )
+        connection.execute(sa.update(releases).where(releases.c.id == now.id).values(**free))
+        return FAILED if refusal is not None else "free"
 
     def _take(self, connection: Connection, release_id: str) -> Lease | None:
         release = self.releases.get(connection, release_id)
@@ -144,11 +166,13 @@ class Pipeline:
 
     def _draw_and_publish(self, lease: Lease, folder: Path, progress: ProgressHook) -> None:
         try:
-            folder.mkdir(parents=True, mode=0o700)
+            entries, payload_digest = self._draw(lease, folder, progress)
         except OSError as error:
-            raise Unavailable(
-                f"The release folder cannot be made ({error.strerror}); the release stays charged."
-            ) from None
+            raise Unavailable(f"The release cannot be written ({error.strerror}); it stays charged.") from None
+        self.database.write("release.publish", lambda c: self._publish(c, lease, entries, payload_digest))
+
+    def _draw(self, lease: Lease, folder: Path, progress: ProgressHook) -> tuple[list[FileEntry], str]:
+        folder.mkdir(parents=True, mode=0o700)
         plan = Plan.from_json(lease.release.plan)
         given = lease.release.plan["given_prior"]
         assert lease.batch.n is not None
@@ -167,7 +191,11 @@ class Pipeline:
         drawn = self.engine.draw(job)
         self.database.fault("release.draw:written")
         entries = [_entry(folder, role, name, rows) for role, name, rows in drawn.files]
-        manifest = self._manifest(lease, plan, drawn, entries)
+        spent = self.database.read("release.spent", lambda c: self.releases.spent(c, lease.batch.id))
+        today = timestamp(self.releases.batches.clock())[:10]
+        manifest = build_manifest(
+            lease.release.id, lease.batch, lease.population, plan, drawn, entries, self.key.public.id, spent, today
+        )
         envelope = self.key.sign(MANIFEST_TYPE, manifest.document())
         _write_durably(folder / FOLDER_ENVELOPE, envelope)
         fsync_folder(folder)
@@ -182,7 +210,7 @@ class Pipeline:
             rows=0,
             sha256=hashlib.sha256(envelope).hexdigest(),
         )
-        self.database.write("release.publish", lambda c: self._publish(c, lease, [head, *entries], payload_digest))
+        return [head, *entries], payload_digest
 
     def _publish(self, connection: Connection, lease: Lease, entries: list[FileEntry], payload_digest: str) -> None:
         """Transaction 2. Only the attempt that holds the lease may publish, and only once."""
@@ -221,75 +249,7 @@ class Pipeline:
             lease.attempt,
         )
 
-    def _fail(self, lease: Lease, error: LabelDPError) -> None:
-        _, body = problem(error)
-
-        def store(connection: Connection) -> None:
-            changed = connection.execute(
-                sa.update(releases)
-                .where(
-                    releases.c.id == lease.release.id, releases.c.attempt == lease.attempt, releases.c.state == DRAWING
-                )
-                .values(state=FAILED, problem=body, lease_owner=None, lease_until=None)
-            ).rowcount
-            if changed == 1:
-                details = {"code": error.code, "charge": "kept"}
-                self.releases.ledger.note(
-                    connection,
-                    events.FAILED,
-                    lease.population,
-                    lease.batch.id,
-                    lease.release.id,
-                    "worker",
-                    details,
-                    lease.attempt,
-                )
-
-        self.database.write("release.fail", store)
-
-    def _free(self, connection: Connection, lease: Lease) -> None:
-        connection.execute(
-            sa.update(releases)
-            .where(releases.c.id == lease.release.id, releases.c.attempt == lease.attempt, releases.c.state == DRAWING)
-            .values(lease_owner=None, lease_until=None)
-        )
-
     # --- parts --------------------------------------------------------------------------------------------
-
-    def _manifest(self, lease: Lease, plan: Plan, drawn: Drawn, entries: list[FileEntry]) -> Manifest:
-        batch, population = lease.batch, lease.population
-        assert batch.n is not None
-        spent = self.database.read("release.spent", lambda c: self.releases.spent(c, batch.id))
-        return Manifest(
-            release=lease.release.id,
-            batch=batch.id,
-            population=PopulationRef(id=population.id, name=population.name, label=population.label),
-            audiences=list(population.audiences),
-            key_id=self.key.public.id,
-            created=timestamp(self.releases.batches.clock())[:10],
-            n=batch.n,
-            domain=population.domain.as_json(),
-            out_of_domain=population.out_of_domain,  # type: ignore[arg-type]  # checked when it was declared
-            missing_label=population.missing_label,
-            presence="id list given before labels counted"
-            if batch.presence == ID_LIST
-            else "declared public by the owner",
-            mechanism=Mechanism(name=plan.mechanism, why=plan.why),
-            loss=plan.loss_name,
-            channel=drawn.channel.as_json(),
-            expected_loss=None if drawn.expected_loss is None else repr(drawn.expected_loss),
-            prior=PriorRef(
-                source=plan.prior_source,  # type: ignore[arg-type]  # one of the plan's constants
-                method=plan.prior_method,
-                cells=None if plan.cells is None else len(plan.cells) - 1,
-                release=plan.carried_from,
-            ),
-            epsilon=plan.split.as_json(),
-            epsilon_spent=str(spent),
-            epsilon_lifetime=str(population.lifetime),
-            unit=Unit(kind="unit" if population.unit.unit_column else "example", column=population.unit.unit_column),
-            files=entries,
-        )
 
     @contextlib.contextmanager
     def _heartbeat(self, lease: Lease) -> Iterator[None]:
@@ -331,10 +291,7 @@ def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    try:
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise Unavailable(f"The manifest cannot be written ({error.strerror}); the release stays charged.") from None
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

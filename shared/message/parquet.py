@@ -36,7 +36,7 @@ def message_schema(outputs: int) -> pa.Schema:
         [
             pa.field("example_id", pa.string(), nullable=False),
             pa.field("bin", pa.from_numpy_dtype(unsigned_for(outputs)), nullable=False),
-            pa.field("label", pa.dictionary(pa.int32(), pa.float64()), nullable=False),
+            pa.field("label", pa.float64(), nullable=False),
         ]
     )
 
@@ -52,13 +52,12 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
     outputs = np.asarray(channel.outputs, dtype=np.float64)
     schema = message_schema(len(outputs))
     kind = unsigned_for(len(outputs))
-    dictionary = pa.array(outputs)
     rows = 0
     with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
             for ids, bins in chunks:
-                label = pa.DictionaryArray.from_arrays(pa.array(bins.astype(np.int32)), dictionary)
-                batch = pa.record_batch([ids.cast(pa.string()), pa.array(bins.astype(kind)), label], schema=schema)
+                columns = [ids.cast(pa.string()), pa.array(bins.astype(kind)), pa.array(outputs[bins])]
+                batch = pa.record_batch(columns, schema=schema)
                 writer.write_batch(batch, row_group_size=ROW_GROUP)
                 rows += len(ids)
         file.truncate()
@@ -84,14 +83,13 @@ def read_message(paths: list[Path], manifest: Manifest) -> pa.Table:
                 decoded = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
                 if meta.num_rows != entry.rows or decoded > MAX_ROW_BYTES * (entry.rows + 1024):
                     raise MalformedManifest("A file of the message does not have the rows its manifest states.")
-                if file.schema_arrow.names != schema.names:
+                if not file.schema_arrow.equals(schema):
                     raise MalformedManifest("A file of the message does not have the columns example_id, bin, label.")
-                tables.append(file.read().cast(schema))
+                tables.append(file.read())
         table = pa.concat_tables(tables).combine_chunks()
         ids = table["example_id"].combine_chunks()
         bins = table["bin"].to_numpy()
-        labels = table["label"].combine_chunks()
-        values = labels.dictionary_decode().to_numpy(zero_copy_only=False)
+        values = table["label"].to_numpy()
     except (pa.ArrowException, OSError, ValueError):
         raise MalformedManifest("A file of the message is not the Parquet file its manifest describes.") from None
     if table.num_rows != manifest.n or any(table[c].null_count for c in schema.names):

@@ -1,0 +1,42 @@
+# Every target does its own set-up in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.runtime
+	@$(BIN)/python -m deploy.demo
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	@$(BIN)/python -m tests.benchmarks
+
+clean:
+	@rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "error: Python 3.11 or later is needed; install it, or name it with: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: Python's venv module is missing; on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 2; }
+	@echo "making the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
+	@echo "installing what the services need (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[postgres]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing what the services and their tests need (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime

@@ -1,0 +1,105 @@
+"""A labels party in a temporary home, driven through its services or its REST interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from fastapi.testclient import TestClient
+
+from labels_party.api.app import create_app
+from labels_party.bootstrap import Services, bootstrap
+from labels_party.options import parse_population
+from labels_party.release.plan import ReleaseRequest
+from labels_party.settings import Settings
+from shared.domain import Domain
+from shared.message.bundle import Bundle
+from shared.privacy import Epsilon
+from shared.service.faults import FaultHook, no_faults
+
+
+def label_table(n: int, k: int = 11, seed: int = 0, prefix: str = "click") -> pa.Table:
+    """n ids with integer labels 0 … k − 1, skewed."""
+    labels = np.random.default_rng(seed).binomial(k - 1, 0.3, n).astype(np.float64)
+    return pa.table({"example_id": [f"{prefix}-{i:06d}" for i in range(n)], "label": labels})
+
+
+class LabelsParty:
+    def __init__(
+        self, home: Path, *, database_url: str | None = None, faults: FaultHook = no_faults, **settings: Any
+    ) -> None:
+        self.home = home
+        self.settings = Settings(home=home, database_url=database_url, poll_seconds=0.05, **settings)  # type: ignore[arg-type]
+        self.services: Services = bootstrap(self.settings, faults=faults)
+        self._clients: list[TestClient] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.__exit__()
+        self.services.close()
+
+    # --- through REST -------------------------------------------------------------------------------------
+
+    def client(self, role: str = "owner", audience: str | None = None) -> TestClient:
+        """A client with a fresh key of `role`; the first one starts the application and its worker."""
+        _, key = self.services.apikeys.create(role, audience or ("features-party" if role == "features" else None))
+        if not self._clients:
+            first = TestClient(create_app(self.services), raise_server_exceptions=False)
+            first.__enter__()
+            self._clients.append(first)
+        return TestClient(
+            self._clients[0].app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {key}"}
+        )
+
+    # --- through services ---------------------------------------------------------------------------------
+
+    def sealed_batch(
+        self,
+        table: pa.Table,
+        population: str = "shop",
+        *,
+        label: str = "revenue",
+        domain: str = "0:10",
+        lifetime: str = "10",
+        audiences: list[str] | None = None,
+    ) -> str:
+        """Id of a sealed batch of `table`; the population is made on first use."""
+        s = self.services
+
+        def ensure(connection: Any) -> Any:
+            found = s.populations.find(connection, population)
+            declared = parse_population(population, label, Domain.parse(domain), lifetime, audiences=audiences)
+            return found or s.populations.create(connection, declared, "test")
+
+        owner = s.database.write("test.population", ensure)
+        batch = s.database.write("test.batch", lambda c: s.batches.create(c, owner, "public"))
+        s.intake.add_labels(batch.id, table)
+        s.sealer.seal(batch.id, "test")
+        return batch.id
+
+    def charge(self, batch: str, epsilon: str = "1", **options: Any) -> str:
+        """Id of a charged, not yet drawn release."""
+        _, answer = self.services.releases.request(batch, ReleaseRequest(Epsilon.parse(epsilon), **options), "test")
+        return str(answer["id"])
+
+    def release(self, batch: str, epsilon: str = "1", **options: Any) -> str:
+        """Id of a published release."""
+        release = self.charge(batch, epsilon, **options)
+        assert self.services.pipeline.run(release)
+        return release
+
+    def state(self, release: str) -> Any:
+        return self.services.database.read("test.state", lambda c: self.services.releases.get(c, release))
+
+    def spent(self, batch: str) -> str:
+        return str(self.services.database.read("test.spent", lambda c: self.services.ledger.spent(c, batch)))
+
+    def bundle(self, release: str) -> Bundle:
+        """The published message as a folder on disk."""
+        files = self.services.database.read("test.files", lambda c: self.services.releases.files(c, release))
+        return Bundle((self.services.home.releases / files[0].path).parent)
