@@ -15,7 +15,6 @@ from sqlalchemy.engine import Connection
 from labels_party.budget.populations import Populations
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batches
-from labels_party.labels.digests import Secrets
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import Sealer
 from labels_party.labels.vault import LabelVault, LocalVault
@@ -24,6 +23,7 @@ from labels_party.release.releases import Releases
 from labels_party.release.worker import Worker
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
+from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import HEAD, api_keys, audit_events, installation
 from shared.audit.store import AuditStore, utc_now
 from shared.errors import Unavailable

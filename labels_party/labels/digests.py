@@ -6,9 +6,6 @@ tells its id nor can be compared with another party's, and a masked label is a o
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,24 +16,6 @@ if TYPE_CHECKING:
 
 U64 = npt.NDArray[np.uint64]
 CHUNK = 1 << 14  # keeps the working set of one chunk inside the cache
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """Keys derived from the party's one secret; the secret itself never leaves its file."""
-
-    master: bytes
-
-    def __repr__(self) -> str:
-        return "Secrets(…)"
-
-    def derive(self, purpose: str, length: int = 16) -> bytes:
-        """A key for one purpose (HMAC-SHA256 as a key derivation function), `length` ≤ 32 bytes."""
-        return hmac.new(self.master, purpose.encode("utf-8"), hashlib.sha256).digest()[:length]
-
-    def mac(self, purpose: str, data: bytes) -> str:
-        """A keyed MAC in hex: comparable by this party only (no plain hash of labels anywhere, invariant 8)."""
-        return hmac.new(self.derive("mac:" + purpose, 32), data, hashlib.sha256).hexdigest()
 
 
 def _rotl(x: U64, bits: int) -> U64:

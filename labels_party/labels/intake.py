@@ -22,11 +22,12 @@ from labels_party.labels.batches import (
     StaleBatch,
     require_open,
 )
-from labels_party.labels.digests import U64, Secrets, mask, siphash128
+from labels_party.labels.digests import U64, mask, siphash128
 from labels_party.labels.parsing import ID, LABEL, floats_of, ids_of, positions
 from labels_party.labels.runs import Run, contains, merge, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, DuplicateId, InvalidRows, RowProblem, Unavailable
 from shared.service.database import Database
 

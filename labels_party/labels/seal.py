@@ -30,12 +30,13 @@ from labels_party.labels.batches import (
     require_open,
     timestamp,
 )
-from labels_party.labels.digests import Secrets, mask
+from labels_party.labels.digests import mask
 from labels_party.labels.intake import mask_key, masked_schema
 from labels_party.labels.parsing import ID
 from labels_party.labels.runs import Run, contains, merge, run_bytes
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import batches as batches_table
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore

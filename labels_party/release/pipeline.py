@@ -23,7 +23,6 @@ from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import SEALED, Batch, timestamp
-from labels_party.labels.digests import Secrets
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.vault import LabelVault
 from labels_party.release.engine import DrawJob, Engine, ProgressHook
@@ -32,6 +31,7 @@ from labels_party.release.manifest import build_manifest
 from labels_party.release.plan import Plan
 from labels_party.release.releases import DRAWING, FAILED, PUBLISHED, WORKING, Release, Releases
 from labels_party.storage.files import Home, fsync_folder
+from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import release_files, releases
 from shared.audit import events
 from shared.errors import LabelDPError, Unavailable

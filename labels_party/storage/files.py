@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from labels_party.labels.digests import Secrets
+from labels_party.storage.secrets import Secrets
 from shared.errors import InvalidFile, Unavailable
 from shared.message.signing import SigningKey
 

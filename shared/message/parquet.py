@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.channel import Channel
+from shared.channel import Channel, smallest_unsigned
 from shared.errors import MalformedManifest
 from shared.message.manifest import Manifest
 
@@ -21,21 +21,13 @@ ROW_GROUP = 1 << 17
 MAX_ROW_BYTES = 4096  # decoded bytes a row may take before a file is called a bomb
 
 
-def unsigned_for(outputs: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest unsigned integer type that holds `outputs` different bins."""
-    for kind in (np.uint8, np.uint16, np.uint32):
-        if outputs <= np.iinfo(kind).max + 1:
-            return kind
-    raise MalformedManifest("A message cannot have more than 2³² outputs.")
-
-
 def message_schema(outputs: int) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(
         [
             pa.field("example_id", pa.string(), nullable=False),
-            pa.field("bin", pa.from_numpy_dtype(unsigned_for(outputs)), nullable=False),
+            pa.field("bin", pa.from_numpy_dtype(smallest_unsigned(outputs)), nullable=False),
             pa.field("label", pa.float64(), nullable=False),
         ]
     )
@@ -51,7 +43,7 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
 
     outputs = np.asarray(channel.outputs, dtype=np.float64)
     schema = message_schema(len(outputs))
-    kind = unsigned_for(len(outputs))
+    kind = smallest_unsigned(len(outputs))
     rows = 0
     with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
