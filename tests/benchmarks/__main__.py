@@ -1,0 +1,20 @@
+"""`make bench`: every benchmark, one line a figure; ratios are against what is named in the same line."""
+
+from __future__ import annotations
+
+import platform
+
+from tests.benchmarks import bench_command, bench_sampler, bench_solver
+
+
+def main() -> None:
+    print(f"{platform.machine()}, Python {platform.python_version()}\n")
+    for title, module in (("Solver", bench_solver), ("Sampler", bench_sampler), ("Command line", bench_command)):
+        print(title)
+        for name, figure, note in module.rows():
+            print(f"  {name:<42} {figure:>9.2f} {note}", flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()
