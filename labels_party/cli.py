@@ -266,9 +266,9 @@ def audit_show(
 
     def look(connection: Any) -> list[Any]:
         if population is None:
-            return services.audit.events(connection)  # type: ignore[no-any-return]
+            return services.audit.events(connection)  # type: ignore[no-any-return]  # imported lazily
         found = services.populations.get(connection, population)
-        return services.audit.events(connection, population=found.id)  # type: ignore[no-any-return]
+        return services.audit.events(connection, population=found.id)  # type: ignore[no-any-return]  # imported lazily
 
     events = services.database.read("audit.show", look)
     rows = [

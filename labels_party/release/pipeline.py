@@ -287,7 +287,7 @@ def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:
     path = folder / name
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileEntry(role=role, name=name, bytes=path.stat().st_size, rows=rows, sha256=sha256)  # type: ignore[arg-type]
+    return FileEntry(role=role, name=name, bytes=path.stat().st_size, rows=rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles
 
 
 def _write_durably(path: Path, data: bytes) -> None:

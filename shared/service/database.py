@@ -90,7 +90,7 @@ class Database:
             except OperationalError as error:
                 if attempt + 1 < ATTEMPTS and self._did_not_commit(error):
                     # spreads writers out, decides nothing about privacy
-                    time.sleep(random.uniform(0.002, 0.02) * (attempt + 1))  # noqa: S311
+                    time.sleep(random.uniform(0.002, 0.02) * (attempt + 1))  # noqa: S311 - no secret
                     continue
                 raise self._unavailable(name, error) from error
             except IntegrityError:

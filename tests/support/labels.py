@@ -31,7 +31,7 @@ class LabelsParty:
         self, home: Path, *, database_url: str | None = None, faults: FaultHook = no_faults, **settings: Any
     ) -> None:
         self.home = home
-        self.settings = Settings(home=home, database_url=database_url, poll_seconds=0.05, **settings)  # type: ignore[arg-type]
+        self.settings = Settings(home=home, database_url=database_url, poll_seconds=0.05, **settings)  # type: ignore[arg-type]  # pydantic converts
         self.services: Services = bootstrap(self.settings, faults=faults)
         self._clients: list[TestClient] = []
 

@@ -48,7 +48,7 @@ def test_poisson_refuses_negative_labels() -> None:
 
 
 @pytest.mark.parametrize("loss", [SQUARED, ABSOLUTE, POISSON])
-def test_assumption_4_on_a_grid(loss) -> None:  # type: ignore[no-untyped-def]
+def test_assumption_4_on_a_grid(loss) -> None:  # type: ignore[no-untyped-def]  # any of the losses
     assert loss.meets_assumption_4
     grid = np.linspace(0.01, 5, 200)
     table = loss.matrix(grid, grid)

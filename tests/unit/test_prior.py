@@ -82,7 +82,7 @@ def test_projection_is_the_nearest_point_of_the_simplex() -> None:
 def test_estimate_is_close_at_a_large_epsilon_and_even_within_cells(method: str) -> None:
     counts = histogram(np.repeat(np.arange(10), np.arange(10) * 1000), 10)
     cells = np.array([0, 2, 5, 10])
-    p = estimate_prior(counts, E("50"), cells, method)  # type: ignore[arg-type]
+    p = estimate_prior(counts, E("50"), cells, method)  # type: ignore[arg-type]  # parametrized text
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
     assert p == pytest.approx(np.repeat([1 / 90, 9 / 135, 35 / 225], [2, 3, 5]), abs=1e-3)
     assert np.ptp(p[5:]) == 0.0
@@ -111,7 +111,7 @@ def test_malformed_cells_and_methods_are_refused() -> None:
         with pytest.raises(InvalidPrior):
             estimate_prior(counts, E("1"), np.array(cells))
     with pytest.raises(InvalidPrior):
-        estimate_prior(counts, E("1"), np.arange(5), "round")  # type: ignore[arg-type]
+        estimate_prior(counts, E("1"), np.arange(5), "round")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_check_prior_renormalises_or_refuses() -> None:
