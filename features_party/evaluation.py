@@ -26,7 +26,7 @@ def evaluate(
     Labels are compared as they are in the file; with `clip` they are first clipped to the model's domain. constant_mse
     is the error of predicting the corrected training mean for everybody. Raises InvalidTable, InvalidRows.
     """
-    table = read_table(examples)
+    table = read_table(examples, text_columns=_categories(saved))
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
         raise InvalidTable(f"'{examples}' has a header but no rows.")
@@ -48,6 +48,10 @@ def evaluate(
     }
 
 
+def _categories(saved: SavedModel) -> list[str]:
+    return [column.name for column in saved.model.schema.categories]
+
+
 def _labels(column: Any, name: str) -> FloatArray:
     import pyarrow as pa
 
@@ -66,7 +70,7 @@ def predict_file(saved: SavedModel, features: Path, id_column: str, out: Path, *
     """Write id and `prediction` for every row of a feature file, in its order; returns the rows."""
     import pyarrow as pa
 
-    table = read_features(features, id_column)
+    table = read_features(features, id_column, text=_categories(saved))
     predictions = saved.model.predict(table.features, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
     write_table(pa.table({id_column: table.ids, name: predictions}), out)

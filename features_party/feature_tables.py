@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,10 +34,13 @@ class FeatureTable:
         return len(self.ids)
 
 
-def read_features(path: Path, id_column: str, *, name: str = "") -> FeatureTable:
-    """A Parquet or CSV file of features. Raises InvalidFile, InvalidTable (no id column, or no rows), InvalidRows."""
+def read_features(path: Path, id_column: str, *, text: Sequence[str] = (), name: str = "") -> FeatureTable:
+    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1.
+
+    Raises InvalidFile, InvalidTable (no id column, or no rows), InvalidRows (ids that are empty or occur twice).
+    """
     shown = name or str(path)
-    table = read_table(path, text_columns=[id_column], name=shown)
+    table = read_table(path, text_columns=[id_column, *text], name=shown)
     require_columns(table.column_names, [id_column], shown)
     if table.num_rows == 0:
         raise InvalidTable(f"'{shown}' has a header but no rows.")
@@ -55,7 +58,7 @@ class FeatureTables:
     data_dir: Path | None
     clock: Clock
 
-    def upload(self, write: Callable[[Path], None], id_column: str, name: str) -> dict[str, Any]:
+    def upload(self, write: Callable[[Path], object], id_column: str, name: str) -> dict[str, Any]:
         """Store what `write` puts into the file it is given, after checking that it is a feature table."""
         temporary = self.home.incoming(self.home.feature_tables)
         try:
@@ -117,8 +120,8 @@ class FeatureTables:
         ids = self.database.read("feature-table.list", lambda c: c.execute(query).scalars().all())
         return [self.get(table_id) for table_id in ids]
 
-    def open(self, table_id: str) -> FeatureTable:
-        """Read a stored table. Raises NotFound where the row or its file is gone."""
+    def open(self, table_id: str, text: Sequence[str] = ()) -> FeatureTable:
+        """Read a stored table; `text` as in `read_features`. Raises NotFound where the row or its file is gone."""
         row = self._row(table_id)
         if row.uploaded:
             path = self.home.feature_tables / row.path
@@ -128,4 +131,4 @@ class FeatureTables:
             raise NotFound("The data folder of this feature table is no longer configured.")
         if not path.is_file():
             raise NotFound(f"The file of feature table '{table_id}' is gone; upload it again.")
-        return read_features(path, row.id_column, name=row.name)
+        return read_features(path, row.id_column, text=text, name=row.name)

@@ -132,7 +132,7 @@ class Trainings:
 
     def _train(self, training_id: str, request: dict[str, Any], model_id: str) -> dict[str, Any]:
         messages = [self.intake.open(release) for release in request["messages"]]
-        table = self.feature_tables.open(request["feature_table"])
+        table = self.feature_tables.open(request["feature_table"], text=request["categorical"])
         options = Options(
             model=request["model"],
             loss=request["loss"],
@@ -178,6 +178,9 @@ class Worker:
 
     def start(self) -> None:
         self._thread.start()
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def wake(self) -> None:
         self._wake.set()

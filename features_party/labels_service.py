@@ -7,6 +7,7 @@ with `Range`. What comes back is only bytes: `features_party.pull` verifies them
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,8 +118,8 @@ class LabelsService:
     def send_ids(self, batch: str, parquet: Path) -> dict[str, Any]:
         """Declare the example ids of an open batch: a Parquet file with the one column example_id."""
         path = f"/v1/batches/{quote(batch, safe='')}/examples"
-        body = parquet.read_bytes()
-        answer = self._request("PUT", path, content=body, headers={"Content-Type": PARQUET})
+        body, key = parquet.read_bytes(), secrets.token_hex(16)
+        answer = self._request("PUT", path, content=body, headers={"Content-Type": PARQUET, "Idempotency-Key": key})
         try:
             data = answer.json()
         except ValueError:

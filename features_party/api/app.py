@@ -1,0 +1,60 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import sqlalchemy as sa
+from fastapi import FastAPI
+
+from features_party.api import audit, messages, tables, trainings
+from features_party.api.schemas import Health
+from features_party.bootstrap import Services
+from features_party.jobs import Worker
+from shared.errors import Unavailable
+from shared.service.http import install
+from shared.service.metrics import install_metrics
+
+
+def create_app(services: Services) -> FastAPI:
+    """The REST service over `services`; its background worker starts and stops with it."""
+    worker = Worker(services.trainings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        services.home.sweep()
+        if services.settings.worker:
+            worker.start()
+        yield
+        worker.stop()
+        services.close()
+
+    app = FastAPI(
+        title="Features party",
+        version=version("label-dp-service"),
+        summary="Privatized messages in, every ε accounted for, models out.",
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    app.state.worker = worker
+    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes)
+    install_metrics(app)
+    for part in (tables, messages, trainings, audit):
+        app.include_router(part.router)
+
+    @app.get("/healthz", tags=["service"])
+    def healthz() -> Health:
+        """The process answers."""
+        return Health(status="ok")
+
+    @app.get("/readyz", tags=["service"])
+    def readyz() -> Health:
+        """The database answers and the worker lives."""
+        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
+        if services.settings.worker and not worker.alive():
+            raise Unavailable("The training worker is not running; restart the service.")
+        return Health(status="ready")
+
+    return app

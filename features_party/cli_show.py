@@ -1,0 +1,88 @@
+"""How the command line shows results to people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shared.audit.events import Event
+from shared.service.cli import table
+
+
+def show_message(data: dict[str, Any]) -> None:
+    eps = data["epsilon"]
+    unit = data["unit"]
+    protects = f"labels of one {unit['column']}" if unit["kind"] == "unit" else "the label of one example"
+    rows = [
+        ["message", str(data["message"])],
+        ["release", data["release"]],
+        ["population", f"{data['population_name']} ({data['label']}, domain {data['domain']})"],
+        ["examples", f"{data['n']:,}"],
+        ["audiences", ", ".join(data["audiences"])],
+        ["mechanism", f"{data['mechanism']}, {data['outputs']} outputs, {data['loss']} loss"],
+        ["ε", f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize"],
+        ["δ", eps["delta"]],
+        ["protects", protects],
+        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        ["signed by", data["key_id"]],
+    ]
+    table("Verified message", ["", ""], rows)
+
+
+def count_rows(counts: dict[str, Any]) -> list[list[str]]:
+    shown = {
+        "message_rows": "rows in messages",
+        "feature_rows": "rows in features",
+        "matched": "matched rows",
+        "message_ids_without_features": "message ids without features",
+        "features_without_message": "features without message",
+        "ids_in_several_messages": "ids in several messages (each row kept)",
+    }
+    return [[text, f"{counts[key]:,}"] for key, text in shown.items()]
+
+
+def show_join(data: dict[str, Any]) -> None:
+    rows = count_rows(data["counts"])
+    for item in data["messages"]:
+        rows.append([f"correction of {item['release']}", f"{item['applied']}: {item['why']}"])
+        rows.append(["  noise variance", f"{item['noise_variance']:.6g}"])
+    rows.append(["written to", data["table"]])
+    table("Join", ["", ""], rows)
+
+
+def show_card(card: dict[str, Any], out: Path) -> None:
+    report, capacity = card["report"], card["capacity"]
+    rows = [["model", f"{out} ({card['kind']}, {card['loss']} loss)"], *count_rows(report)]
+    for message in card["messages"]:
+        correction = message["correction"]
+        rows.append([f"message {message['release']}", f"{message['mechanism']}, ε {message['epsilon']['total']}"])
+        rows.append(["  correction", f"{correction['applied']}: {correction['why']}"])
+    for entry in card["epsilon"]:
+        rows.append([f"ε per example of {entry['name']}", entry["epsilon_per_example"]])
+    rows.append(["labels say", capacity["why"]])
+    if card["kind"] == "gbdt":
+        rows.append(["trees", f"{capacity['rounds']} of depth {capacity['depth']}"])
+    rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
+    estimate = report["error_estimate"]
+    if estimate is not None:
+        low, high = estimate["low"], estimate["high"]
+        rows.append(["mse below the constant", f"{estimate['mse_below_constant']:.6g} (95 %: {low:.6g} … {high:.6g})"])
+    else:
+        rows.append(["error estimate", report["error_estimate_why"]])
+    rows += [["note", note] for note in card["notes"]]
+    table("Trained model", ["", ""], rows)
+
+
+def show_events(events: list[Event]) -> None:
+    rows = [
+        [
+            str(e.sequence),
+            e.time,
+            e.kind,
+            e.subject.population_name or "",
+            e.subject.release or e.subject.batch or "",
+            str(e.split.total) if e.split.total else "",
+        ]
+        for e in events
+    ]
+    table("Audit store of the features party", ["no.", "time", "event", "population", "subject", "ε"], rows)
