@@ -28,7 +28,7 @@ from labels_party.labels.runs import Run, contains, merge, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict, DuplicateId, InvalidRows, RowProblem, Unavailable
+from shared.errors import Conflict, DuplicateId, InvalidRows, LabelDPError, RowProblem, Unavailable
 from shared.service.database import Database
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Intake:
 
                 return call.once(connection, effect)
 
-            return self.database.write("examples.store", store)
+            return self._commit("examples.store", store, key, run_key)
 
         return self._retry(attempt)
 
@@ -129,12 +129,7 @@ class Intake:
 
                 return call.once(connection, effect)
 
-            try:
-                answer = self.database.write("labels.store", store)
-            except (StaleBatch, Unavailable):
-                self.vault.delete(key)
-                self.vault.delete(run_key)
-                raise
+            answer = self._commit("labels.store", store, key, run_key)
             for segment in merged:
                 self.vault.delete(segment.key)
             return answer
@@ -142,6 +137,15 @@ class Intake:
         return self._retry(attempt)
 
     # --- parts --------------------------------------------------------------------------------------------
+
+    def _commit(self, name: str, store: Callable[[Connection], Answer], *keys: str) -> Answer:
+        try:
+            return self.database.write(name, store)
+        except LabelDPError as error:
+            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+                for key in keys:
+                    self.vault.delete(key)
+            raise
 
     @staticmethod
     def _retry(attempt: Callable[[], Answer]) -> Answer:

@@ -40,7 +40,7 @@ from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import batches as batches_table
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore
-from shared.errors import Conflict, MissingLabels, OverlappingBatch
+from shared.errors import Conflict, LabelDPError, MissingLabels, OverlappingBatch, Unavailable
 from shared.service.database import Database
 
 if TYPE_CHECKING:
@@ -123,41 +123,49 @@ class Sealer:
         try:
             rows = self.vault.put(key, self._sorted(batch, population, segments, size), masked_schema())
             self.vault.put_run(run_key, *run)
-            ids_mac = self.secrets.mac("ids:" + batch.label, run_bytes(run))
-
-            def store(connection: Connection) -> Answer:
-                def effect() -> Answer:
-                    last = self._check_disjoint(batch, run, checked, connection)
-                    self.batches.bump(connection, batch)
-                    now = timestamp(self.batches.clock())
-                    connection.execute(
-                        sa.update(batches_table)
-                        .where(batches_table.c.id == batch_id)
-                        .values(
-                            state=SEALED,
-                            sealed=now,
-                            seal_order=last + 1,
-                            n=rows,
-                            id_bytes=size.id_bytes,
-                            ids_mac=ids_mac,
-                        )
-                    )
-                    self.batches.add_segment(connection, batch_id, SEALED, key, rows)
-                    self.batches.add_segment(connection, batch_id, RUNS, run_key, rows, SEALED)
-                    subject = Subject(population.id, population.name, population.label, batch_id)
-                    details = {"n": rows, "presence": batch.presence}
-                    self.audit.append(
-                        connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details)
-                    )
-                    return 200, self.batches.get(connection, batch_id)[0].as_json()
-
-                return call.once(connection, effect)
-
-            return self.database.write("seal.store", store)
         except BaseException:
-            self.vault.delete(key)
-            self.vault.delete(run_key)
+            self._forget(key, run_key)
             raise
+        ids_mac = self.secrets.mac("ids:" + batch.label, run_bytes(run))
+
+        def store(connection: Connection) -> Answer:
+            def effect() -> Answer:
+                last = self._check_disjoint(batch, run, checked, connection)
+                self.batches.bump(connection, batch)
+                now = timestamp(self.batches.clock())
+                connection.execute(
+                    sa.update(batches_table)
+                    .where(batches_table.c.id == batch_id)
+                    .values(
+                        state=SEALED,
+                        sealed=now,
+                        seal_order=last + 1,
+                        n=rows,
+                        id_bytes=size.id_bytes,
+                        ids_mac=ids_mac,
+                    )
+                )
+                self.batches.add_segment(connection, batch_id, SEALED, key, rows)
+                self.batches.add_segment(connection, batch_id, RUNS, run_key, rows, SEALED)
+                subject = Subject(population.id, population.name, population.label, batch_id)
+                details = {"n": rows, "presence": batch.presence}
+                self.audit.append(
+                    connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details)
+                )
+                return 200, self.batches.get(connection, batch_id)[0].as_json()
+
+            return call.once(connection, effect)
+
+        try:
+            return self.database.write("seal.store", store)
+        except LabelDPError as error:
+            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+                self._forget(key, run_key)
+            raise
+
+    def _forget(self, *keys: str) -> None:
+        for key in keys:
+            self.vault.delete(key)
 
     def _look(
         self, connection: Connection, batch_id: str
