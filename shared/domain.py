@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from shared.errors import InvalidDomain
 
 MAX_DOMAIN = 1 << 24
+MAX_DIGITS = 340  # enough for the exact decimal of any moderate number that people write
 MANIFEST_VALUES = 4096  # explicit values are written out in the manifest, which is bounded
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,7 +26,7 @@ def _decimal(text: str, what: str) -> Decimal:
         number = Decimal(text.strip())
     except InvalidOperation:
         raise InvalidDomain(f"{what} of the domain is not a decimal number.") from None
-    if not number.is_finite() or abs(number.adjusted()) > 300:
+    if not number.is_finite() or abs(number.adjusted()) > 300 or len(number.as_tuple().digits) > MAX_DIGITS:
         raise InvalidDomain(f"{what} of the domain must be finite and of moderate size.")
     return number
 
@@ -54,9 +56,11 @@ class Domain:
             raise InvalidDomain("The step of a domain must be greater than zero.")
         if high < low:
             raise InvalidDomain("The upper end of a domain must not be below its lower end.")
-        if (high - low) / step > MAX_DOMAIN:
+        # fractions: decimal arithmetic would round to 28 digits
+        steps = (Fraction(high) - Fraction(low)) / Fraction(step)
+        if steps >= MAX_DOMAIN:
             raise InvalidDomain(f"A domain may have at most {MAX_DOMAIN} values; take a larger step.")
-        if (high - low) % step != 0:
+        if steps.denominator != 1:
             raise InvalidDomain("A whole number of steps must lead from the lower to the upper end of the domain.")
         return cls(low=low, high=high, step=step)
 
@@ -105,7 +109,7 @@ class Domain:
         assert self.low is not None
         assert self.high is not None
         assert self.step is not None
-        return int((self.high - self.low) / self.step) + 1
+        return int((Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)) + 1
 
     @cached_property
     def lattice(self) -> tuple[int, list[int] | tuple[int, int]]:
@@ -113,7 +117,7 @@ class Domain:
         decimals = self.listed or (self.low, self.step)
         places = max(0, *(-int(d.as_tuple().exponent) for d in decimals if d is not None))
         scale = 10**places
-        ints = [int(d * scale) for d in decimals if d is not None]
+        ints = [int(Fraction(d) * scale) for d in decimals if d is not None]
         return scale, (ints if self.listed else (ints[0], ints[1]))
 
     def integers(self) -> list[int]:

@@ -22,6 +22,8 @@ MAX_EPSILON_NANO = 1_000_000 * NANO
 def _scaled(value: str | int | float | Decimal, scale: int, name: str, maximum: int) -> int:
     """`value` times `scale` as an exact integer; refuses what is not a finite decimal of that many places."""
     places = len(str(scale)) - 1
+    if isinstance(value, bool):
+        raise InvalidEpsilon(f"{name} must be a decimal number such as 0.5.")
     try:
         # A float is read as the shortest decimal that prints it: 0.1 means one tenth, not its binary neighbour.
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
