@@ -1,0 +1,129 @@
+"""Both services as processes: the console commands of this environment, on free loopback ports, always stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from shared.errors import InvalidInput, Unavailable
+
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+LOOPBACK = "127.0.0.1"
+COMMAND_SECONDS = 60.0
+
+
+def console_command(name: str) -> str:
+    """The command beside this Python, or else on the PATH. Raises InvalidInput."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise InvalidInput(
+            f"The command '{name}' is not installed beside this Python; run 'make demo', or pip install ."
+        )
+    return found
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Service:
+    """One party's console command with its home; `environment` are settings by name without their prefix."""
+
+    command: str
+    prefix: str
+    home: Path
+    log: Path
+    numba_cache: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    url: str = ""
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def run(self, *arguments: str) -> str:
+        """Run a subcommand to its end and return what it printed. Raises Unavailable with its error line."""
+        done = subprocess.run(
+            [console_command(self.command), *arguments],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unavailable(f"'{self.command} {arguments[0]}' failed: {_last_line(done.stderr)}")
+        return done.stdout
+
+    def launch(self) -> None:
+        """Start `serve` on a free port; `await_ready` waits for it."""
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [console_command(self.command), "serve", "--host", LOOPBACK, "--port", str(port)],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C reaches the demo alone, which then stops both parties in order
+                start_new_session=True,
+            )
+
+    def await_ready(self) -> None:
+        """Return once /readyz answers. Raises Unavailable naming the log."""
+        assert self._process is not None
+        end = time.monotonic() + START_SECONDS
+        with httpx.Client(trust_env=False, timeout=5) as http:
+            while time.monotonic() < end:
+                if self._process.poll() is not None:
+                    reason = _last_line(self.log.read_text(encoding="utf-8", errors="replace"))
+                    raise Unavailable(f"'{self.command} serve' ended at once ({reason}); its log is {self.log}.")
+                with contextlib.suppress(httpx.TransportError):
+                    if http.get(f"{self.url}/readyz").is_success:
+                        return
+                time.sleep(0.05)
+        raise Unavailable(f"'{self.command} serve' was not ready after {START_SECONDS:g} s; its log is {self.log}.")
+
+    def stop(self) -> None:
+        """End the process, kindly first. Safe to call at any time."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._process = None
+
+    def _environment(self) -> dict[str, str]:
+        """The visitor's own settings of either party must not lead the demo to their real home or database."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.upper().startswith(("LABELS_PARTY_", "FEATURES_PARTY_"))
+        }
+        without_proxy = {"NO_PROXY": f"{LOOPBACK},localhost", "no_proxy": f"{LOOPBACK},localhost"}
+        settings = {"HOME": str(self.home)} | self.environment
+        own = {self.prefix + name: value for name, value in settings.items()}
+        return kept | without_proxy | {"NUMBA_CACHE_DIR": str(self.numba_cache)} | own
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"
