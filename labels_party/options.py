@@ -110,7 +110,7 @@ def _prior_from_json(services: Services, population: Population, prior: dict[str
     if set(prior) == {"probabilities"} and isinstance(prior["probabilities"], list):
         try:
             return np.asarray(prior["probabilities"], np.float64), None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidPrior("The probabilities of a prior are numbers, one per value of the domain.") from None
     if set(prior) == {"release"} and isinstance(prior["release"], str):
         return published_prior(services, population, prior["release"]), prior["release"]

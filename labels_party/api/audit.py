@@ -29,7 +29,7 @@ def budget(population: str, ctx: Ctx, _: Auditor) -> BudgetOut:
 def events(
     ctx: Ctx,
     _: Auditor,
-    after: Annotated[int, Query(ge=0, description="Sequence number to start behind.")] = 0,
+    after: Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> list[dict[str, Any]]:
     """Audit events in order."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
 
 from shared.errors import InvalidLoss
 from shared.losses import MatrixLoss
 
 Decimalish = Annotated[
-    str | int | float, Field(description="A decimal number with at most 9 places.", examples=["0.5"])
+    str | StrictInt | StrictFloat, Field(description="A decimal number with at most 9 places.", examples=["0.5"])
 ]
 
 
@@ -24,10 +24,14 @@ class PopulationIn(Body):
     label: str = Field(
         max_length=200, examples=["revenue_eur"], description="Name of the label; an id has one batch per label name."
     )
-    domain: str | list[float | int | str] = Field(examples=["0:400"], description="LO:HI[:STEP], or the listed values.")
+    domain: str | list[StrictFloat | StrictInt | str] = Field(
+        examples=["0:400"], description="LO:HI[:STEP], or the listed values."
+    )
     lifetime_epsilon: Decimalish
     out_of_domain: Literal["clip", "refuse"] = "clip"
-    missing_label: str | int | float | None = Field(default=None, description="Label of listed examples without one.")
+    missing_label: str | StrictInt | StrictFloat | None = Field(
+        default=None, description="Label of listed examples without one."
+    )
     audiences: list[str] | None = Field(default=None, examples=[["features-party"]])
 
 

@@ -18,6 +18,7 @@ from shared.errors import Conflict, InvalidInput, NotFound
 from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
 
 DEFAULT_AUDIENCE = "features-party"
+MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ def _in_domain(value: str | float | int, domain: Domain) -> str:
     position = int(domain.values.searchsorted(float(number)))
     if position >= domain.k or domain.values[position] != float(number):
         raise InvalidInput("The missing-label value must be one of the values of the domain.")
-    return format(number, "f")
+    digits = format(number, "f") if -MAX_MISSING < int(number.as_tuple().exponent) < MAX_MISSING else ""
+    if not 1 <= len(digits) <= MAX_MISSING:
+        raise InvalidInput(f"The missing-label value must be written with at most {MAX_MISSING} digits.")
+    return digits
 
 
 class Populations:
@@ -150,6 +154,8 @@ class Populations:
         return Population(**{**population.__dict__, "created": created})
 
     def find(self, connection: Connection, name_or_id: str) -> Population | None:
+        if not name_or_id.isprintable():  # no database takes NUL or half a surrogate pair, and no name has one
+            return None
         t = populations
         row = connection.execute(sa.select(t).where(sa.or_(t.c.id == name_or_id, t.c.name == name_or_id))).first()
         return None if row is None else _from_row(row)

@@ -90,8 +90,9 @@ class Batches:
         return batch
 
     def get(self, connection: Connection, batch: str) -> tuple[Batch, Population]:
-        row = connection.execute(sa.select(batches).where(batches.c.id == batch)).first()
-        if row is None:
+        # what is not printable is no id, and not every database takes it as a parameter
+        row = batch.isprintable() and connection.execute(sa.select(batches).where(batches.c.id == batch)).first()
+        if not row:
             raise NotFound(f"There is no batch '{batch}'.")
         found = Batch(**row._mapping)
         return found, self.populations.get(connection, found.population)

@@ -106,8 +106,12 @@ class Releases:
     # --- reading ------------------------------------------------------------------------------------------
 
     def get(self, connection: Connection, release_id: str) -> Release:
-        row = connection.execute(sa.select(releases).where(releases.c.id == release_id)).first()
-        if row is None:
+        # what is not printable is no id, and not every database takes it as a parameter
+        row = (
+            release_id.isprintable()
+            and connection.execute(sa.select(releases).where(releases.c.id == release_id)).first()
+        )
+        if not row:
             raise NotFound(f"There is no release '{release_id}'.")
         return Release(**row._mapping)
 
