@@ -1,8 +1,10 @@
 """How large a model the labels can carry: one rule in the number of rows and the noise variance.
 
-    signal share   s     = max(1 − noise variance / Var(z),  floor)      z: corrected labels, as trained on
-    effective rows n_eff = n · s                                         rows of noiseless labels that say as much
-    floor                = max(0.005, √(2/n))                            below it Var(z) does not tell s from 0
+    signal share   s     = 1 − noise variance / Var(z)     z: corrected labels, as trained on
+                         below f = max(0.005, √(2/n)) Var(z) does not tell s from 0, and s is taken as the smaller
+                         of f and range²/(12 Var(z)), as for labels spread evenly over their domain; never more
+                         than range²/(4 Var(z)), since no label in a domain of this range varies more
+    effective rows n_eff = n · s                           rows of noiseless labels that say as much
 
     depth            = (log₂ n_eff − 3)/2, rounded, from 2 to 8
     learning rate    = 0.05 · (n_eff/20 000)^0.3, from 0.05 to 0.1
@@ -11,7 +13,7 @@
     λ of the leaves  = 7/s           in rows, so a leaf's step is shrunk by the same share
     subsample 0.7 of the rows and 0.5 of the columns per tree; 64 bins of a feature below n_eff = 20 000, else 256
 
-    ridge λ of the linear model = p/s for p standardised columns: prior and noise variance in balance
+    ridge λ of the linear model: empirical Bayes on the same labels (training/linear.py)
 
 The noise variance comes from the manifest's channel (averaged over its private prior), Var(z) from the message: both
 are already private, so the rule costs nothing and holds for every channel. Choosing by error on held-out privatized
@@ -24,6 +26,7 @@ import math
 from dataclasses import asdict, dataclass
 
 FLOOR = 0.005
+SMALLEST = 1e-9  # keeps the figures finite when a domain has one value, or ε is next to nothing
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,6 @@ class Capacity:
     columns_per_tree: float
     max_bins: int
 
-    def ridge(self, columns: int) -> float:
-        return max(columns, 1) / self.signal_share
-
     @property
     def why(self) -> str:
         return (
@@ -58,15 +58,21 @@ class Capacity:
         return asdict(self) | {"why": self.why}
 
 
-def choose_capacity(rows: int, label_variance: float, noise_variance: float) -> Capacity:
-    """The rule. `label_variance` is the variance of the labels as trained on, noise included."""
+def choose_capacity(
+    rows: int, label_variance: float, noise_variance: float, domain_range: float = math.inf
+) -> Capacity:
+    """The rule. `label_variance` is the variance of the labels as trained on, noise included; `domain_range` the
+    distance between the ends of the label domain."""
     floor = min(1.0, max(FLOOR, math.sqrt(2.0 / max(rows, 1))))
     if noise_variance <= 0.0:
         share = 1.0
     elif label_variance <= 0.0:
         share = floor
     else:
-        share = min(1.0, max(1.0 - noise_variance / label_variance, floor))
+        squared_range = domain_range * domain_range / label_variance
+        share = 1.0 - noise_variance / label_variance
+        share = share if share >= floor else min(floor, squared_range / 12.0)
+        share = max(min(share, squared_range / 4.0), SMALLEST)
     effective = rows * share
     depth = round((math.log2(max(effective, 1.0)) - 3.0) / 2.0)
     return Capacity(

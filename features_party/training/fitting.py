@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,8 @@ def fit(
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     noise = float(np.mean(noise_variance))
     # the weighting is worth having only where messages differ
-    capacity = choose_capacity(n, float(np.var(labels)), noise)
+    spread = bounds[1] - bounds[0] if bounds is not None else math.inf
+    capacity = choose_capacity(n, float(np.var(labels)), noise, spread)
     weights = _weights(noise_variance, capacity.signal_share * capacity.label_variance)
     objective, notes = _objective(loss, capacity.signal_share)
     report("encoding features", 0.0)

@@ -134,7 +134,6 @@ def fit_linear(
     design = Design.learn(encoded, effects, sizes)
     w = np.ones(len(labels)) if weights is None else weights
     mean = float(np.average(labels, weights=w))
-    penalty = capacity.ridge(design.width)
 
     def made() -> Chunks:
         for start in range(0, len(labels), CHUNK_ROWS):
@@ -147,10 +146,6 @@ def fit_linear(
     def chunks() -> Chunks:
         return made() if kept is None else iter(kept)
 
-    if loss == "poisson":
-        link = PoissonScore.around(mean, *bounds)
-        intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width)
-        return Linear(design, intercept, coefficients, link)
     gram = np.zeros((design.width, design.width))
     moment, middle = np.zeros(design.width), np.zeros(design.width)
     for part, columns in chunks():
@@ -160,8 +155,32 @@ def fit_linear(
         middle += weighted.sum(axis=0)
     total = float(w.sum())
     gram = gram - np.outer(middle, middle) / total
-    coefficients = np.asarray(np.linalg.solve(gram + penalty * np.eye(design.width), moment), np.float64)
+    values, vectors = np.linalg.eigh(gram)
+    values, along = np.maximum(values, 0.0), vectors.T @ moment
+    penalty = ridge_penalty(values, along, capacity.label_variance)
+    if loss == "poisson":
+        link = PoissonScore.around(mean, *bounds)
+        intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width)
+        return Linear(design, intercept, coefficients, link)
+    coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
     return Linear(design, mean - float(middle @ coefficients) / total, coefficients, None)
+
+
+def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> float:
+    """λ that makes the labels likeliest when coefficients are drawn from N(0, variance/λ): empirical Bayes.
+
+    `values` float64[p] are the eigenvalues of the centred Gram matrix, `along` float64[p] the moments in its basis,
+    `variance` that of the labels, noise included. For the log link it is the same figure to first order.
+    """
+    if not values.size or variance <= 0.0 or values.max() <= 0.0:
+        return 1.0
+    grid = values.max() * np.logspace(-7, 3, 101)
+    scores = [
+        float(np.sum(along * along / (values + ridge)) / variance - np.sum(np.log1p(values / ridge))) for ridge in grid
+    ]
+    # the largest of equals: without any signal the constant
+    best = float(max(scores))
+    return float(max(ridge for ridge, score in zip(grid, scores, strict=True) if score >= best - 1e-9))
 
 
 def _poisson(

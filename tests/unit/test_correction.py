@@ -1,0 +1,73 @@
+"""Corrections: what each output stands for, and how large the noise is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from features_party.correction import correct, noise_variance
+from shared.errors import InvalidInput, InvalidMechanism
+from tests.support.messages import laplace, one_bit, rr
+
+
+def test_debias_gives_the_bin_mean_as_expectation() -> None:
+    channel = rr(epsilon=1.0)
+    found = correct(channel, "debias")
+    assert np.allclose(channel.matrix() @ found.corrected, channel.bin_means[channel.bins])
+    assert found.applied == "debias"
+    assert not found.unbiased
+
+
+def test_auto_debiases_where_the_channel_allows_it() -> None:
+    assert correct(rr()).applied == "debias"
+    found = correct(one_bit())
+    assert found.applied == "debias"
+    assert found.unbiased
+    assert np.array_equal(found.corrected, found.raw)
+
+
+def test_auto_falls_back_and_says_why() -> None:
+    found = correct(laplace())
+    assert found.applied == "none"
+    assert "no correction" in found.why
+    assert np.array_equal(found.corrected, laplace().outputs)
+
+
+def test_debias_is_refused_where_there_is_none() -> None:
+    with pytest.raises(InvalidMechanism):
+        correct(laplace(), "debias")
+
+
+def test_none_leaves_the_outputs_and_knows_its_bias() -> None:
+    found = correct(rr(), "none")
+    assert np.array_equal(found.corrected, rr().outputs)
+    assert found.applied == "none"
+    assert not found.unbiased
+    assert correct(one_bit(), "none").unbiased
+
+
+def test_an_unknown_correction_is_a_sentence() -> None:
+    with pytest.raises(InvalidInput, match=r"choose one of auto, none, debias"):
+        correct(rr(), "magic")
+
+
+@pytest.mark.parametrize("channel", [rr(epsilon=0.5), one_bit(epsilon=1.0), laplace(epsilon=3.0)])
+def test_noise_variance_is_the_average_conditional_variance(channel) -> None:  # type: ignore[no-untyped-def]  # three kinds
+    prior = np.arange(1.0, channel.k + 1.0)
+    prior /= prior.sum()
+    values = np.asarray(correct(channel).corrected)
+    rows = channel.matrix()
+    by_label = (rows * (values[None, :] - (rows @ values)[:, None]) ** 2).sum(axis=1)
+    assert noise_variance(channel, values, prior) == pytest.approx(float(prior @ by_label))
+    assert noise_variance(channel, values) == pytest.approx(float(by_label.mean()))
+    assert correct(channel, "auto", prior).noise_variance == pytest.approx(float(prior @ by_label))
+
+
+def test_a_prior_of_another_domain_is_refused() -> None:
+    with pytest.raises(InvalidMechanism):
+        correct(rr(), "auto", np.ones(3) / 3)
+
+
+def test_uncorrected_labels_have_less_noise_than_corrected_ones() -> None:
+    channel = rr(epsilon=0.5)
+    assert correct(channel, "none").noise_variance < correct(channel, "debias").noise_variance
