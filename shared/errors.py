@@ -243,6 +243,11 @@ class UnsupportedMediaType(InvalidInput):
     title = "Unsupported content type"
 
 
+class RangeNotSatisfiable(InvalidInput):
+    code = "range-not-satisfiable"
+    title = "Range cannot be served"
+
+
 class Unavailable(LabelDPError):
     """Something below us failed (storage, randomness, the other party); nothing was released."""
 

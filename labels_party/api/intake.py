@@ -25,12 +25,13 @@ from labels_party.options import parse_population
 from labels_party.storage.idempotency import Answer
 from shared.domain import Domain
 from shared.errors import NotFound
-from shared.service.http import PROBLEM_RESPONSES
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+UPLOAD = problem_responses(409, 413, 415)
 
 
-@router.post("/populations", status_code=201, tags=["populations"])
+@router.post("/populations", status_code=201, tags=["populations"], responses=problem_responses(409, 413))
 def create_population(
     body: PopulationIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
 ) -> PopulationOut:
@@ -69,7 +70,7 @@ def get_population(population: str, ctx: Ctx, _: Owner) -> PopulationOut:
     return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
 
 
-@router.post("/populations/{population}/batches", status_code=201, tags=["batches"])
+@router.post("/populations/{population}/batches", status_code=201, tags=["batches"], responses=problem_responses(413))
 def create_batch(
     population: str,
     request: Request,
@@ -107,9 +108,9 @@ def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
     return BatchOut(**ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json())
 
 
-@router.put("/batches/{batch}/examples", tags=["batches"], openapi_extra=upload_docs((ID,)))
+@router.put("/batches/{batch}/examples", tags=["batches"], openapi_extra=upload_docs((ID,)), responses=UPLOAD)
 def put_examples(
-    batch: str, request: Request, body: RawBody, ctx: Ctx, caller: Lister, key: IdempotencyKey = None
+    batch: str, request: Request, ctx: Ctx, caller: Lister, body: RawBody, key: IdempotencyKey = None
 ) -> Listed:
     """Declare which example ids the batch has, before any label counts; a second list replaces the first."""
     if caller.role == "features":
@@ -121,9 +122,9 @@ def put_examples(
     return Listed(**answer)
 
 
-@router.post("/batches/{batch}/labels", tags=["batches"], openapi_extra=upload_docs((ID, LABEL)))
+@router.post("/batches/{batch}/labels", tags=["batches"], openapi_extra=upload_docs((ID, LABEL)), responses=UPLOAD)
 def add_labels(
-    batch: str, request: Request, body: RawBody, ctx: Ctx, caller: Ingest, key: IdempotencyKey = None
+    batch: str, request: Request, ctx: Ctx, caller: Ingest, body: RawBody, key: IdempotencyKey = None
 ) -> Accepted:
     """Add labels to an open batch: all rows or none. A second record of an id is refused whatever it says."""
     call = idempotent(ctx, caller, key, request.url.path, body)
@@ -131,7 +132,7 @@ def add_labels(
     return Accepted(**answer)
 
 
-@router.post("/batches/{batch}/seal", tags=["batches"])
+@router.post("/batches/{batch}/seal", tags=["batches"], responses=problem_responses(409))
 def seal(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
     """Check ids, missing labels and disjointness, and close the batch for ever."""
     call = idempotent(ctx, caller, key, request.url.path, b"")

@@ -14,15 +14,33 @@ from labels_party.api.models import PlanOut, ReleaseIn, ReleaseOut
 from labels_party.bootstrap import Services
 from labels_party.options import make_preview, parse_request
 from labels_party.release.releases import ReleaseFile
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict, NotFound, RangeNotSatisfiable
 from shared.message.bundle import FOLDER_ENVELOPE
 from shared.service.apikeys import Principal
-from shared.service.http import PROBLEM_RESPONSES
+from shared.service.http import PROBLEM_RESPONSES, Receive, Scope, Send, problem_responses
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+BYTES = problem_responses(409, 416)
 
 
-@router.get("/populations/{population}/plan", tags=["releases"])
+class ServedFile(FileResponse):
+    """A file with Range; the framework's plain-text refusal of a range becomes a problem."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = False
+
+        async def watched(message: Any) -> None:
+            nonlocal refused
+            refused = refused or (message["type"] == "http.response.start" and message["status"] >= 400)
+            if not refused:
+                await send(message)
+
+        await super().__call__(scope, receive, watched)
+        if refused:
+            raise RangeNotSatisfiable("The Range header names no bytes of this file; ask for bytes=FIRST-LAST.")
+
+
+@router.get("/populations/{population}/plan", tags=["releases"], responses=problem_responses(409))
 def plan(
     population: str,
     ctx: Ctx,
@@ -36,7 +54,9 @@ def plan(
     return PlanOut(**make_preview(ctx, population, epsilon, loss, n, batch))
 
 
-@router.post("/batches/{batch}/releases", status_code=202, tags=["releases"])
+@router.post(
+    "/batches/{batch}/releases", status_code=202, tags=["releases"], responses=problem_responses(403, 409, 413)
+)
 def create_release(
     batch: str,
     body: ReleaseIn,
@@ -83,13 +103,13 @@ def get_release(release: str, ctx: Ctx, caller: Reader) -> ReleaseOut:
     return ReleaseOut(**ctx.database.read("release.get", look))
 
 
-@router.get("/releases/{release}/manifest", tags=["releases"], response_class=FileResponse)
+@router.get("/releases/{release}/manifest", tags=["releases"], response_class=FileResponse, responses=BYTES)
 def manifest(release: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
     """The signed manifest (DSSE envelope): verify it before fetching anything else."""
     return _serve(ctx, caller, release, FOLDER_ENVELOPE, request)
 
 
-@router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse)
+@router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse, responses=BYTES)
 def message(release: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
     """The one file of a message that has only one."""
     parts = [f for f in _files(ctx, caller, release) if f.role == "message"]
@@ -98,7 +118,7 @@ def message(release: str, request: Request, ctx: Ctx, caller: Reader) -> Respons
     return _serve(ctx, caller, release, parts[0].name, request)
 
 
-@router.get("/releases/{release}/files/{name}", tags=["releases"], response_class=FileResponse)
+@router.get("/releases/{release}/files/{name}", tags=["releases"], response_class=FileResponse, responses=BYTES)
 def file(release: str, name: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
     """A file that the manifest names; byte-identical for ever, with ETag and Range."""
     return _serve(ctx, caller, release, name, request)
@@ -123,8 +143,9 @@ def _serve(ctx: Services, caller: Principal, release: str, name: str, request: R
     if found is None:
         raise NotFound(f"Release '{release}' has no file of that name.")
     etag = f'"{found.sha256}"'
-    if request.headers.get("if-none-match") == etag:
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
         return Response(status_code=304, headers={"ETag": etag})
     path: Path = ctx.home.releases / found.path
     kind = "application/json" if found.role == "envelope" else "application/vnd.apache.parquet"
-    return FileResponse(path, media_type=kind, headers={"ETag": etag, "Cache-Control": "private, immutable"})
+    return ServedFile(path, media_type=kind, headers={"ETag": etag, "Cache-Control": "private, immutable"})

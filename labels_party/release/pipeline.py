@@ -88,6 +88,7 @@ class Pipeline:
     def close(self) -> None:
         if self._worker is not None:
             self._worker.close()
+            self._worker = None
 
     # --- the protocol -------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
@@ -20,19 +21,30 @@ from shared.service.apikeys import ApiKeys, Principal
 log = logging.getLogger("label_dp.http")
 bearer = HTTPBearer(auto_error=False, description="An API key made with the `apikey create` command.")
 
-PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": text,
-        "content": {
-            PROBLEM_JSON: {"example": http_problem(status, code, text, "What was wrong, where, and what to do.")}
-        },
-    }
-    for status, code, text in (
-        (401, "unauthenticated", "No valid API key"),
-        (404, "not-found", "Not found, or not yours"),
-        (422, "invalid-input", "Invalid input"),
-    )
+Responses = dict[int | str, dict[str, Any]]
+_REFUSALS = {
+    401: ("unauthenticated", "No valid API key"),
+    403: ("budget-exceeded", "Privacy budget exceeded"),
+    404: ("not-found", "Not found, or not yours"),
+    409: ("conflict", "Does not fit the state of its object"),
+    413: ("too-large", "Upload too large"),
+    415: ("unsupported-media-type", "Unsupported content type"),
+    416: ("range-not-satisfiable", "Range cannot be served"),
+    422: ("invalid-input", "Invalid input"),
 }
+
+
+def problem_responses(*statuses: int) -> Responses:
+    """OpenAPI of the refusals of a route, each a problem body."""
+    found: Responses = {}
+    for status in statuses:
+        code, text = _REFUSALS[status]
+        example = http_problem(status, code, text, "What was wrong, where, and what to do.")
+        found[status] = {"description": text, "content": {PROBLEM_JSON: {"example": example}}}
+    return found
+
+
+PROBLEM_RESPONSES = problem_responses(401, 404, 422)
 
 
 def require(*roles: str) -> Any:
@@ -60,9 +72,17 @@ def install(app: FastAPI, apikeys: ApiKeys, *, max_body_bytes: int) -> None:
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
 
 
+class _Problem(JSONResponse):
+    media_type = PROBLEM_JSON
+
+    def render(self, content: Any) -> bytes:
+        # a caller's half surrogate pair, quoted back in an id, has no UTF-8 form
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def _respond(status: int, body: dict[str, Any]) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
-    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=headers)
+    return _Problem(body, status_code=status, headers=headers)
 
 
 async def _on_typed(_: Request, error: Exception) -> JSONResponse:
@@ -119,7 +139,7 @@ class BodyLimit:
         if not declared.isdigit() or int(declared) > self.max_bytes:
             await _respond(*problem(self._error()))(scope, receive, send)
             return
-        seen = 0
+        seen, answered = 0, False
 
         async def counted() -> MutableMapping[str, Any]:
             nonlocal seen
@@ -129,7 +149,19 @@ class BodyLimit:
                 raise self._error()
             return message
 
-        await self.app(scope, counted, send)
+        async def ours(message: MutableMapping[str, Any]) -> None:
+            nonlocal answered
+            if answered or seen <= self.max_bytes:  # else the framework answers our refusal with one of its own
+                answered = True
+                await send(message)
+
+        try:
+            await self.app(scope, counted, ours)
+        except TooLarge:
+            if answered:
+                raise
+        if seen > self.max_bytes and not answered:
+            await _respond(*problem(self._error()))(scope, receive, send)
 
     def _error(self) -> TooLarge:
         return TooLarge(f"The request body is larger than {self.max_bytes} bytes; send it in smaller parts.")
