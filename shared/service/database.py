@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.errors import InvalidSettings, Unavailable
 from shared.service.faults import FaultHook, no_faults
@@ -39,7 +40,11 @@ def create_engine(url: str) -> Engine:
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         engine = sa.create_engine(
-            parsed, connect_args={"timeout": 30, "check_same_thread": False}, pool_size=8, max_overflow=16
+            parsed,
+            connect_args={"timeout": 30, "check_same_thread": False},
+            pool_size=8,
+            max_overflow=16,
+            hide_parameters=True,
         )
         event.listen(engine, "connect", _sqlite_connect)
         event.listen(engine, "begin", _sqlite_begin)
@@ -47,7 +52,7 @@ def create_engine(url: str) -> Engine:
     if backend == "postgresql":
         if "+" not in parsed.drivername:
             parsed = parsed.set(drivername="postgresql+psycopg")
-        return sa.create_engine(parsed, pool_size=8, max_overflow=16, pool_pre_ping=True)
+        return sa.create_engine(parsed, pool_size=8, max_overflow=16, pool_pre_ping=True, hide_parameters=True)
     raise InvalidSettings(f"Databases of kind '{backend}' are not supported; use SQLite or PostgreSQL.")
 
 
@@ -95,7 +100,7 @@ class Database:
                 raise self._unavailable(name, error) from error
             except IntegrityError:
                 raise
-            except DBAPIError as error:
+            except (DBAPIError, PoolTimeout) as error:
                 raise self._unavailable(name, error) from error
             self.fault(f"{name}:after-commit")
             return result
@@ -106,7 +111,7 @@ class Database:
         try:
             with self._transaction(name, read_only=True) as connection:
                 return work(connection)
-        except DBAPIError as error:
+        except (DBAPIError, PoolTimeout) as error:
             raise self._unavailable(name, error) from error
 
     @contextmanager
@@ -130,7 +135,9 @@ class Database:
         return getattr(error.orig, "sqlstate", None) in ("40001", "40P01", "55P03")
 
     @staticmethod
-    def _unavailable(name: str, error: DBAPIError) -> Unavailable:
+    def _unavailable(name: str, error: DBAPIError | PoolTimeout) -> Unavailable:
+        if isinstance(error, PoolTimeout):
+            return Unavailable(f"Every connection to the database was busy during '{name}'; try again.")
         # the driver's text may quote parameters, so only the type of the failure is passed on
         kind = type(error.orig).__name__ if error.orig is not None else type(error).__name__
         return Unavailable(
