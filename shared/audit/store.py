@@ -175,23 +175,34 @@ def spent_nano(events: Iterable[Event], kind: str) -> int:
 def append_only_ddl(dialect: str) -> list[str]:
     """Statements that make the database itself refuse to change or delete audit events (a guard, not a proof)."""
     if dialect == "sqlite":
+        refuse = "BEGIN SELECT RAISE(ABORT, 'audit events are append-only'); END"
         return [
-            f"CREATE TRIGGER audit_events_no_{verb.lower()} BEFORE {verb} ON audit_events "
-            "BEGIN SELECT RAISE(ABORT, 'audit events are append-only'); END"
-            for verb in ("UPDATE", "DELETE")
+            *(
+                f"CREATE TRIGGER audit_events_no_{verb.lower()} BEFORE {verb} ON audit_events {refuse}"
+                for verb in ("UPDATE", "DELETE")
+            ),
+            # INSERT OR REPLACE removes the old row without asking the trigger on DELETE
+            "CREATE TRIGGER audit_events_no_replace BEFORE INSERT ON audit_events "  # noqa: S608 - constants only
+            f"WHEN EXISTS (SELECT 1 FROM audit_events WHERE sequence = NEW.sequence OR digest = NEW.digest) {refuse}",
         ]
     return [
         "CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'audit events are append-only'; END $$",
         "CREATE TRIGGER audit_events_no_change BEFORE UPDATE OR DELETE ON audit_events "
         "FOR EACH ROW EXECUTE FUNCTION audit_events_append_only()",
+        "CREATE TRIGGER audit_events_no_truncate BEFORE TRUNCATE ON audit_events "
+        "FOR EACH STATEMENT EXECUTE FUNCTION audit_events_append_only()",
     ]
 
 
 def append_only_drop(dialect: str) -> list[str]:
     if dialect == "sqlite":
-        return [f"DROP TRIGGER audit_events_no_{verb}" for verb in ("update", "delete")]
-    return ["DROP TRIGGER audit_events_no_change ON audit_events", "DROP FUNCTION audit_events_append_only()"]
+        return [f"DROP TRIGGER audit_events_no_{verb}" for verb in ("update", "delete", "replace")]
+    return [
+        "DROP TRIGGER audit_events_no_change ON audit_events",
+        "DROP TRIGGER audit_events_no_truncate ON audit_events",
+        "DROP FUNCTION audit_events_append_only()",
+    ]
 
 
 def describe(event: Event) -> dict[str, Any]:
