@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,11 @@ class Segment:
     of: str = ""
 
 
+def label_scope(label: str) -> str:
+    """Label names that people would read as the same are the same: an id has one batch among all of them."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold()).strip()
+
+
 def timestamp(now: dt.datetime) -> str:
     return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -75,7 +81,7 @@ class Batches:
         batch = Batch(
             id="bat_" + secrets.token_hex(12),
             population=population.id,
-            label=population.label,
+            label=label_scope(population.label),
             state="open",
             presence=presence,
             version=0,
