@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from labels_party.labels.batches import (
     Batches,
     Segment,
     StaleBatch,
+    label_scope,
     require_open,
 )
 from labels_party.labels.digests import U64, mask, siphash128
@@ -39,7 +40,7 @@ RETRIES = 200
 
 def digest_key(secrets_: Secrets, label: str) -> bytes:
     """Digests of ids are comparable within one label name, whatever the population is called (invariant 8)."""
-    return secrets_.derive("ids:" + label.strip().casefold())
+    return secrets_.derive("ids:" + label_scope(label))
 
 
 def mask_key(secrets_: Secrets, batch: str) -> bytes:
@@ -57,6 +58,9 @@ class Intake:
         """
         import pyarrow as pa
 
+        earlier = self.database.read("examples.seen", call.earlier)
+        if earlier is not None:
+            return earlier
         ids = ids_of(table, field)
 
         def attempt() -> Answer:
@@ -67,16 +71,21 @@ class Intake:
             schema = pa.schema([pa.field(ID, pa.string(), nullable=False)])
             rows = self.vault.put(key, [pa.record_batch([ids.cast(pa.string())], schema=schema)], schema)
             self.vault.put_run(run_key, *run)
+            unused: list[str] = []
 
             def store(connection: Connection) -> Answer:
+                unused[:] = key, run_key
+
                 def effect() -> Answer:
                     now, _ = self.batches.get(connection, batch_id)
                     self._may_list(now)
                     if self.batches.segments(connection, batch_id, LABELS):
                         raise Conflict("Labels were stored already; the list of ids is fixed before labels count.")
                     self.batches.bump(connection, batch)
+                    unused.clear()
                     for kind, of in ((EXAMPLES, None), (RUNS, EXAMPLES)):
                         old = self.batches.segments(connection, batch_id, kind, of)
+                        unused.extend(s.key for s in old)
                         self.batches.drop_segments(connection, batch_id, kind, [s.number for s in old])
                     self.batches.add_segment(connection, batch_id, EXAMPLES, key, rows)
                     self.batches.add_segment(connection, batch_id, RUNS, run_key, rows, EXAMPLES)
@@ -84,7 +93,7 @@ class Intake:
 
                 return call.once(connection, effect)
 
-            return self._commit("examples.store", store, key, run_key)
+            return self._commit("examples.store", store, (key, run_key), unused)
 
         return self._retry(attempt)
 
@@ -118,10 +127,14 @@ class Intake:
             key, run_key = self._keys(batch, LABELS)
             rows = self.vault.put(key, [self._masked(batch, ids, index)], masked_schema())
             self.vault.put_run(run_key, *run)
+            unused: list[str] = []
 
             def store(connection: Connection) -> Answer:
+                unused[:] = key, run_key
+
                 def effect() -> Answer:
                     self.batches.bump(connection, batch)
+                    unused[:] = [s.key for s in merged]
                     self.batches.add_segment(connection, batch_id, LABELS, key, rows)
                     self.batches.drop_segments(connection, batch_id, RUNS, [s.number for s in merged])
                     self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), LABELS)
@@ -129,23 +142,29 @@ class Intake:
 
                 return call.once(connection, effect)
 
-            answer = self._commit("labels.store", store, key, run_key)
-            for segment in merged:
-                self.vault.delete(segment.key)
-            return answer
+            return self._commit("labels.store", store, (key, run_key), unused)
 
         return self._retry(attempt)
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _commit(self, name: str, store: Callable[[Connection], Answer], *keys: str) -> Answer:
+    def _commit(
+        self, name: str, store: Callable[[Connection], Answer], written: tuple[str, str], unused: list[str]
+    ) -> Answer:
+        """Run transaction `store`, then remove what it left in `unused`: the objects that `written` replaced, or
+        `written` itself where the same call had come first and its answer was given again."""
         try:
-            return self.database.write(name, store)
+            answer = self.database.write(name, store)
         except LabelDPError as error:
             if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
-                for key in keys:
-                    self.vault.delete(key)
+                self._delete(written)
             raise
+        self._delete(unused)
+        return answer
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.vault.delete(key)
 
     @staticmethod
     def _retry(attempt: Callable[[], Answer]) -> Answer:

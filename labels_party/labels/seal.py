@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 1 << 17
+RETRIES = 20
 SHOWN_IDS = 20
 
 
@@ -100,11 +101,12 @@ class Sealer:
         earlier = self.database.read("seal.seen", call.earlier)
         if earlier is not None:
             return earlier
-        while True:
+        for _ in range(RETRIES):
             try:
                 return self._attempt(batch_id, actor, call)
-            except StaleBatch:
+            except (StaleBatch, FileNotFoundError):  # an upload came first, or merged a run away
                 continue
+        raise Unavailable("Too many uploads to the same batch at once, or a part of it is lost; try again.")
 
     def _attempt(self, batch_id: str, actor: str, call: IdempotentCall) -> Answer:
         batch, population, segments, runs = self.database.read("seal.look", lambda c: self._look(c, batch_id))

@@ -80,11 +80,15 @@ class LocalVault:
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
         path = self._prepare(key)
-        with path.open("wb") as file:
-            file.write(np.stack([low, high]).astype("<u8").tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        fsync_folder(path.parent)
+        try:
+            with path.open("wb") as file:
+                file.write(np.stack([low, high]).astype("<u8").tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            fsync_folder(path.parent)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
 
     def run(self, key: str) -> tuple[U64, U64]:
         path = self._path(key)
