@@ -6,7 +6,7 @@ refuses a newer major version; members added by a newer minor version are ignore
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -22,6 +22,7 @@ MAX_MANIFEST_BYTES = 1 << 20
 MAX_FILES = 4096
 Text = Field(min_length=1, max_length=400)
 PRIOR_FILE = "prior.parquet"
+ENVELOPE_FILE = "manifest.dsse.json"  # the name of the signed manifest inside a folder, so no part may have it
 RANDOMNESS = (
     "AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: ε is exact for ideal random "
     "bits and computational for this cipher"
@@ -109,12 +110,26 @@ class Manifest(_Strict):
             raise ValueError("audiences are distinct, non-empty names")
         return value
 
+    @field_validator("epsilon")
+    @classmethod
+    def _parts(cls, value: dict[str, str]) -> dict[str, str]:
+        if set(value) != {"clip", "prior", "randomize", "total", "delta"}:
+            raise ValueError("ε has the parts clip, prior, randomize, their total, and δ")
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
         names = [f.name for f in self.files]
         parts = self.message_files
-        if len(set(names)) != len(names) or not parts or sum(f.role == "prior" for f in self.files) > 1:
-            raise ValueError("files have distinct names, at least one message part and at most one prior")
+        if (
+            ENVELOPE_FILE in names
+            or len(set(names)) != len(names)
+            or not parts
+            or sum(f.role == "prior" for f in self.files) > 1
+        ):
+            raise ValueError(
+                "files have distinct names other than the manifest's, at least one message part and at most one prior"
+            )
         if sum(f.rows for f in parts) != self.n:
             raise ValueError("the rows of the message parts do not add up to n")
         spent, lifetime = Epsilon.parse(self.epsilon_spent), Epsilon.parse(self.epsilon_lifetime)
@@ -177,7 +192,7 @@ class Manifest(_Strict):
                 "upgrade the features party."
             )
         if minor > MINOR:
-            data = {key: value for key, value in data.items() if key in cls.model_fields}
+            data = _known(cls, data)
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -186,3 +201,19 @@ class Manifest(_Strict):
             raise MalformedManifest(f"The manifest is malformed ({where}: {first['msg']}).") from None
         except (InvalidDomain, InvalidEpsilon, MalformedManifest) as error:
             raise MalformedManifest(f"The manifest is malformed: {error.detail}") from None
+
+
+def _known(model: type[BaseModel], data: Any) -> Any:
+    """`data` without the members that `model` and the models inside it do not have (the channel's are never dropped:
+    an unknown part of it could change what ε means)."""
+    if not isinstance(data, dict):
+        return data
+    known = {}
+    for name, value in data.items():
+        if name in model.model_fields:
+            kind = model.model_fields[name].annotation
+            inner = next((k for k in (kind, *get_args(kind)) if isinstance(k, type) and issubclass(k, BaseModel)), None)
+            if inner is not None:
+                value = [_known(inner, v) for v in value] if isinstance(value, list) else _known(inner, value)
+            known[name] = value
+    return known
