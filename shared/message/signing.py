@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import json
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,11 +107,17 @@ class SigningKey:
         """Write both halves; never overwrites an existing private key (messages would lose their signer)."""
         private_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         pem = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        handle = os.open(private_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
+        # whole or not at all, so that another process or a restart never finds half a key
+        temporary = private_path.with_name(f".{private_path.name}-{secrets.token_hex(4)}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(pem)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, private_path)
+        finally:
+            temporary.unlink()
         public_path.write_bytes(self.public.pem)
 
     def sign(self, payload_type: str, document: Any) -> bytes:
