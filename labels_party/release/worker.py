@@ -41,6 +41,7 @@ class Worker:
         releases = self.pipeline.releases
         waiting = releases.database.read("worker.look", releases.working)
         done = 0
+        failure: Exception | None = None
         for release in waiting:
             if self._stop.is_set():
                 break
@@ -48,9 +49,13 @@ class Worker:
                 done += self.pipeline.run(release.id)
             except Unavailable as error:
                 log.warning("release %s waits: %s", release.id, error.code)
-                raise
+                failure = error
             except LabelDPError as error:
                 log.warning("release %s failed: %s", release.id, error.code)
+            except Exception as error:
+                failure = error  # a bug with one release must not keep the others waiting
+        if failure is not None:
+            raise failure
         return done
 
     def _loop(self) -> None:
