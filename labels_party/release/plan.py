@@ -13,7 +13,7 @@ from labels_party.budget.populations import Population
 from labels_party.mechanisms.catalogue import MECHANISMS, get_mechanism
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
 from shared.channel import Channel
-from shared.errors import InvalidEpsilon, InvalidPrior
+from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior
 from shared.losses import Loss, MatrixLoss, get_loss
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 
@@ -166,8 +166,11 @@ def preview(
     p = uniform(population.domain.k) if prior is None else prior
     rows = []
     for name, mechanism in MECHANISMS.items():
-        plan = make_plan(ReleaseRequest(epsilon, mechanism=name, loss=loss), population, n)
-        channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {})
+        try:
+            plan = make_plan(ReleaseRequest(epsilon, mechanism=name, loss=loss), population, n)
+            channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {})
+        except InvalidMechanism:
+            continue  # not for this domain, such as additive noise on uneven values
         rows.append({"mechanism": name, "epsilon": plan.split.as_json()} | describe_channel(channel, p, loss))
     return {
         "population": population.id,
