@@ -62,9 +62,11 @@ def _read_parquet(handle: BinaryIO, columns: Sequence[str] | None, shown: str) -
         file = pq.ParquetFile(handle)
         if columns is not None:
             require_columns(file.schema_arrow.names, columns, shown)
-        return file.read(columns=list(columns) if columns is not None else None)
+        table = file.read(columns=list(columns) if columns is not None else None)
+        table.validate(full=True)  # Parquet readers take any bytes for text
     except OSError:
         raise InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.") from None
+    return table
 
 
 def _read_csv(handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str) -> pa.Table:
@@ -73,7 +75,8 @@ def _read_csv(handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[s
 
     convert = csv.ConvertOptions(
         column_types={column: pa.string() for column in text_columns},
-        strings_can_be_null=True,
+        # where only text is wanted, "NA" and "null" are text: an id may be spelled so
+        strings_can_be_null=columns is None or not set(columns) <= set(text_columns),
         quoted_strings_can_be_null=False,
     )
     # newlines inside quotes are legal in CSV, and descriptions have them
