@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shared.errors import InvalidFile
 from shared.service.cli import emit, progress, run, table
 
 app = typer.Typer(
@@ -293,7 +294,10 @@ def audit_export(
     """Write all events as one signed document that anybody with the public key can verify."""
     services = _services()
     data = services.database.read("audit.export", lambda c: services.audit.export(c, services.key))
-    out.write_bytes(data)
+    try:
+        out.write_bytes(data)
+    except OSError as error:
+        raise InvalidFile(f"'{out}' cannot be written ({error.strerror}).") from None
     emit({"export": str(out), "bytes": len(data)}, as_json, lambda: typer.echo(out))
 
 
