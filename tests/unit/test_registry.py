@@ -1,0 +1,98 @@
+"""Models as folders: what is written is what is read, and damage is a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from features_party.registry.card import epsilon_by_population
+from features_party.registry.folder import CARD_FILE, MODEL_FILE, load_model, save_model
+from features_party.training import fit
+from shared.domain import Domain
+from shared.errors import Conflict, InvalidFile
+from shared.message.canonical import digest
+from tests.support.messages import Sender, world
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    w = world(300)
+    save_model(tmp_path / "model", fit(w.features, w.labels, domain=Domain.parse("0:10")), {"created": "now"})
+    return tmp_path / "model"
+
+
+def test_what_is_written_is_what_is_read(saved: Path) -> None:
+    w = world(300)
+    fresh = fit(w.features, w.labels, domain=Domain.parse("0:10"))
+    again = load_model(saved)
+    assert np.array_equal(again.model.predict(w.features), fresh.predict(w.features))
+    assert again.card["created"] == "now"
+    assert again.model.notes == fresh.notes
+    assert sorted(p.name for p in saved.iterdir()) == [CARD_FILE, MODEL_FILE]
+    assert [p.name for p in saved.parent.iterdir()] == ["model"]  # nothing half-written beside it
+
+
+def test_a_folder_in_use_is_not_overwritten_but_an_empty_one_is_taken(saved: Path, tmp_path: Path) -> None:
+    model = load_model(saved).model
+    with pytest.raises(Conflict):
+        save_model(saved, model, {})
+    (tmp_path / "empty").mkdir()
+    save_model(tmp_path / "empty", model, {})
+    load_model(tmp_path / "empty")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Conflict):
+        save_model(tmp_path / "file", model, {})
+
+
+@pytest.mark.parametrize("name", [CARD_FILE, MODEL_FILE])
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "empty", "not-json"])
+def test_damage_is_refused(saved: Path, name: str, damage: str) -> None:
+    path = saved / name
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[:-10])
+    elif damage == "flipped":
+        at = data.index(b"model")
+        path.write_bytes(data[:at] + b"M" + data[at + 1 :])
+    else:
+        path.write_bytes(b"" if damage == "empty" else b"[1]")
+    with pytest.raises(InvalidFile):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("name", [CARD_FILE, MODEL_FILE])
+def test_a_newer_version_is_refused_with_a_way_out(saved: Path, name: str) -> None:
+    data = json.loads((saved / name).read_text())
+    data["version"] = 99
+    (saved / name).write_text(json.dumps(data))
+    if name == MODEL_FILE:
+        card = json.loads((saved / CARD_FILE).read_text())
+        card["model_sha256"] = digest((saved / name).read_bytes())
+        (saved / CARD_FILE).write_text(json.dumps(card))
+    with pytest.raises(InvalidFile, match="upgrade"):
+        load_model(saved)
+
+
+def test_trees_that_xgboost_does_not_accept_are_refused(saved: Path) -> None:
+    data = json.loads((saved / MODEL_FILE).read_text())
+    data["body"]["xgboost"]["learner"] = {}
+    (saved / MODEL_FILE).write_text(json.dumps(data))
+    card = json.loads((saved / CARD_FILE).read_text())
+    card["model_sha256"] = digest((saved / MODEL_FILE).read_bytes())
+    (saved / CARD_FILE).write_text(json.dumps(card))
+    with pytest.raises(InvalidFile):
+        load_model(saved)
+
+
+def test_epsilon_of_a_population_adds_within_a_batch_and_not_across(tmp_path: Path) -> None:
+    sender, labels = Sender(), np.array([1.0])
+    manifests = [
+        sender.write(tmp_path / f"{r}.parquet", ["a"], labels, release=r, batch=b, epsilon=e)
+        for r, b, e in (("r1", "b1", "0.5"), ("r2", "b1", "0.25"), ("r3", "b2", "0.6"))
+    ]
+    assert epsilon_by_population(manifests) == [{"population": "pop_1", "name": "shop", "epsilon_per_example": "0.75"}]
