@@ -76,9 +76,13 @@ class FeatureTables:
         if self.data_dir is None:
             raise InvalidInput("This service takes uploads only; set FEATURES_PARTY_DATA_DIR to read files by path.")
         root = self.data_dir.resolve()
-        file = (root / path).resolve()
+        try:
+            file = (root / path).resolve()
+            there = file.is_relative_to(root) and file.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            there = False
         # links that lead out of the folder and absolute paths get the same answer as a missing file
-        if not file.is_relative_to(root) or not file.is_file():
+        if not there:
             raise NotFound("There is no such file below the service's data folder.")
         table = read_features(file, id_column, name=path)
         relative = str(file.relative_to(root))

@@ -23,8 +23,6 @@ from shared.message.manifest import FileEntry
 PARQUET = "application/vnd.apache.parquet"
 ATTEMPTS = 6
 RETRIED = {429, 500, 502, 503, 504}
-CHUNK = 1 << 20
-MAX_ANSWER = 1 << 20
 TIMEOUT = httpx.Timeout(30.0, read=120.0)
 
 Sleep = Callable[[float], None]
@@ -107,7 +105,8 @@ class LabelsService:
                 file.seek(0)
                 file.truncate()
                 have = 0
-            for chunk in answer.iter_bytes(CHUNK):
+            # as it arrives: a fixed chunk size would lose what is buffered when the connection breaks
+            for chunk in answer.iter_bytes():
                 have += len(chunk)
                 if have > entry.bytes:
                     raise Unavailable(f"The labels party sent more bytes of '{entry.name}' than its manifest states.")

@@ -1,0 +1,274 @@
+"""The command `features-party`: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.messages import Sender, one_bit, rr, world
+
+COMMAND = Path(sys.executable).parent / "features-party"
+WORLD = world(300)
+
+
+class Shell:
+    """Runs the command with its own home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("FEATURES_PARTY_")}
+        self.env |= {"FEATURES_PARTY_HOME": str(folder / "home"), "FEATURES_PARTY_THREADS": "1"}
+
+    def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [COMMAND, *map(str, arguments)], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, (done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+    def refused(self, *arguments: object, code: int) -> str:
+        done = self.run(*arguments, code=code)
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    sender = Sender()
+    sender.public_key(tmp_path)
+    sender.write(tmp_path / "m.parquet", WORLD.ids, WORLD.labels, one_bit(epsilon=3.0), epsilon="3")
+    pq.write_table(WORLD.table(), tmp_path / "features.parquet")
+    labelled = WORLD.table().append_column("revenue", pa.array(WORLD.labels + 0.5))
+    pq.write_table(labelled, tmp_path / "examples.parquet")
+    return Shell(tmp_path)
+
+
+KEY = ("--labels-key", "labels-signing.pub")
+TABLE = ("--features", "features.parquet", "--id-column", "click_id")
+
+
+def test_the_offline_way(shell: Shell) -> None:
+    verified = shell.json("verify", "m.parquet", *KEY)
+    assert verified["verified"] is True
+    assert verified["epsilon"]["total"] == "3"
+    assert not (shell.folder / "home").exists()  # verify writes nothing
+    card = shell.json("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model")
+    assert card["report"]["matched"] == 300
+    assert card["messages"][0]["correction"]["applied"] == "debias"
+    result = shell.json("evaluate", "--model", "model", "--examples", "examples.parquet", "--label-column", "revenue")
+    assert set(result) == {"rows", "mse", "mae", "poisson", "constant_mse", "labels_clipped"}
+    assert result["rows"] == 300
+    assert result["mse"] < result["constant_mse"]
+    clipped = shell.json(
+        "evaluate", "--model", "model", "--examples", "examples.parquet", "--label-column", "revenue", "--clip"
+    )
+    assert clipped["labels_clipped"] is True
+    assert clipped["mse"] != result["mse"]
+    assert shell.json("predict", "--model", "model", *TABLE, "--out", "p.csv")["rows"] == 300
+    assert (shell.folder / "p.csv").read_text().splitlines()[0] == '"click_id","prediction"'
+    joined = shell.json("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "t.parquet")
+    assert joined["messages"][0]["already_accepted"] is True
+    table = pq.read_table(shell.folder / "t.parquet")
+    assert table.column_names == [
+        "click_id",
+        "age",
+        "country",
+        "raw_label",
+        "corrected_label",
+        "noise_variance",
+        "release",
+    ]
+    events = shell.json("audit", "show")
+    assert [e["kind"] for e in events] == ["store-created", "message-accepted", "model-trained"]
+    assert events[1]["epsilon"]["total"] == "3"
+    shell.run("audit", "export", "--out", "audit.json")
+    checked = shell.json("audit", "verify", "audit.json", "--key", "home/keys/signing.pub")
+    assert (checked["events"], checked["verified"]) == (3, True)
+    assert shell.json("audit", "verify")["head"] == checked["head"]
+
+
+def test_people_get_tables(shell: Shell) -> None:
+    assert "Verified message" in shell.run("verify", "m.parquet", *KEY).stdout
+    shown = shell.run(
+        "train",
+        "--message",
+        "m.parquet",
+        *KEY,
+        *TABLE,
+        "--out",
+        "model",
+        "--model",
+        "linear",
+        "--list-unmatched",
+        "u.csv",
+    ).stdout
+    assert "ε per example of shop" in shown
+    assert (shell.folder / "u.csv").exists()
+    assert "corrected" not in shell.run("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "t.csv").stderr
+    assert "message-accepted" in shell.run("audit", "show").stdout
+    assert "events verified" in shell.run("audit", "verify").stdout
+
+
+def test_pinned_keys_and_two_messages(shell: Shell) -> None:
+    assert "pin-key" in shell.refused("verify", "m.parquet", code=2)
+    shell.run("pin-key", "labels-signing.pub")
+    shell.run("verify", "m.parquet")
+    more = world(200, seed=5, prefix="d")
+    other = Sender()
+    (shell.folder / "other.pub").write_bytes(other.key.public.pem)
+    other.write(shell.folder / "n.parquet", more.ids, more.labels, rr(), release="rel_2", batch="bat_2")
+    shell.run("pin-key", "other.pub")
+    both = pa.concat_tables([WORLD.table(), more.table()])
+    pq.write_table(both, shell.folder / "features.parquet")
+    card = shell.json("train", "--message", "m.parquet", "--message", "n.parquet", *TABLE, "--out", "model")
+    assert card["report"]["matched"] == 500
+    assert card["epsilon"][0]["epsilon_per_example"] == "3"  # batches are disjoint: the larger of 3 and 2
+    assert len(card["messages"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("verify", "nothing.parquet", *KEY), 2, "no message"),
+        (("verify", "m.parquet", "--labels-key", "features.parquet"), 2, "PEM"),
+        (("verify", "features.parquet", *KEY), 2, "manifest"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--correction", "magic"), 2, "magic"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--model", "mlp"), 2, "mlp"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--loss", "hinge"), 2, "hinge"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "home"), 1, "not empty"),
+        (("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "no/such/t.parquet"), 2, "cannot be written"),
+        (
+            ("evaluate", "--model", "nowhere", "--examples", "examples.parquet", "--label-column", "l"),
+            2,
+            "cannot be read",
+        ),
+        (("audit", "verify", "features.parquet"), 1, "DSSE"),
+        (("apikey", "create", "--role", "king"), 2, "king"),
+        (("apikey", "revoke", "none"), 1, "no active API key"),
+        (("pull", "--url", "nonsense", "--release", "r", "--out", "o", *KEY), 2, "http"),
+    ],
+)
+def test_errors_are_one_sentence(shell: Shell, arguments: tuple[str, ...], code: int, says: str) -> None:
+    (shell.folder / "home").mkdir()
+    (shell.folder / "home" / "something").touch()
+    assert says in shell.refused(*arguments, code=code)
+
+
+def test_wrong_messages_exit_with_one(shell: Shell) -> None:
+    data = bytearray((shell.folder / "m.parquet").read_bytes())
+    data[40] ^= 1
+    (shell.folder / "m.parquet").write_bytes(bytes(data))
+    assert "signed manifest" in shell.refused("verify", "m.parquet", *KEY, code=1)
+    shell.refused("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model", code=1)
+    assert shell.json("audit", "show") == []
+    shell.env["FEATURES_PARTY_NAME"] = "somebody-else"
+    assert "not meant for 'somebody-else'" in shell.refused("verify", "m.parquet", *KEY, code=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"PAR1", "complete Parquet"),
+        (b"other,f\n1,2\n", "no column 'click_id'"),
+        (b"click_id,f\na,1\na,2\n", "earlier row"),
+        (b"click_id,f\n", "no rows"),
+    ],
+)
+def test_bad_feature_tables(shell: Shell, content: bytes, says: str) -> None:
+    (shell.folder / "features.parquet").write_bytes(content)
+    assert says in shell.refused("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model", code=2)
+    assert not (shell.folder / "model").exists()
+    assert shell.json("audit", "show") == []  # nothing was accounted for
+
+
+def test_a_csv_with_a_byte_order_mark_works(shell: Shell) -> None:
+    rows = [f"{i},{a},{c}" for i, a, c in zip(WORLD.ids, *WORLD.features.to_pydict().values(), strict=True)]
+    text = "﻿click_id,age,country\n" + "\n".join(rows) + "\n"
+    (shell.folder / "features.parquet").write_text(text, encoding="utf-8")
+    card = shell.json("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model", "--model", "linear")
+    assert card["report"]["matched"] == 300
+
+
+def test_bad_evaluation_files(shell: Shell) -> None:
+    shell.run("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "model", "--model", "linear")
+    examples = pq.read_table(shell.folder / "examples.parquet")
+    ask = ("evaluate", "--model", "model", "--examples", "e.parquet", "--label-column", "revenue")
+    for table, says in (
+        (examples.drop_columns(["revenue"]), "no column 'revenue'"),
+        (examples.drop_columns(["age"]), "'age'"),
+        (examples.slice(0, 0), "no rows"),
+        (examples.set_column(3, "revenue", pa.array([None] * 300, pa.float64())), "finite number"),
+        (examples.set_column(3, "revenue", pa.array(["x"] * 300)), "does not hold numbers"),
+    ):
+        pq.write_table(table, shell.folder / "e.parquet")
+        assert says in shell.refused(*ask, code=2)
+    negative = examples.set_column(3, "revenue", pa.array(-np.ones(300)))
+    pq.write_table(negative, shell.folder / "e.parquet")
+    assert shell.json(*ask)["poisson"] is None
+    (shell.folder / "model" / "model.json").write_text("{}")
+    assert "changed or cut short" in shell.refused(*ask, code=2)
+
+
+def test_keys(shell: Shell) -> None:
+    made = shell.json("apikey", "create", "--role", "trainer")
+    assert made["key"].startswith("fp_")
+    shell.run("apikey", "revoke", made["id"])
+    (row,) = shell.json("apikey", "list")
+    assert row["role"] == "trainer"
+    assert row["revoked"] is not None
+    assert "key" not in row
+
+
+def test_settings_errors_are_sentences(shell: Shell) -> None:
+    shell.env["FEATURES_PARTY_PROT"] = "1"
+    assert "FEATURES_PARTY_PROT" in shell.refused("audit", "show", code=2)
+
+
+def test_help_is_instant() -> None:
+    best = 9.0
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([COMMAND, "--help"], capture_output=True, check=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5
+
+
+def test_pull_from_a_real_labels_party(shell: Shell) -> None:
+    from tests.support.labels import LabelsParty
+    from tests.support.serving import serving
+
+    labels = pa.table({"example_id": WORLD.ids, "label": WORLD.labels})
+    with LabelsParty(shell.folder / "labels-party") as party:
+        release = party.release(party.sealed_batch(labels), "2")
+        key = party.services.apikeys.create("features", "features-party")[1]
+        public = party.services.home.public_key_path
+        with serving(party.client().app) as url:
+            where = ("pull", "--url", url, "--release", release, "--out", "p.parquet", "--labels-key", public)
+            assert "API key" in shell.refused(*where, "--api-key", "wrong", code=1)
+            shell.env["FEATURES_PARTY_LABELS_API_KEY"] = key
+            got = shell.json(*where)
+            assert got["rows"] == 300
+            assert got["epsilon"]["total"] == "2"
+            assert "no such" in shell.refused(
+                "pull", "--url", url, "--release", "none", "--out", "q.parquet", "--labels-key", public, code=1
+            ).lower().replace("there is no", "no such")
+    card = shell.json("train", "--message", "p.parquet", "--labels-key", public, *TABLE, "--out", "model")
+    assert card["report"]["matched"] == 300
+    assert sorted(p.name for p in shell.folder.glob(".*")) == []
