@@ -17,6 +17,7 @@ COPY --from=build /opt/label-dp /opt/label-dp
 ENV PATH=/opt/label-dp/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
+    OMP_WAIT_POLICY=PASSIVE \
     NUMBA_CACHE_DIR=/var/lib/features-party/numba \
     FEATURES_PARTY_HOME=/var/lib/features-party \
     FEATURES_PARTY_HOST=0.0.0.0 \

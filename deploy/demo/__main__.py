@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +16,12 @@ from typing import Annotated, Any
 import typer
 
 from deploy.demo.folder import DemoFolder
-from deploy.demo.services import Service
+from deploy.demo.services import SHARED_CORES, Service
 from deploy.demo.telling import Teller
 from shared.errors import InvalidInput, LabelDPError
 from shared.service.cli import run
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -41,28 +46,41 @@ def demo(
     # imported here, so that help and refused options are instant
     from deploy.demo.scene import Options
 
+    os.environ.update(SHARED_CORES)
     options = Options.checked(clicks, epsilon, seed)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ε must not end the story
     folder, teller = DemoFolder(out), Teller(silent=as_json)
     folder.prepare()
-    with _orderly(folder):
+    with _orderly(folder, own=labels_url is None):
         data = _play(folder, teller, options, labels_url, features_url, keys)
     if as_json:
         print(json.dumps(data, ensure_ascii=False, indent=2))
 
 
+class Stopped(LabelDPError):
+    """The visitor, or the system, told the demo to stop."""
+
+    exit_code = 130
+
+
 @contextlib.contextmanager
-def _orderly(folder: DemoFolder) -> Iterator[None]:
-    """Being told to stop ends like Ctrl-C does; a failure says where the logs are."""
+def _orderly(folder: DemoFolder, own: bool) -> Iterator[None]:
+    """Being told to stop ends like Ctrl-C does; a failure of services of our own says where the logs are."""
 
     def stop(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS[1:]:
         signal.signal(number, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        ended = "both services have ended" if own else "the services run on"
+        raise Stopped(f"stopped before the end of the story; {ended}.") from None
     except LabelDPError as error:
-        error.detail = f"{error.detail} The services' logs are in {folder.shown(folder.logs)}."
+        if own:
+            error.detail = f"{error.detail} The services' logs are in {folder.shown(folder.logs)}."
         raise
 
 
@@ -94,7 +112,7 @@ def _play(
         scene = Scene(teller, folder, options, access, advertiser, publisher, made, held_out, tag)
         outcome = story.tell(scene)
         rows = compare(scene, outcome)
-        finale.audits(scene)
+        finale.audits(scene, rows)
         if own:
             shutil.copytree(folder.features_home / "models" / outcome.model, folder.model)
     data = finale.results(scene, outcome, rows)
@@ -141,12 +159,13 @@ def _own_services(folder: DemoFolder, teller: Teller) -> Iterator[Any]:
         )
     finally:
         # a second Ctrl-C must not leave a service behind
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        previous = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
         try:
             for service in (features, labels):
                 service.stop()
         finally:
-            signal.signal(signal.SIGINT, previous)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
 
 def _key(service: Service, role: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deploy.demo.generator import DOMAIN
-from deploy.demo.scene import AUDIENCE, ID, LABEL, Scene, plain
+from deploy.demo.scene import AUDIENCE, ID, Scene, plain
 from deploy.demo.story import Outcome
 from shared.domain import Domain
 from shared.message.bundle import VerifiedMessage
@@ -32,6 +32,7 @@ class Row:
 
     mechanism: str
     correction: str
+    release: str | None
     outputs: int | None
     epsilon_prior: str | None
     epsilon_randomize: str | None
@@ -60,7 +61,8 @@ def compare(scene: Scene, outcome: Outcome) -> list[Row]:
     n = len(scene.clicks)
     t.step("Both", f"repeat it with other mechanisms, also at ε = {plain(o.epsilon)}")
     t.say(
-        "Each gets a population of its own (a click may be in one per label name), so the ledger above stays as it is."
+        "Each gets a label name and a population of its own, so the ledger above stays as it is. Do this with made-up "
+        "clicks only: of real ones, every further message reveals more, and its ε adds to the first."
     )
     # the publisher trains in the background while the advertiser goes on
     plain_training = p.order(outcome.table, outcome.release, "none")
@@ -83,7 +85,7 @@ def compare(scene: Scene, outcome: Outcome) -> list[Row]:
     rows = [_row(scene, case, _finish(scene, case), prior, truth) for case in cases]
     done = _Case("RR-on-Bins, corrected", "debias", "", outcome.message, outcome.budget_left)
     rows.insert(1, _row(scene, done, outcome.predictions, prior, truth))
-    rows.append(Row(NO_PRIVACY, "none", None, None, None, 0.0, 0.0, _error(scene, _without_privacy(scene)), None))
+    rows.append(_reference(scene))
     return rows
 
 
@@ -95,7 +97,30 @@ def constant_mse(scene: Scene) -> float:
 def _finish(scene: Scene, case: _Case) -> FloatArray:
     with scene.teller.bar(f"training on {case.name}") as advance:
         model = scene.publisher.wait(case.training, advance)
-        return scene.publisher.predict(model, scene.held_out.features.drop_columns([ID]))
+        predictions = scene.publisher.predict(model, scene.held_out.features.drop_columns([ID]))
+    _trained(scene, case.name)
+    return predictions
+
+
+def _trained(scene: Scene, name: str) -> None:
+    scene.teller.show(f"{name:<25}trained at {scene.teller.elapsed:5.1f} s")
+
+
+def _reference(scene: Scene) -> Row:
+    error = _error(scene, _without_privacy(scene))
+    _trained(scene, NO_PRIVACY)
+    return Row(
+        mechanism=NO_PRIVACY,
+        correction="none",
+        release=None,
+        outputs=None,
+        epsilon_prior=None,
+        epsilon_randomize=None,
+        label_mse_private_prior=0.0,
+        label_mse_truth=0.0,
+        test_mse=error,
+        budget_left=None,
+    )
 
 
 def _without_privacy(scene: Scene) -> FloatArray:
@@ -130,6 +155,7 @@ def _row(scene: Scene, case: _Case, predictions: FloatArray, prior: FloatArray, 
     return Row(
         mechanism=case.name,
         correction=correction.applied,
+        release=manifest.release,
         outputs=channel.m,
         epsilon_prior=plain(manifest.split.prior),
         epsilon_randomize=plain(manifest.split.randomize),
@@ -147,6 +173,3 @@ def _prior(message: VerifiedMessage) -> FloatArray:
     k = message.manifest.read_domain().k
     path: Path | None = message.prior_path
     return read_prior(path, message.manifest) if path is not None else np.full(k, 1.0 / k)
-
-
-__all__ = ["LABEL", "NO_PRIVACY", "Row", "compare", "constant_mse"]

@@ -15,28 +15,36 @@ from deploy.demo.generator import DOMAIN
 from deploy.demo.scene import LABEL, Scene, plain
 from deploy.demo.story import POPULATION, Outcome
 from deploy.demo.telling import WIDTH, columns
+from shared.audit.events import CHARGES
 from shared.audit.store import verify_export
+from shared.errors import Conflict
 from shared.message.signing import VerifyingKey
 
 HEADER = ["mechanism", "outputs", "ε prior+labels", "label MSE", "test MSE", "ε left"]
 
 
-def audits(scene: Scene) -> None:
-    """Signed exports of both audit stores, verified, with the keys that verify them."""
+def audits(scene: Scene, rows: list[Row]) -> None:
+    """Signed exports of both audit stores, verified and compared, with the keys that verify them."""
     t, f = scene.teller, scene.folder
     t.step("Both", "export their audit stores, signed")
     f.labels_audit.write_bytes(scene.advertiser.owner.audit_export())
     f.features_audit.write_bytes(scene.publisher.audit_export())
-    counts = []
+    counts: list[int] = []
+    charges: list[dict[str | None, str]] = []
     for source, key, export in (
         (scene.access.labels_key, f.labels_key, f.labels_audit),
         (scene.access.features_key, f.features_key, f.features_audit),
     ):
         shutil.copyfile(source, key)
-        counts.append(len(verify_export(export.read_bytes(), VerifyingKey.load(key))))
+        events = verify_export(export.read_bytes(), VerifyingKey.load(key))
+        counts.append(len(events))
+        charges.append({e.subject.release: str(e.split.total) for e in events if e.kind in CHARGES})
+    releases = {row.release for row in rows if row.release is not None}
+    if any(charges[0].get(release) != charges[1].get(release) for release in releases):
+        raise Conflict("The two audit stores disagree on what a release cost; please report this.")
     t.say(
         f"{counts[0]} events of the labels party and {counts[1]} of the features party: every hash, link and signature "
-        "is right. Both name the same releases and the same ε."
+        f"is right, and both state the same ε for each of the {len(releases)} releases."
     )
 
 
@@ -120,9 +128,9 @@ def show_end(scene: Scene, own_services: bool) -> None:
     t.heading(f"Done in {t.elapsed:.0f} s. Everything lies in {f.shown()}/")
     kept = [
         ("message.parquet, .dsse.json", "the message and its signed manifest"),
-        ("*-audit.dsse.json, *.pub", "both audit exports, and the keys that verify them"),
+        ("*-audit.dsse.json, *.pub", "both audit exports, and keys that verify them"),
         ("model/", "the trained model and its card"),
-        ("clicks/", "the made-up clicks: features, revenue, held-out truth"),
+        ("clicks/", "made-up features, revenue, held-out truth"),
         ("results.json", "the table above for programs"),
     ]
     if not own_services:

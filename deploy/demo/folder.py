@@ -82,7 +82,7 @@ class DemoFolder:
                 self._clear()
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
-            for folder in (self.logs, self.clicks, self.comparison):
+            for folder in (self.clicks, self.comparison):
                 folder.mkdir()
         except OSError as error:
             raise InvalidInput(

@@ -20,6 +20,8 @@ START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 LOOPBACK = "127.0.0.1"
 COMMAND_SECONDS = 60.0
+# training threads that spin while they wait are many times slower where two parties share a few cores
+SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def console_command(name: str) -> str:
@@ -71,6 +73,7 @@ class Service:
         """Start `serve` on a free port; `await_ready` waits for it."""
         port = free_port()
         self.url = f"http://{LOOPBACK}:{port}"
+        self.log.parent.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [console_command(self.command), "serve", "--host", LOOPBACK, "--port", str(port)],
@@ -121,7 +124,7 @@ class Service:
         without_proxy = {"NO_PROXY": f"{LOOPBACK},localhost", "no_proxy": f"{LOOPBACK},localhost"}
         settings = {"HOME": str(self.home)} | self.environment
         own = {self.prefix + name: value for name, value in settings.items()}
-        return kept | without_proxy | {"NUMBA_CACHE_DIR": str(self.numba_cache)} | own
+        return kept | without_proxy | SHARED_CORES | {"NUMBA_CACHE_DIR": str(self.numba_cache)} | own
 
 
 def _last_line(text: str) -> str:

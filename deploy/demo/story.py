@@ -74,7 +74,7 @@ def prepare(scene: Scene) -> tuple[str, str]:
 def label_day(scene: Scene, batch: str) -> None:
     """Labels in chunks, then the seal."""
     t, n = scene.teller, len(scene.clicks)
-    t.step("Advertiser", "sends the revenue of every click to its own labels party")
+    t.step("Advertiser", "sends every click's revenue to its own labels party")
     with t.bar("sending labels") as advance:
         sent = scene.advertiser.send(batch, scene.ids, scene.clicks.revenue, lambda done: advance(done / n))
     t.say(f"{sent:,} labels in chunks, stored masked. A second label for an id would be refused, whatever it said.")
@@ -135,7 +135,7 @@ def ask_for_more(scene: Scene, batch: str) -> str:
 def receive(scene: Scene, release: str) -> VerifiedMessage:
     """Pull over HTTP; the service verifies and accounts, then a copy goes to the folder."""
     t = scene.teller
-    t.step("Publisher", "pulls the message and verifies it with the pinned public key")
+    t.step("Publisher", "pulls the message and verifies it with the pinned key")
     with t.bar("pulling"):
         accepted = scene.publisher.pull(release)
         message = scene.fetch(release, scene.folder.message)
@@ -163,13 +163,16 @@ def tamper(scene: Scene) -> str:
 def train(scene: Scene, table: str, release: str) -> tuple[str, npt.NDArray[np.float64]]:
     """Join, correct, train, predict. Returns the model and its predictions for the held-out clicks."""
     t = scene.teller
-    t.step("Publisher", "trains a model on its features and the privatized labels")
+    t.step("Publisher", "trains on its features and the privatized labels")
     training = scene.publisher.order(table, release, "auto")
     with t.bar("training") as advance:
         model = scene.publisher.wait(training, advance)
     card = scene.publisher.card(model)
     correction = card["messages"][0]["correction"]["applied"]
-    t.say(f"Model {model}, correction '{correction}': {card['capacity']['why']}.")
+    t.say(
+        f"Model {model}, correction '{correction}': these {card['capacity']['rows']:,} privatized labels say as much "
+        f"as {card['capacity']['effective_rows']:,.0f} true ones, and the model is sized for that."
+    )
     with t.bar("predicting"):
         predictions = scene.publisher.predict(model, scene.held_out.features.drop_columns([ID]))
     t.say(

@@ -68,8 +68,9 @@ class Teller:
 
         columns = (TextColumn(INDENT + "{task.description}"), BarColumn(bar_width=28), TimeElapsedColumn())
         with Progress(*columns, console=Console(file=self.out), transient=True) as progress:
-            task = progress.add_task(what, total=1.0)
-            yield lambda share: progress.update(task, completed=share)
+            # without a known share the bar only shows that something is going on
+            task = progress.add_task(what, total=None)
+            yield lambda share: progress.update(task, total=1.0, completed=share)
 
     def _line(self, text: str) -> None:
         if not self.silent:

@@ -1,0 +1,298 @@
+"""The demo as a first visitor runs it: what it tells, what it leaves, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.demo.folder import MARKER, DemoFolder
+from deploy.demo.services import Service
+from shared.errors import InvalidInput
+
+ROOT = Path(__file__).parents[2]
+CLICKS = 4000
+MECHANISMS = ["RR-on-Bins, uncorrected", "RR-on-Bins, corrected", "one bit", "discrete Laplace", "no privacy"]
+
+
+def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
+    home = where / "visitor"  # whatever a service would write by default shows up here
+    home.mkdir(exist_ok=True)
+    strays = {"LABELS_PARTY_HOME": str(home / "mine"), "FEATURES_PARTY_NAME": "somebody-else"}
+    environment = os.environ | {"HOME": str(home), "PYTHONPATH": str(ROOT)} | strays
+    return subprocess.Popen(
+        [sys.executable, "-m", "deploy.demo", *arguments],
+        cwd=where,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    process = start(where, *arguments)
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def command(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).parent / name, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@dataclass(frozen=True)
+class Told:
+    where: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def out(self) -> Path:
+        return self.where / "demo-output"
+
+    @property
+    def results(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads((self.out / "results.json").read_text(encoding="utf-8"))
+        return data
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    where = tmp_path_factory.mktemp("demo")
+    done = run(where, "--clicks", str(CLICKS))
+    assert done.returncode == 0, done.stderr
+    return Told(where, done)
+
+
+def check_table(rows: list[dict[str, Any]], constant: float) -> None:
+    assert [row["mechanism"] for row in rows] == MECHANISMS
+    test = {row["mechanism"]: row["test_mse"] for row in rows}
+    assert all(0 < mse < 400**2 for mse in test.values())
+    assert min(test, key=test.__getitem__) == "no privacy"
+    assert test["no privacy"] < 0.8 * constant
+    for row in rows[:-1]:
+        assert float(row["epsilon_prior"]) + float(row["epsilon_randomize"]) == pytest.approx(1)
+        assert row["label_mse_truth"] == pytest.approx(row["label_mse_private_prior"], rel=0.7)
+        assert row["budget_left"] == "1"
+        assert row["release"].startswith("rel_")
+    assert rows[0]["release"] == rows[1]["release"]
+    assert rows[-1]["label_mse_truth"] == 0
+    assert rows[-1]["epsilon_prior"] is None
+
+
+def test_the_story_is_plain_text_that_fits_a_terminal(told: Told) -> None:
+    text = told.done.stdout
+    assert told.done.stderr == ""
+    assert "\x1b" not in text
+    assert "Traceback" not in text
+    story = text.split("Try next")[0]
+    assert max(len(line) for line in story.splitlines()) <= 80
+    steps = [int(line[:2]) for line in story.splitlines() if re.match(r"[ 1]\d +\d+\.\d s  ", line)]
+    assert steps == list(range(1, 13))
+
+
+def test_the_story_shows_what_is_refused(told: Told) -> None:
+    assert "Refused (budget-exceeded)" in told.done.stdout
+    assert "Refused (digest-mismatch)" in told.done.stdout
+    assert "lifetime 2" in told.results["refusals"]["over_budget"]
+
+
+def test_the_table_has_all_rows_and_no_privacy_is_best(told: Told) -> None:
+    results = told.results
+    check_table(results["table"], results["constant_mse"])
+    assert results["simulated"] is True
+    assert results["clicks"] == CLICKS
+    for row in results["table"]:
+        assert f"{row['test_mse']:,.0f}" in told.done.stdout
+
+
+def test_exports_verify_with_the_keys_beside_them(told: Told) -> None:
+    for name in ("labels-party", "features-party"):
+        export, key = told.out / f"{name}-audit.dsse.json", told.out / f"{name}.pub"
+        verified = command(name, "audit", "verify", str(export), "--key", str(key), "--json")
+        assert verified.returncode == 0, verified.stderr
+        assert json.loads(verified.stdout)["verified"] is True
+        other = told.out / ("features-party.pub" if name == "labels-party" else "labels-party.pub")
+        assert command(name, "audit", "verify", str(export), "--key", str(other)).returncode == 1
+
+
+def test_the_ledger_left_behind_agrees_with_the_table(told: Told) -> None:
+    shown = command("labels-party", "budget", "--json", LABELS_PARTY_HOME=str(told.out / "labels-party"))
+    populations = {p["name"]: p for p in json.loads(shown.stdout)}
+    assert set(populations) == {"shop-clicks", "demo-one-bit", "demo-laplace"}
+    assert {p["epsilon_spent_at_most"] for p in populations.values()} == {"1"}
+
+
+def test_every_suggested_command_works(told: Told) -> None:
+    suggested = told.done.stdout.split("Try next")[1].replace("\\\n", " ")
+    commands = [line.strip() for line in suggested.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert len(commands) == 3
+    for line in commands:
+        done = subprocess.run(shlex.split(line), cwd=told.where, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
+    assert json.loads(done.stdout)["mse"] == pytest.approx(told.results["table"][1]["test_mse"], rel=1e-6)
+
+
+def test_nothing_stays_running_and_nothing_is_written_elsewhere(told: Told) -> None:
+    ports = [int(p) for p in re.findall(r"http://127\.0\.0\.1:(\d+)", told.done.stdout)]
+    assert len(ports) == 2
+    for port in ports:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
+    assert sorted(p.name for p in told.where.iterdir()) == ["demo-output", "visitor"]
+    assert list((told.where / "visitor").iterdir()) == []
+    for secret in (told.out / "labels-party" / "keys").glob("*.key"):
+        assert secret.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[Service, Service, Path]]:
+    """Both services as somebody else would run them, and the folder of keys that the demo is given."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    services = [
+        Service(name, prefix, tmp_path / name, tmp_path / f"{name}.log", tmp_path / "numba")
+        for name, prefix in (("labels-party", "LABELS_PARTY_"), ("features-party", "FEATURES_PARTY_"))
+    ]
+    labels, features = services
+    try:
+        for role in ("owner", "ingest"):
+            (keys / f"{role}.key").write_text(labels.run("apikey", "create", "--role", role))
+        for role in ("trainer", "auditor"):
+            (keys / f"{role}.key").write_text(features.run("apikey", "create", "--role", role))
+        reader = labels.run("apikey", "create", "--role", "features").strip()
+        features.environment["LABELS_API_KEY"] = reader
+        features.run("pin-key", str(labels.home / "keys" / "signing.pub"))
+        features.run("audit", "export", "--out", str(tmp_path / "first-audit.json"))
+        for service in services:
+            (keys / f"{service.command}.pub").write_bytes((service.home / "keys" / "signing.pub").read_bytes())
+            service.launch()
+        for service in services:
+            service.await_ready()
+        yield labels, features, keys
+    finally:
+        for service in services:
+            service.stop()
+
+
+def test_it_plays_against_running_services_more_than_once(
+    running: tuple[Service, Service, Path], tmp_path: Path
+) -> None:
+    labels, features, keys = running
+    there = ["--labels-url", labels.url, "--features-url", features.url, "--keys", str(keys), "--json"]
+    for out in ("one", "two"):
+        done = run(tmp_path, "--clicks", "1000", "--out", out, *there)
+        assert done.returncode == 0, done.stderr
+        results = json.loads(done.stdout)
+        assert [row["mechanism"] for row in results["table"]] == MECHANISMS
+        assert results["population"].startswith("shop-clicks-")
+        assert not (tmp_path / out / "labels-party").exists()
+    missing = keys / "owner.key"
+    missing.unlink()
+    refused = run(tmp_path, "--clicks", "1000", "--out", "one", *there)
+    assert refused.returncode == 2
+    assert "owner.key" in refused.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_midway_it_stops_both_services(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, "--clicks", "30000")
+    try:
+        assert process.stdout is not None
+        seen = ""
+        while "sends every click" not in seen:
+            line = process.stdout.readline()
+            assert line, "the demo ended early"
+            seen += line
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert err.strip() == "error: stopped before the end of the story; both services have ended."
+    assert "Traceback" not in out + err
+    for port in re.findall(r"http://127\.0\.0\.1:(\d+)", seen):
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", int(port))) != 0
+    assert (tmp_path / "demo-output" / "logs" / "labels-party.log").exists()
+
+
+def test_a_service_that_does_not_start_is_one_sentence_with_its_log(tmp_path: Path) -> None:
+    service = Service("labels-party", "LABELS_PARTY_", tmp_path / "home", tmp_path / "logs" / "x.log", tmp_path / "n")
+    service.environment["POLL_SECONDS"] = "never"
+    began = time.monotonic()
+    service.launch()
+    with pytest.raises(Exception, match=r"LABELS_PARTY_POLL_SECONDS.*its log is"):
+        service.await_ready()
+    service.stop()
+    assert time.monotonic() - began < 30
+
+
+def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
+    taken = tmp_path / "demo-output"
+    taken.mkdir()
+    (taken / "thesis.txt").write_text("years of work")
+    refused = run(tmp_path, "--clicks", "1000")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr.startswith("error: 'demo-output' exists and was not made by the demo")
+    assert [p.name for p in taken.iterdir()] == ["thesis.txt"]
+    (taken / MARKER).write_text("something else")
+    with pytest.raises(InvalidInput, match="left alone"):
+        DemoFolder(taken).prepare()
+    link = tmp_path / "link"
+    link.symlink_to(taken)
+    with pytest.raises(InvalidInput, match="not a folder"):
+        DemoFolder(link).prepare()
+
+
+def test_an_earlier_demo_is_replaced(tmp_path: Path) -> None:
+    folder = DemoFolder(tmp_path / "out")
+    folder.prepare()
+    (folder.path / "results.json").write_text("{}")
+    (folder.labels_home / "keys").mkdir(parents=True)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (folder.path / "shortcut").symlink_to(tmp_path / "precious")
+    folder.prepare()
+    assert sorted(p.name for p in folder.path.iterdir()) == [MARKER, "clicks", "comparison"]
+    assert (tmp_path / "precious" / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--clicks", "3"], "--clicks must lie between"),
+        (["--epsilon", "much"], "--epsilon must be a decimal number"),
+        (["--epsilon", "0"], "--epsilon"),
+        (["--seed", "-1"], "--seed must lie between"),
+        (["--labels-url", "http://127.0.0.1:1"], "go together"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_leave_nothing(tmp_path: Path, arguments: list[str], said: str) -> None:
+    refused = run(tmp_path, *arguments)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: ")
+    assert said in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert not (tmp_path / "demo-output").exists()
