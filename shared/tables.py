@@ -37,7 +37,7 @@ def read_table(
         if magic == PARQUET_MAGIC:
             return _read_parquet(handle, columns, shown)
         return _read_csv(handle, text_columns, columns, shown)
-    except pa.ArrowException:
+    except (pa.ArrowException, UnicodeDecodeError):  # the latter for column names
         # Arrow quotes cell values in its texts, so they are not passed on
         raise InvalidFile(
             f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header."
