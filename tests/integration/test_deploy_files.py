@@ -1,0 +1,365 @@
+"""Deployment files against the real settings and commands: no engine runs here, so they are parsed and compared."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+import features_party.cli
+import features_party.settings
+import labels_party.cli
+import labels_party.settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PARTIES = ("labels-party", "features-party")
+SETTINGS: dict[str, Any] = {
+    "labels-party": labels_party.settings.Settings,
+    "features-party": features_party.settings.Settings,
+}
+APPS: dict[str, typer.Typer] = {"labels-party": labels_party.cli.app, "features-party": features_party.cli.app}
+PORTS = {"labels-party": 8001, "features-party": 8002}
+
+
+def prefix(party: str) -> str:
+    return party.upper().replace("-", "_") + "_"
+
+
+def names(party: str) -> set[str]:
+    return {prefix(party) + field.upper() for field in SETTINGS[party].model_fields}
+
+
+def dockerfile(party: str) -> Path:
+    return DEPLOY / f"{party.replace('-', '_')}.Dockerfile"
+
+
+def clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in set().union(*(names(party) for party in PARTIES)):
+        monkeypatch.delenv(known, raising=False)
+
+
+# --- docker-compose.yml -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    return data
+
+
+def scripts(service: dict[str, Any]) -> Iterator[list[str]]:
+    """Every command line of a service: its own, and those inside a shell script."""
+    command = service.get("command")
+    if command is None:
+        return
+    if command[:2] != ["sh", "-ec"]:
+        yield command
+        return
+    for line in command[2].splitlines():
+        for part in re.split(r"\|\||&&|\$\$?\(|\)|;", line):
+            words = shlex.split(part.replace('"', ""), posix=True)
+            yield [word for word in words if word != "exec"]
+
+
+def resolve(party: str, words: list[str]) -> Any:
+    """The click command that `words` name, after checking every option. Fails for what does not exist."""
+    command: Any = typer.main.get_command(APPS[party])
+    rest = list(words)
+    while hasattr(command, "commands"):
+        assert rest, f"{party} {words}: a subcommand is missing"
+        assert rest[0] in command.commands, f"{party} has no command {rest[0]}"
+        command = command.commands[rest.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts}
+    for word in rest:
+        if word.startswith("--"):
+            assert word.split("=")[0] in known, f"{party} {words}: no option {word}"
+    required = {p.opts[0] for p in command.params if p.required and p.param_type_name == "option"}
+    assert required <= {word.split("=")[0] for word in rest}, f"{party} {words}: misses an option"
+    return command
+
+
+def until_redirect(words: list[str]) -> list[str]:
+    return words[: words.index(">")] if ">" in words else words
+
+
+def test_every_setting_in_the_compose_file_exists(compose: dict[str, Any]) -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    for party in PARTIES:
+        used = set(re.findall(rf"\b{prefix(party)}[A-Z_]+\b", text))
+        assert used
+        assert used <= names(party)
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_the_settings_of_a_service_load(compose: dict[str, Any], party: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear(monkeypatch)
+    environment = compose["services"][party]["environment"]
+    for name, value in environment.items():
+        assert isinstance(value, str), f"{name} is not text and YAML may change it"
+        monkeypatch.setenv(name, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
+    settings = SETTINGS[party].load()
+    assert settings.port == PORTS[party]
+    assert settings.host == "0.0.0.0"
+    database = f"{party.split('-')[0]}-db"
+    made = compose["services"][database]["environment"]
+    password = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", made["POSTGRES_PASSWORD"])
+    assert settings.url == f"postgresql://{made['POSTGRES_USER']}:{password}@{database}:5432/{made['POSTGRES_DB']}"
+    # the same variable on both sides, or a changed password would reach one of them only
+    assert made["POSTGRES_PASSWORD"] in environment[f"{prefix(party)}DATABASE_URL"]
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_service_keeps_its_home_and_is_reached_on_loopback_only(compose: dict[str, Any], party: str) -> None:
+    service = compose["services"][party]
+    home = service["environment"][f"{prefix(party)}HOME"]
+    assert f"{party.split('-')[0]}-home:{home}" in service["volumes"]
+    assert service["ports"] == [f"127.0.0.1:{PORTS[party]}:{PORTS[party]}"]
+    assert f"VOLUME {home}" in dockerfile(party).read_text(encoding="utf-8")
+    assert f"EXPOSE {PORTS[party]}" in dockerfile(party).read_text(encoding="utf-8")
+
+
+def test_the_databases_are_apart(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for party in ("labels", "features"):
+        database = services[f"{party}-db"]
+        assert database["networks"] == [party]
+        assert compose["networks"][party] == {"internal": True}
+        assert "ports" not in database
+        assert "pg_isready" in " ".join(database["healthcheck"]["test"])
+    passwords = {services[f"{p}-db"]["environment"]["POSTGRES_PASSWORD"] for p in ("labels", "features")}
+    assert len(passwords) == 2
+    for name, service in services.items():
+        assert not {"labels", "features"} <= set(service["networks"]), f"{name} sees both databases"
+
+
+def test_volumes_networks_and_dependencies_are_declared(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in compose["volumes"], f"{name}: {volume}"
+        assert set(service["networks"]) <= set(compose["networks"])
+        for other, how in service.get("depends_on", {}).items():
+            assert other in services
+            one_shot = services[other]["restart"] == "no"
+            assert how["condition"] == ("service_completed_successfully" if one_shot else "service_healthy")
+            # a service of the default profile must not wait for one that is not started
+            assert "profiles" in service or "profiles" not in services[other]
+    used = {v.split(":")[0] for s in services.values() for v in s.get("volumes", [])}
+    assert used == set(compose["volumes"])
+
+
+def test_images_are_built_from_files_that_exist(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        if "build" not in service:
+            assert service["image"].startswith("postgres:"), name
+            continue
+        file = ROOT / service["build"]["context"] / service["build"]["dockerfile"]
+        stages = re.findall(r"^FROM \S+ AS (\S+)", file.read_text(encoding="utf-8"), re.M)
+        assert service["build"].get("target", stages[0]) in stages
+        for entry in service.get("env_file", []):
+            assert entry["required"] is False
+            assert (ROOT / f"{entry['path']}.example").exists()
+        assert service["cap_drop"] == ["ALL"]
+
+
+def test_every_command_is_a_real_one(compose: dict[str, Any]) -> None:
+    seen = []
+    for service in compose["services"].values():
+        for words in scripts(service):
+            for party in PARTIES:
+                if words and words[0] == party:
+                    resolve(party, until_redirect(words[1:]))
+                    seen.append(" ".join(words[:2]))
+    assert {"labels-party apikey", "features-party apikey", "features-party pin-key", "features-party serve"} <= set(
+        seen
+    )
+
+
+def test_keys_are_made_where_they_are_read(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    made = {
+        name: set(re.findall(r"(?:> |--out |cp \S+ )/handover/(\S+)", services[name]["command"][2]))
+        for name in ("handover", "demo-labels-keys", "demo-features-keys")
+    }
+    read = set(re.findall(r"/handover/([\w.-]+)", services["features-party"]["command"][2]))
+    assert read <= made["handover"]
+    from deploy.demo import parties
+
+    source = Path(parties.__file__).read_text(encoding="utf-8")
+    wanted = set(re.findall(r'secret\("([\w.-]+)"\)', source))
+    assert wanted
+    assert wanted <= made["demo-labels-keys"] | made["demo-features-keys"]
+
+
+def test_the_demo_is_called_with_options_it_has(compose: dict[str, Any]) -> None:
+    from deploy.demo.__main__ import app
+
+    service = compose["services"]["demo"]
+    assert service["profiles"] == ["demo"]
+    words = service["command"]
+    assert words[:3] == ["python", "-m", "deploy.demo"]
+    options = dict(word.split("=", 1) for word in words[3:])
+    known = {option for parameter in typer.main.get_command(app).params for option in parameter.opts}
+    assert set(options) <= known
+    for party in PARTIES:
+        assert options[f"--{party.split('-')[0]}-url"] == f"http://{party}:{PORTS[party]}"
+        assert "between" in compose["services"][party]["networks"]
+    mounted = {volume.split(":")[1] for volume in service["volumes"]}
+    assert {options["--keys"], options["--out"]} == mounted
+
+
+# --- Dockerfiles ------------------------------------------------------------------------------------------
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    text = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_what_a_dockerfile_copies_exists_and_is_not_ignored(party: str) -> None:
+    ignored = (dockerfile(party).parent / f"{dockerfile(party).name}.dockerignore").read_text(encoding="utf-8").split()
+    assert ignored[0] == "*"
+    copied = set()
+    for word, rest in instructions(dockerfile(party)):
+        assert word in {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "CMD"}
+        if word == "COPY" and not rest.startswith("--from="):
+            *sources, _ = rest.split()
+            copied |= set(sources)
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert f"!{source}" in ignored, source
+    packages = re.search(r"packages = \[([^\]]*)\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert packages is not None
+    assert set(re.findall(r'"(\w+)"', packages[1])) <= copied, "the wheel needs every package"
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_an_image_runs_as_its_own_user_without_build_tools(party: str) -> None:
+    parsed = instructions(dockerfile(party))
+    assert {rest.split()[0] for word, rest in parsed if word == "FROM"} <= {"python:3.12-slim", "base"}
+    users = [rest for word, rest in parsed if word == "USER"]
+    assert users[-1] == party
+    after = parsed[max(i for i, part in enumerate(parsed) if part == ("USER", "root")) :] if "root" in users else []
+    assert not after or ("USER", party) in after, "root is given back"
+    text = dockerfile(party).read_text(encoding="utf-8")
+    assert f"useradd --uid 10001 --home-dir /var/lib/{party}" in text
+    assert not re.search(r"apt-get|build-essential|gcc", text)
+    final = text.rsplit("COPY --from=build", 1)[1]
+    assert "pip install" not in final
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_an_image_knows_its_home_port_and_health(party: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear(monkeypatch)
+    parsed = instructions(dockerfile(party))
+    environment = dict(pair.split("=", 1) for word, rest in parsed if word == "ENV" for pair in rest.split())
+    for name, value in environment.items():
+        if name.startswith(prefix(party)):
+            assert name in names(party)
+            monkeypatch.setenv(name, value)
+    settings = SETTINGS[party].load()
+    assert settings.port == PORTS[party]
+    assert str(settings.home) == f"/var/lib/{party}"
+    assert environment["NUMBA_CACHE_DIR"].startswith(f"{settings.home}/")
+    health = [rest for word, rest in parsed if word == "HEALTHCHECK"]
+    assert len(health) == 1
+    assert f"http://127.0.0.1:{PORTS[party]}/healthz" in health[0]
+    commands = [rest for word, rest in parsed if word == "CMD"]
+    start = yaml.safe_load(commands[-1])
+    assert start[0] == party
+    resolve(party, start[1:])
+
+
+# --- sample settings and the README's tables --------------------------------------------------------------
+
+LINE = re.compile(r"^#?([A-Z][A-Z_]+)=(.*)$")
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear(monkeypatch)
+    lines = (DEPLOY / f"{party}.env.example").read_text(encoding="utf-8").splitlines()
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines):
+        match = LINE.match(line)
+        if match is None:
+            assert not line or line.startswith("# ")
+            continue
+        name, value = match[1], match[2]
+        assert name not in found
+        found[name] = " ".join(shlex.split(value))
+        above = number - 1
+        while LINE.match(lines[above]):
+            above -= 1
+        assert lines[above].startswith("# "), f"{name} has no comment"
+    assert set(found) == names(party)
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    loaded = SETTINGS[party].load()
+    # what is shown as a default is one
+    clear(monkeypatch)
+    defaults = SETTINGS[party].load()
+    fields = set(SETTINGS[party].model_fields) - {
+        "home",
+        "database_url",
+        "data_dir",
+        "labels_urls",
+        "labels_api_key",
+        "threads",
+    }
+    for field in fields:
+        assert getattr(loaded, field) == getattr(defaults, field), field
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_the_readme_table_has_every_setting_with_its_default(party: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear(monkeypatch)
+    text = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip("` "): cells[1].strip()
+        for line in text.splitlines()
+        if line.startswith(f"| `{prefix(party)}")
+        for cells in [line.strip("| ").split(" | ")]
+    }
+    assert set(rows) == names(party)
+    defaults = SETTINGS[party].load()
+    for name, shown in rows.items():
+        value = getattr(defaults, name.removeprefix(prefix(party)).lower())
+        if shown.startswith("`") and shown.endswith("`") and not isinstance(value, Path):
+            expected = (
+                str(value).lower()
+                if isinstance(value, bool)
+                else f"{value:g}"
+                if isinstance(value, float)
+                else str(value)
+            )
+            assert shown == f"`{expected}`", name
+
+
+def test_commands_of_the_readme_are_real_ones() -> None:
+    text = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```\n(.*?)```", text, re.S) for line in block.splitlines()]
+    seen = 0
+    for line in lines + re.findall(r"`([^`\n]+)`", text):
+        for party in PARTIES:
+            for match in re.finditer(rf"(?:^|exec {party} |; ){party} ([a-z][^#`]*)", line):
+                words = match[1].split()
+                resolve(party, words)
+                seen += 1
+    assert seen >= 8
+
+
+def test_files_that_the_readme_names_exist() -> None:
+    text = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    head = text.split("## The demo")[0]
+    for name in re.findall(r"`([\w./-]+(?:/|Dockerfile|example|yml))`", head):
+        assert (DEPLOY / name).exists(), name
