@@ -5,7 +5,9 @@ Model: z = μ + Σ_c u_c[value] + e, u_c ~ (0, τ_c²), e ~ (0, σ²). The best 
 method of moments (one-way analysis of variance); the joint solution comes from a few rounds of backfitting.
 
 Rows that are trained on get the effects of the folds they are not in: with noisy labels a value's own mean would
-otherwise hand its noise to the trees. Reads corrected labels only, so it costs no ε.
+otherwise hand its noise to the trees. Later rows get the average over the folds, which lies between the values that the
+trees split at; an estimate from all rows need not, and can fall on the wrong side of a split.
+Reads corrected labels only, so it costs no ε.
 """
 
 from __future__ import annotations
@@ -54,18 +56,24 @@ def fit_effects(codes: Codes, labels: FloatArray, sizes: list[int]) -> Effects:
     return Effects(tuple(tables))
 
 
-def out_of_fold(codes: Codes, labels: FloatArray, sizes: list[int]) -> Float32:
-    """float32[n, c]: each row's effects from the other folds; zeros where there are too few rows to leave some out."""
+def out_of_fold(codes: Codes, labels: FloatArray, sizes: list[int]) -> tuple[Float32, Effects]:
+    """float32[n, c]: each row's effects from the other folds, and the averages over folds for later rows.
+
+    Zeros where there are too few rows to leave some out.
+    """
     n = len(labels)
     if n < 2 * FOLDS or not sizes:
-        return np.zeros(codes.shape, dtype=np.float32)
+        return np.zeros(codes.shape, dtype=np.float32), Effects(tuple(np.zeros(size) for size in sizes))
     # which rows share a fold says nothing; it is fixed so that training is repeatable
     fold = np.random.default_rng(0).permutation(n) % FOLDS
     out = np.empty(codes.shape, dtype=np.float32, order="F")
+    folds = []
     for index in range(FOLDS):
         inside = fold == index
-        out[inside] = fit_effects(codes[~inside], labels[~inside], sizes).apply(codes[inside])
-    return out
+        folds.append(fit_effects(codes[~inside], labels[~inside], sizes))
+        out[inside] = folds[-1].apply(codes[inside])
+    averages = tuple(np.mean(tables, axis=0) for tables in zip(*(f.tables for f in folds), strict=True))
+    return out, Effects(averages)
 
 
 def _shrinkage(residual: FloatArray, column: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> float:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import choose_capacity
-from features_party.training.effects import fit_effects, out_of_fold
+from features_party.training.effects import out_of_fold
 from features_party.training.encoding import FeatureSchema
-from features_party.training.gbdt import Trees, fit_trees, tree_matrix
+from features_party.training.gbdt import TreeInput, Trees, fit_trees
 from features_party.training.linear import Linear, fit_linear
 from features_party.training.model import TrainedModel, category_sizes
 from shared.domain import Domain
@@ -72,13 +72,12 @@ def fit(
     encoded = schema.encode(features)
     sizes = category_sizes(schema)
     report("effects of categories", 0.05)
-    effects = fit_effects(encoded.codes, labels, sizes)
-    seen = out_of_fold(encoded.codes, labels, sizes)
+    seen, effects = out_of_fold(encoded.codes, labels, sizes)
     limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     body: Trees | Linear
     if model == "gbdt":
         body = fit_trees(
-            tree_matrix(encoded, seen),
+            TreeInput.of(encoded, seen, sizes),
             labels,
             weights,
             objective,

@@ -24,7 +24,35 @@ from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 
+ONE_HOT = 64  # values up to which a category is split one value at a time
 MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
+
+
+@dataclass(frozen=True)
+class TreeInput:
+    """What the trees see: float32[n, p + c], numbers, then categories; `kinds` is xgboost's "q" or "c" per column.
+
+    Small categories go in as they are and are split one value at a time; of large ones the trees see the effects.
+    """
+
+    matrix: Float32
+    kinds: list[str]
+
+    @classmethod
+    def of(cls, encoded: Encoded, effects: Float32, sizes: list[int]) -> TreeInput:
+        """From codes int32[n, c], effects float32[n, c] and the number of values of each category."""
+        small = [size <= ONE_HOT for size in sizes]
+        columns = np.where(small, np.where(encoded.codes < 0, np.nan, encoded.codes), effects).astype(np.float32)
+        kinds = ["q"] * encoded.numbers.shape[1] + ["c" if one_by_one else "q" for one_by_one in small]
+        return cls(np.hstack([encoded.numbers, columns]) if sizes else encoded.numbers, kinds)
+
+    def as_dmatrix(self, labels: FloatArray | None, threads: int) -> Any:
+        import xgboost as xgb
+
+        label = None if labels is None else labels.astype(np.float32)
+        return xgb.DMatrix(
+            self.matrix, label, feature_types=self.kinds, enable_categorical="c" in self.kinds, nthread=threads
+        )
 
 
 @dataclass(frozen=True)
@@ -34,13 +62,11 @@ class Trees:
     booster: Any
     link: PoissonScore | None
 
-    def predict(self, matrix: Float32, threads: int = 1) -> FloatArray:
-        """float64[n], unclipped, for float32[n, p]: numbers, then effects."""
-        import xgboost as xgb
-
-        if not len(matrix):
+    def predict(self, seen: TreeInput, threads: int = 1) -> FloatArray:
+        """float64[n], unclipped."""
+        if not len(seen.matrix):
             return np.empty(0)
-        data = xgb.DMatrix(matrix, nthread=threads)
+        data = seen.as_dmatrix(None, threads)
         score = self.booster.predict(data, output_margin=True)
         if self.link is not None:
             return self.link.predictions(score)
@@ -65,7 +91,7 @@ class Trees:
 
 
 def fit_trees(
-    matrix: Float32,
+    seen: TreeInput,
     labels: FloatArray,
     weights: FloatArray | None,
     loss: str,
@@ -75,7 +101,7 @@ def fit_trees(
     threads: int,
     progress: Progress,
 ) -> Trees:
-    """Trees for float32[n, p] and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic."""
+    """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic."""
     import xgboost as xgb
 
     mean = float(np.average(labels, weights=weights))
@@ -94,7 +120,7 @@ def fit_trees(
         gradient, hessian = gradients(score.astype(np.float64), labels)
         return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
 
-    rounds = capacity.rounds if len(labels) >= MIN_ROWS and matrix.shape[1] else 0
+    rounds = capacity.rounds if len(labels) >= MIN_ROWS and seen.matrix.shape[1] else 0
     parameters = {
         "tree_method": "hist",
         "max_depth": capacity.depth,
@@ -104,6 +130,7 @@ def fit_trees(
         "subsample": capacity.subsample,
         "colsample_bytree": capacity.columns_per_tree,
         "max_bin": capacity.max_bins,
+        "max_cat_to_onehot": ONE_HOT + 1,
         "max_delta_step": LARGEST_STEP if link is not None else 0.0,
         "base_score": base,
         "disable_default_eval_metric": True,
@@ -111,7 +138,7 @@ def fit_trees(
         "seed": 0,
         "verbosity": 0,
     }
-    data = xgb.DMatrix(matrix, labels.astype(np.float32), nthread=threads)
+    data = seen.as_dmatrix(labels, threads)
 
     class Report(xgb.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -120,11 +147,6 @@ def fit_trees(
 
     booster = xgb.train(parameters, data, num_boost_round=rounds, obj=objective, callbacks=[Report()])
     return Trees(booster, link)
-
-
-def tree_matrix(encoded: Encoded, effects: Float32) -> Float32:
-    """float32[n, p + c]: what the trees see of each row."""
-    return np.hstack([encoded.numbers, effects]) if effects.shape[1] else encoded.numbers
 
 
 def importance(trees: Trees, schema: FeatureSchema) -> dict[str, float]:

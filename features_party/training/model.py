@@ -11,7 +11,7 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
-from features_party.training.gbdt import Trees, importance, tree_matrix
+from features_party.training.gbdt import TreeInput, Trees, importance
 from features_party.training.linear import Linear
 from shared.errors import InvalidFile
 
@@ -46,7 +46,7 @@ class TrainedModel:
     def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
         effects = self.effects.apply(encoded.codes)
         if isinstance(self.body, Trees):
-            predictions = self.body.predict(tree_matrix(encoded, effects), threads)
+            predictions = self.body.predict(TreeInput.of(encoded, effects, category_sizes(self.schema)), threads)
         else:
             predictions = self.body.predict(encoded, effects)
         return predictions if self.bounds is None else np.clip(predictions, *self.bounds)

@@ -274,9 +274,32 @@ def test_out_of_fold_effects_do_not_hand_noise_to_the_learner() -> None:
     codes = rng.integers(0, 1000, (2000, 1)).astype(np.int32)
     noise = rng.normal(size=2000)
     inside = fit_effects(codes, noise, [1001]).apply(codes)[:, 0]
-    outside = out_of_fold(codes, noise, [1001])[:, 0]
+    outside = out_of_fold(codes, noise, [1001])[0][:, 0]
     assert abs(np.corrcoef(outside, noise)[0, 1]) < 0.1 or np.std(outside) < 1e-3
     assert np.std(inside) < 0.8
+
+
+def test_later_rows_get_effects_between_those_that_were_trained_on() -> None:
+    """An estimate from all rows fell on the wrong side of a split in one of twenty runs on census."""
+    rng = np.random.default_rng(3)
+    codes = (rng.random((3000, 1)) < 0.05).astype(np.int32)
+    seen, later = out_of_fold(codes, rng.normal(0, 30, 3000) + 10 * codes[:, 0], [3])
+    for value in (0, 1):
+        own = seen[codes[:, 0] == value, 0]
+        assert own.min() <= later.tables[0][value + 1] <= own.max()
+
+
+@pytest.mark.parametrize("values", [3, 200])
+def test_a_dominant_category_is_predicted_as_it_was_trained(values: int) -> None:
+    """Small categories are split by value, large ones by effect; both must carry over to rows seen later."""
+    rng = np.random.default_rng(0)
+    names = np.where(rng.random(6000) < 0.9, 0, rng.integers(1, values, 6000))
+    table = pa.table({"c": [f"v{v}" for v in names], "x": rng.normal(size=6000)})
+    truth = np.where(names == 0, 30.0, 10.0)
+    for seed in range(5):
+        noisy = truth + np.random.default_rng(seed).normal(0, 12, 6000)
+        model = fit(table, noisy, noise_variance=144.0)
+        assert np.mean((model.predict(table) - truth) ** 2) < 15
 
 
 # --- the rule and the objectives ---------------------------------------------------------------------------
