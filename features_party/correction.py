@@ -28,7 +28,7 @@ class Correction:
     """What each output of one channel stands for.
 
     `raw`, `corrected` float64[m]; `noise_variance` is the variance of the corrected label around its expectation for
-    an example, averaged over the prior (in squared label units); `unbiased` says whether E[corrected | y] = y.
+    an example, averaged over the labels (in squared label units); `unbiased` says whether E[corrected | y] = y.
     """
 
     applied: str
@@ -47,35 +47,40 @@ class Correction:
         }
 
 
-def correct(channel: Channel, how: str = "auto", prior: FloatArray | None = None) -> Correction:
-    """The correction `how` for `channel`; `prior` is float64[k] or None where only the manifest is known.
+def correct(
+    channel: Channel, how: str = "auto", prior: FloatArray | None = None, shares: FloatArray | None = None
+) -> Correction:
+    """The correction `how` for `channel`.
 
+    For the noise variance: `prior` is the message's float64[k], None where it came without one; then `shares`
+    float64[m], how often each output occurs in the message, stands in for it.
     Raises InvalidInput for an unknown correction, InvalidMechanism where `debias` was asked for and there is none.
     """
     if how not in CORRECTIONS:
         raise InvalidInput(f"There is no correction '{how}'; choose one of {', '.join(CORRECTIONS)}.")
     raw = np.asarray(channel.outputs, dtype=np.float64)
     if how == "none":
-        return _uncorrected(channel, raw, prior, "asked for")
+        return _uncorrected(channel, raw, noise_variance(channel, raw, prior, shares), "asked for")
     try:
         corrected = np.asarray(channel.debiased_outputs(), dtype=np.float64)
     except InvalidMechanism as error:
         if how == "debias":
             raise
-        return _uncorrected(channel, raw, prior, error.detail)
+        return _uncorrected(channel, raw, noise_variance(channel, raw, prior, shares), error.detail)
     if channel.unbiased:
         why = "the corrected label has the true label as its expectation"
     else:
         why = "the corrected label has nearly the true label as its expectation (the mean of its bin, or it clipped)"
     if how == "debias":
         why = f"asked for; {why}"
-    return Correction("debias", why, raw, corrected, noise_variance(channel, corrected, prior), channel.unbiased)
+    noise = noise_variance(channel, corrected, prior, shares)
+    return Correction("debias", why, raw, corrected, noise, channel.unbiased)
 
 
-def _uncorrected(channel: Channel, raw: FloatArray, prior: FloatArray | None, why: str) -> Correction:
+def _uncorrected(channel: Channel, raw: FloatArray, noise: float, why: str) -> Correction:
     # an unbiased channel's outputs are their own correction
     unbiased = channel.unbiased and np.array_equal(_corrected_or_nothing(channel), raw)
-    return Correction("none", why, raw, raw, noise_variance(channel, raw, prior), bool(unbiased))
+    return Correction("none", why, raw, raw, noise, bool(unbiased))
 
 
 def _corrected_or_nothing(channel: Channel) -> FloatArray:
@@ -85,18 +90,31 @@ def _corrected_or_nothing(channel: Channel) -> FloatArray:
         return np.empty(0)
 
 
-def noise_variance(channel: Channel, values: FloatArray, prior: FloatArray | None = None) -> float:
-    """Σ_y p_y Var[values[Z] | y] with values float64[m], prior float64[k] (None: uniform over the domain)."""
-    p = np.full(channel.k, 1.0 / channel.k) if prior is None else prior
-    if p.shape != (channel.k,):
-        raise InvalidMechanism("The prior of the message does not have one probability per label of its domain.")
-    centred = values - float(values.mean())
-    total, step = 0.0, max(1, CHUNK_CELLS // channel.m)
+def noise_variance(
+    channel: Channel, values: FloatArray, prior: FloatArray | None = None, shares: FloatArray | None = None
+) -> float:
+    """Average over the labels of Var[values[Z] | y], values float64[m].
+
+    With a prior float64[k] it is Σ_y p_y Var[values[Z] | y]. Without one, the message's own `shares` float64[m] give
+    the mean and the total variance V of the values; of V, the labels' part is taken to be (b − mean)(mean − a)/3, where
+    [a, b] is the range of E[values[Z] | y]: the variance of a Beta distribution of that mean which is even where the
+    mean is central. The rest is noise, between the least and the largest that any label has. With neither, uniform.
+    """
+    means, variances = np.empty(channel.k), np.empty(channel.k)
+    centre, step = float(values.mean()), max(1, CHUNK_CELLS // channel.m)
+    centred = values - centre
     for start in range(0, channel.k, step):
         stop = min(start + step, channel.k)
-        if not np.any(p[start:stop]):
-            continue
         rows = channel.rows(start, stop)
-        mean = rows @ centred
-        total += float(p[start:stop] @ (rows @ (centred * centred) - mean * mean))
-    return max(total, 0.0)
+        means[start:stop] = rows @ centred
+        variances[start:stop] = np.maximum(rows @ (centred * centred) - means[start:stop] ** 2, 0.0)
+    if prior is not None:
+        if prior.shape != (channel.k,):
+            raise InvalidMechanism("The prior of the message does not have one probability per label of its domain.")
+        return float(prior @ variances)
+    if shares is None:
+        return float(variances.mean())
+    mean = float(shares @ centred)
+    total = float(shares @ (centred * centred)) - mean * mean
+    between = (float(means.max()) - mean) * (mean - float(means.min())) / 3.0
+    return float(np.clip(total - max(between, 0.0), variances.min(), variances.max()))

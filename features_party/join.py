@@ -103,15 +103,17 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
     used = np.zeros(table.rows, dtype=np.int32)
     rows = 0
     for number, message in enumerate(messages):
-        how = correct(message.manifest.read_channel(), correction, message.prior())
+        channel, data = message.manifest.read_channel(), message.rows()
+        every = data["bin"].to_numpy()
+        shares = np.bincount(every, minlength=channel.m) / max(len(every), 1)
+        how = correct(channel, correction, message.prior(), shares)
         corrections.append(how)
-        data = message.rows()
         rows += data.num_rows
         ids = data["example_id"].combine_chunks()
         found = pc.index_in(ids, value_set=table.ids.cast(ids.type))
         here = np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False), dtype=bool)
         position = np.asarray(found.drop_null().to_numpy(), dtype=np.int64)
-        bins = data["bin"].to_numpy()[here]
+        bins = every[here]
         used[position] += 1
         parts.append((position, np.full(len(position), number, np.int32), how.raw[bins], how.corrected[bins]))
         missing.append(ids.filter(pa.array(~here)))

@@ -71,3 +71,18 @@ def test_a_prior_of_another_domain_is_refused() -> None:
 def test_uncorrected_labels_have_less_noise_than_corrected_ones() -> None:
     channel = rr(epsilon=0.5)
     assert correct(channel, "none").noise_variance < correct(channel, "debias").noise_variance
+
+
+@pytest.mark.parametrize("skew", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
+def test_without_a_prior_the_message_itself_tells_the_noise(skew: float, epsilon: float) -> None:
+    labels = np.random.default_rng(0).beta(2 * skew, 2 * (1 - skew), 4000) * 10
+    prior = np.bincount(np.round(labels).astype(int), minlength=11) / 4000
+    for channel in (one_bit(epsilon=epsilon), rr(epsilon=epsilon)):
+        values = np.asarray(channel.debiased_outputs())
+        shares = channel.output_distribution(prior)
+        truth = noise_variance(channel, values, prior)
+        total = float(shares @ values**2 - (shares @ values) ** 2)
+        found = noise_variance(channel, values, None, shares)
+        # what decides on capacity is the share of the signal: within a factor of two and a half
+        assert 0.4 < (total - found) / (total - truth) < 2.5
