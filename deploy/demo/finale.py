@@ -28,7 +28,7 @@ def audits(scene: Scene, rows: list[Row]) -> None:
     t, f = scene.teller, scene.folder
     t.step("Both", "export their audit stores, signed")
     f.labels_audit.write_bytes(scene.advertiser.owner.audit_export())
-    f.features_audit.write_bytes(scene.publisher.audit_export())
+    f.features_audit.write_bytes(scene.publisher.auditor.audit_export())
     counts: list[int] = []
     charges: list[dict[str | None, str]] = []
     for source, key, export in (

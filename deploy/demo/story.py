@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+import features_party.client
+import labels_party.client
 from deploy.demo.generator import DOMAIN
 from deploy.demo.scene import AUDIENCE, ID, LABEL, Scene, plain, tampered
-from labels_party.client import RemoteProblem
 from shared.errors import Conflict
 from shared.message.bundle import VerifiedMessage
 
@@ -109,10 +110,10 @@ def publish(scene: Scene, batch: str) -> str:
     )
     with t.bar("drawing"):
         done = scene.advertiser.owner.wait(str(asked["id"]))
-    size = sum(int(f["bytes"]) for f in done["files"])
+    size = sum(int(f["bytes"]) for f in done["files"]) / 1000
     left = scene.advertiser.left(scene.name(POPULATION))
     t.say(
-        f"Release {done['id']} is drawn once, signed and stored ({size / 1e6:.1f} MB); "
+        f"Release {done['id']} is drawn once, signed and stored ({size:,.0f} kB); "
         f"ε = {plain(left)} of {plain(o.lifetime)} is left."
     )
     return str(done["id"])
@@ -124,7 +125,7 @@ def ask_for_more(scene: Scene, batch: str) -> str:
     t.step("Advertiser", f"asks for another ε = {plain(o.too_much)} on the same clicks")
     try:
         scene.advertiser.owner.release(batch, str(o.too_much), additional_release=True)
-    except RemoteProblem as refused:
+    except labels_party.client.RemoteProblem as refused:
         if refused.problem_code != "budget-exceeded":
             raise
         t.say(f"Refused ({refused.problem_code}): {refused.detail}")
@@ -153,8 +154,10 @@ def tamper(scene: Scene) -> str:
     t = scene.teller
     t.step("Somebody", "flips one bit of the message on its way")
     try:
-        scene.publisher.hand_in(tampered(scene.folder.message))
-    except RemoteProblem as refused:
+        scene.publisher.service.upload_message(tampered(scene.folder.message))
+    except features_party.client.RemoteProblem as refused:
+        if refused.problem_code != "digest-mismatch":
+            raise
         t.say(f"Refused ({refused.problem_code}): {refused.detail}")
         return refused.detail
     raise Conflict("The features party accepted a tampered message; please report this.")
