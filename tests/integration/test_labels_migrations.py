@@ -1,0 +1,140 @@
+"""Migrations of the labels party on both engines: up, down, up; the same schema as the tables; newer is refused."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from labels_party.bootstrap import MIGRATIONS
+from labels_party.storage.tables import HEAD, metadata
+from shared.errors import Unavailable
+from shared.service.database import Database
+from shared.service.migrations import current_revision, downgrade, upgrade
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = Database(database_url)
+    yield opened
+    opened.dispose()
+
+
+def tables(database: Database) -> set[str]:
+    return set(database.read("tables", lambda c: sa.inspect(c).get_table_names())) - {"alembic_version"}
+
+
+def triggers(database: Database) -> set[str]:
+    query = (
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        if database.dialect == "sqlite"
+        else "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+    )
+    return set(database.read("triggers", lambda c: c.execute(sa.text(query)).scalars().all()))
+
+
+def test_up_down_up(database: Database) -> None:
+    assert current_revision(database) is None
+    upgrade(database, MIGRATIONS, HEAD)
+    assert current_revision(database) == HEAD
+    first = tables(database), triggers(database)
+    assert first[0] == set(metadata.tables)
+    assert first[1]
+    downgrade(database, MIGRATIONS, "base")
+    assert tables(database) == set()
+    assert triggers(database) == set()
+    upgrade(database, MIGRATIONS, HEAD)
+    assert (tables(database), triggers(database)) == first
+
+
+def test_upgrading_twice_changes_nothing(database: Database) -> None:
+    upgrade(database, MIGRATIONS, HEAD)
+    insert = sa.text("INSERT INTO installation VALUES (1, 'x')")
+    database.write("w", lambda c: c.execute(insert) and None)
+    upgrade(database, MIGRATIONS, HEAD)
+    rows = database.read("r", lambda c: c.execute(sa.text("SELECT * FROM installation")).all())
+    assert [tuple(r) for r in rows] == [(1, "x")]
+
+
+def _migrate(url: str) -> None:
+    own = Database(url)
+    upgrade(own, MIGRATIONS, HEAD)
+    own.dispose()
+
+
+def test_processes_that_start_together_migrate_once(database_url: str) -> None:
+    context = multiprocessing.get_context("fork")
+    started = [context.Process(target=_migrate, args=(database_url,)) for _ in range(4)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [0, 0, 0, 0]
+    database = Database(database_url)
+    assert current_revision(database) == HEAD
+    assert tables(database) == set(metadata.tables)
+    database.dispose()
+
+
+def test_the_migrated_schema_is_that_of_the_tables(database: Database) -> None:
+    upgrade(database, MIGRATIONS, HEAD)
+
+    def differences(connection: sa.Connection) -> list[object]:
+        return list(compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata))
+
+    assert database.read("compare", differences) == []
+
+
+def test_columns_keys_and_uniqueness_agree_one_by_one(database: Database) -> None:
+    upgrade(database, MIGRATIONS, HEAD)
+
+    def check(connection: sa.Connection) -> None:
+        inspector = sa.inspect(connection)
+        for name, table in metadata.tables.items():
+            found = {c["name"]: c for c in inspector.get_columns(name)}
+            assert set(found) == {c.name for c in table.columns}, name
+            for column in table.columns:
+                assert found[column.name]["nullable"] == column.nullable, (name, column.name)
+                length = getattr(column.type, "length", None)
+                if length is not None and not isinstance(column.type, sa.LargeBinary):
+                    assert found[column.name]["type"].length == length, (name, column.name)
+            assert inspector.get_pk_constraint(name)["constrained_columns"] == [c.name for c in table.primary_key], name
+            wanted = {tuple(c.name for c in u.columns) for u in table.constraints if isinstance(u, sa.UniqueConstraint)}
+            assert {tuple(u["column_names"]) for u in inspector.get_unique_constraints(name)} == wanted, name
+            keys = {(k["constrained_columns"][0], k["referred_table"]) for k in inspector.get_foreign_keys(name)}
+            assert keys == {(k.parent.name, k.column.table.name) for k in table.foreign_keys}, name
+
+    database.read("check", check)
+
+
+def test_a_newer_database_is_refused_and_left_alone(database: Database) -> None:
+    upgrade(database, MIGRATIONS, HEAD)
+    newer = sa.text("UPDATE alembic_version SET version_num = '9999'")
+    database.write("newer", lambda c: c.execute(newer) and None)
+    with pytest.raises(Unavailable, match="newer version"):
+        upgrade(database, MIGRATIONS, HEAD)
+    assert current_revision(database) == "9999"
+    assert tables(database) == set(metadata.tables)
+
+
+def test_a_failed_migration_leaves_the_old_schema(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_dialect: str) -> list[str]:
+        return ["CREATE TABLE half (a INTEGER)", "THIS IS NOT SQL"]
+
+    monkeypatch.setattr("shared.audit.store.append_only_ddl", broken)
+    with pytest.raises(Unavailable):
+        upgrade(database, MIGRATIONS, HEAD)
+    assert tables(database) == set()
+    assert current_revision(database) is None
+    monkeypatch.undo()
+    upgrade(database, MIGRATIONS, HEAD)
+    assert tables(database) == set(metadata.tables)
+
+
+def test_the_newest_script_is_the_one_the_code_asks_for() -> None:
+    assert ScriptDirectory(str(MIGRATIONS)).get_heads() == [HEAD]
