@@ -78,10 +78,14 @@ def _cells(row: Row) -> list[str]:
         row.mechanism,
         "—" if row.outputs is None else str(row.outputs),
         split,
-        f"{row.label_mse_truth:,.0f}",
-        f"{row.test_mse:,.0f}",
+        _number(row.label_mse_truth),
+        _number(row.test_mse),
         "—" if row.budget_left is None else row.budget_left,
     ]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e9 else f"{value:.1e}"
 
 
 def results(scene: Scene, outcome: Outcome, rows: list[Row]) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def look_ahead(scene: Scene) -> None:
             f"{MECHANISM_NAMES.get(row['mechanism'], row['mechanism']):<17} {outputs:>11}   "
             f"ε = {plain(split['prior'])} prior + {plain(split['randomize'])} randomize"
         )
-    t.say("A plan reads no label, so it costs nothing.")
+    t.say(f"A plan reads no label, so it costs nothing. Its prior: {plan['prior']}.")
 
 
 def publish(scene: Scene, batch: str) -> str:
