@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from shared.audit.events import CREATED, GENESIS, Event, check_chain
 from shared.errors import AuditChainBroken, InvalidFile, MalformedManifest
-from shared.message.canonical import digest, parse_canonical
+from shared.message.canonical import canonical_bytes, digest, parse_canonical
 from shared.message.signing import EXPORT_TYPE, SigningKey, VerifyingKey, open_envelope
 
 EXPORT_FORMAT = "label-dp-audit-export/1"
@@ -103,6 +103,8 @@ class AuditStore:
         """Check the whole chain and the query columns against the bodies. Raises AuditChainBroken."""
         t = self.table
         rows = connection.execute(sa.select(t).order_by(t.c.sequence)).all()
+        if not all(isinstance(row.body, bytes | memoryview) for row in rows):  # SQLite stores text if told to
+            raise AuditChainBroken("An audit event is not stored as bytes: the store was changed.")
         count, head = check_chain(bytes(row.body) for row in rows)
         for row in rows:
             event = Event.from_body(bytes(row.body))
@@ -148,11 +150,12 @@ def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
     document = parse_canonical(payload)
     if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
         raise MalformedManifest(f"The export is not of format {EXPORT_FORMAT}.")
-    from shared.message.canonical import canonical_bytes
-
-    bodies = [canonical_bytes(event) for event in document["events"]]
+    events = document.get("events")
+    if not isinstance(events, list):
+        raise MalformedManifest("The export has no list of events.")
+    bodies = [canonical_bytes(event) for event in events]
     count, head = check_chain(bodies)
-    if count != document["count"] or head != document["head"]:
+    if count != document.get("count") or head != document.get("head"):
         raise AuditChainBroken("The export's count or head does not match its events.")
     return [Event.from_body(body) for body in bodies]
 
