@@ -116,7 +116,7 @@ def test_upload_train_predict(api: Api, sender: Sender, tmp_path: Path) -> None:
     predictions = client.predict(model, [{"age": 60, "country": "US"}, {"age": 20.5, "country": "FR"}])
     assert predictions[0] > predictions[1]
     # unknown categories, nulls and numbers beyond any float are missing values
-    odd = [{"age": None, "country": "XX"}, {"age": 10**400, "country": None}]
+    odd: list[dict[str, Any]] = [{"age": None, "country": "XX"}, {"age": 10**400, "country": None}]
     assert all(0 <= p <= 10 for p in client.predict(model, odd))
     events = list(client.watch(training["id"]))
     assert events[-1]["state"] == "succeeded"

@@ -366,3 +366,25 @@ def test_a_biased_channel_gets_no_error_estimate(sender: Sender, key: VerifyingK
     card = services.trainer.train([message], table, Options(), tmp_path / "model")
     assert card["report"]["error_estimate"] is None
     assert "differs from the label" in card["report"]["error_estimate_why"]
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "30"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_smallest_messages_train(n: int, epsilon: str, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
+    from features_party.feature_tables import read_features
+    from features_party.join import write_table
+    from features_party.trainer import Options
+
+    services, w = features_party(tmp_path / "home"), world(n)
+    channels = {"one-bit": one_bit(epsilon=float(epsilon)), "rr": rr(epsilon=float(epsilon)), "one bin": rr(cuts=())}
+    write_table(w.table(), tmp_path / "features.parquet")
+    table = read_features(tmp_path / "features.parquet", "click_id")
+    for name, channel in channels.items():
+        path = tmp_path / f"{name}.parquet"
+        sender.write(path, w.ids, w.labels, channel, epsilon=epsilon, epsilon_lifetime="40", release=name, batch=name)
+        message = services.intake.accept(path, key)
+        for model in ("gbdt", "linear"):
+            for loss in ("squared", "poisson", "absolute"):
+                out = tmp_path / f"{name}-{model}-{loss}"
+                card = services.trainer.train([message], table, Options(model, loss), out)
+                assert 0.0 <= card["report"]["corrected_mean"] <= 10.0

@@ -61,7 +61,7 @@ def draw(channel: Channel, labels: npt.NDArray[np.float64], seed: int = 0) -> np
     """int64[n]: outputs for labels float64[n]. Good enough for tests, where the labels are made up."""
     rows = channel.matrix()[channel.domain.index(labels)[0]]
     u = np.random.default_rng(seed).random(len(labels))
-    return np.minimum((np.cumsum(rows, axis=1) < u[:, None]).sum(axis=1), channel.m - 1)
+    return np.asarray(np.minimum((np.cumsum(rows, axis=1) < u[:, None]).sum(axis=1), channel.m - 1), np.int64)
 
 
 @dataclass

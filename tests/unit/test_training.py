@@ -174,7 +174,7 @@ def test_json_round_trip_predicts_the_same(model: str, loss: str) -> None:
 def test_parts_that_do_not_fit_are_refused(model: str) -> None:
     w = world(100)
     good = fit(w.features, w.labels, model=model).as_json()
-    for change in (
+    changes: tuple[dict[str, object], ...] = (
         {"format": "other"},
         {"version": 99},
         {"kind": "mlp"},
@@ -182,7 +182,8 @@ def test_parts_that_do_not_fit_are_refused(model: str) -> None:
         {"schema": {"columns": [], "left_out": []}},
         {"body": {}},
         {"bounds": ["a", "b"]},
-    ):
+    )
+    for change in changes:
         with pytest.raises(InvalidFile):
             TrainedModel.from_json(good | change)
 
