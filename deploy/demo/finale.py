@@ -52,7 +52,7 @@ def show_table(scene: Scene, rows: list[Row]) -> None:
     """The comparison for people, with what it does and does not say."""
     t, o = scene.teller, scene.options
     t.heading(f"The same {o.clicks:,} clicks, every mechanism at ε = {plain(o.epsilon)}")
-    t.show(columns(HEADER, [_cells(row) for row in rows]), indent="")
+    t.show(table(rows), indent="")
     t.say("")
     t.say(
         "test MSE: squared error of the trained model on "
@@ -61,7 +61,8 @@ def show_table(scene: Scene, rows: list[Row]) -> None:
     )
     t.say(
         "label MSE: expected squared error of one label as the model is trained on it, from the channel, over the true "
-        "labels. Truth is known here only because the clicks are made up."
+        "labels. Truth is known here only because the clicks are made up. ε is rounded in the table, exact in "
+        "results.json."
     )
     by = {(row.mechanism, row.correction): row for row in rows}
     raw, fixed = (by[key] for key in by if key[0].startswith("RR-on-Bins"))
@@ -72,8 +73,13 @@ def show_table(scene: Scene, rows: list[Row]) -> None:
         )
 
 
+def table(rows: list[Row]) -> str:
+    """The rows at 80 columns; ε is rounded here, and exact in the story and in results.json."""
+    return columns(HEADER, [_cells(row) for row in rows])
+
+
 def _cells(row: Row) -> list[str]:
-    split = "—" if row.epsilon_prior is None else f"{row.epsilon_prior} + {row.epsilon_randomize}"
+    split = "—" if row.epsilon_prior is None else f"{_rounded(row.epsilon_prior)} + {_rounded(row.epsilon_randomize)}"
     return [
         row.mechanism,
         "—" if row.outputs is None else str(row.outputs),
@@ -82,6 +88,11 @@ def _cells(row: Row) -> list[str]:
         _number(row.test_mse),
         "—" if row.budget_left is None else row.budget_left,
     ]
+
+
+def _rounded(epsilon: str | None) -> str:
+    value = float(epsilon or 0)
+    return f"{value:.1e}" if 0 < value < 0.001 else plain(f"{value:.4f}")
 
 
 def _number(value: float) -> str:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from deploy.demo.comparison import Row
+from deploy.demo.finale import table
 from deploy.demo.folder import MARKER, DemoFolder
 from deploy.demo.services import Service
 from shared.errors import InvalidInput
@@ -163,6 +165,14 @@ def test_nothing_stays_running_and_nothing_is_written_elsewhere(told: Told) -> N
     assert list((told.where / "visitor").iterdir()) == []
     for secret in (told.out / "labels-party" / "keys").glob("*.key"):
         assert secret.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("prior", "labels"), [("0.004715561", "0.995284439"), ("0.00000005", "0.00000095")])
+def test_the_table_fits_a_terminal_whatever_the_split(prior: str, labels: str) -> None:
+    rows = [Row(name, "none", "rel_x", 401, prior, labels, 3e9, 7e5, 123_456.7, "1") for name in MECHANISMS]
+    lines = table(rows).splitlines()
+    assert len(lines) == 2 + len(MECHANISMS)
+    assert max(len(line) for line in lines) <= 80
 
 
 @pytest.fixture
