@@ -19,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 
 SENSITIVITY = 2  # replacing one label moves one count down and one up
 AUTO_SHARE = 20
-AUTO_COUNT = 10
+AUTO_FACTOR = 1.6
 FEWEST_CELLS = 8
 
 
@@ -53,8 +53,10 @@ def public_cells(k: int, epsilon: Epsilon, n: int) -> IntArray:
 def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:
     """How much of the total `epsilon` the prior takes, rounded down to whole nano-ε, and its cells.
 
-    "auto": min(ε/20, 10·g/n) on the g public cells. "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022,
-    Theorem 7). An explicit amount must leave something for the labels. Raises InvalidEpsilon.
+    "auto": min(ε/20, 1.6·(g/n)^⅔) on the g public cells: what noise in the prior costs falls with the square of
+    n·ε_prior/g, what it takes from the labels rises with ε_prior, so their sum is least at such a power of g/n.
+    "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022, Theorem 7). An explicit amount must leave
+    something for the labels. Raises InvalidEpsilon.
     """
     cells = public_cells(k, epsilon, n)
     if isinstance(rule, Epsilon):
@@ -68,7 +70,7 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
         return PriorPlan(Epsilon(min(root, epsilon.nano // 2)), np.arange(k + 1, dtype=np.int64))
     if rule == "auto":
         g = cells.size - 1
-        share, enough = epsilon.fraction / AUTO_SHARE, Fraction(AUTO_COUNT * g, max(n, 1))
+        share, enough = epsilon.fraction / AUTO_SHARE, Fraction(AUTO_FACTOR * (g / max(n, 1)) ** (2 / 3))
         return PriorPlan(Epsilon.round_down(min(share, enough)), cells)
     raise InvalidEpsilon('ε for the prior is "auto", "theorem7" or a number.')
 

@@ -21,6 +21,7 @@ MAJOR, MINOR = 1, 0
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_FILES = 4096
 Text = Field(min_length=1, max_length=400)
+Id = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")
 PRIOR_FILE = "prior.parquet"
 ENVELOPE_FILE = "manifest.dsse.json"  # the name of the signed manifest inside a folder, so no part may have it
 RANDOMNESS = (
@@ -40,7 +41,7 @@ class Format(_Strict):
 
 
 class PopulationRef(_Strict):
-    id: str = Text
+    id: str = Id
     name: str = Text
     label: str = Text
 
@@ -78,8 +79,8 @@ class Unit(_Strict):
 
 class Manifest(_Strict):
     format: Format = Format()
-    release: str = Text
-    batch: str = Text
+    release: str = Id
+    batch: str = Id
     population: PopulationRef
     audiences: list[str] = Field(min_length=1, max_length=1000)
     key_id: str = Field(pattern=r"^ed25519:[0-9a-f]{64}$")

@@ -26,8 +26,8 @@ def test_auto_takes_a_twentieth_or_what_is_enough() -> None:
     small = prior_epsilon("auto", k=401, n=2000, epsilon=E("0.5"))
     assert small.epsilon == E("0.025")
     large = prior_epsilon("auto", k=401, n=1_000_003, epsilon=E("0.5"))
-    assert large.epsilon == Epsilon.round_down(Fraction(320, 1_000_003))
-    assert large.epsilon.fraction <= Fraction(320, 1_000_003)
+    exact = Fraction(8, 5) ** 3 * Fraction(32, 1_000_003) ** 2  # the cube of 1.6·(g/n)^⅔
+    assert large.epsilon.fraction**3 <= exact < Epsilon(large.epsilon.nano + 2).fraction ** 3
 
 
 def test_theorem_7_is_the_root_rounded_down_on_all_labels() -> None:
