@@ -105,6 +105,8 @@ def _rule(entry: dict[str, Any]) -> str:
 
 async def _on_http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot decode
+        return _respond(422, http_problem(422, "invalid-request", "Invalid request", "The body cannot be decoded."))
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "-")
     return _respond(
