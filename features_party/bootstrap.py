@@ -16,6 +16,7 @@ from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.trainer import Trainer
 from shared.audit.store import AuditStore, Clock, utc_now
+from shared.errors import NotFound
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
@@ -42,11 +43,22 @@ class Services:
         self.database.dispose()
 
 
-def bootstrap(settings: Settings | None = None, *, faults: FaultHook = no_faults, clock: Clock = utc_now) -> Services:
-    """All services on a prepared home and a migrated database. Raises InvalidSettings, Unavailable."""
+def bootstrap(
+    settings: Settings | None = None, *, existing: bool = False, faults: FaultHook = no_faults, clock: Clock = utc_now
+) -> Services:
+    """All services on a prepared home and a migrated database.
+
+    `existing` refuses to make a new home. Raises InvalidSettings, Unavailable, NotFound.
+    """
     settings = settings or Settings.load()
     home = Home(settings.home)
+    if existing and not home.path.exists():
+        raise NotFound(
+            f"There is no features party in '{home.path}' yet. Set FEATURES_PARTY_HOME to its folder, or make one with "
+            "keygen."
+        )
     home.prepare()
+    home.own_key()
     database = Database(settings.url, faults=faults)
     tables.migrate(database)
     audit = AuditStore(tables.audit_events, settings.name, clock)

@@ -44,10 +44,10 @@ def main() -> None:
     run(app)
 
 
-def _services() -> Any:
+def _services(existing: bool = False) -> Any:
     from features_party.bootstrap import bootstrap
 
-    return bootstrap()
+    return bootstrap(existing=existing)
 
 
 def _key(path: FilePath | None) -> Any:
@@ -62,20 +62,24 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port; default from FEATURES_PARTY_PORT (8002).")] = None,
 ) -> None:
     """Run the REST service and its background worker."""
-    import uvicorn
-
     from features_party.api.app import create_app
     from features_party.bootstrap import configure_logging
+    from shared.service.serving import serve as listen
 
     configure_logging()
     services = _services()
     typer.echo(f"features party '{services.settings.name}': home {services.home.path}", err=True)
-    uvicorn.run(
-        create_app(services),
-        host=host or services.settings.host,
-        port=port if port is not None else services.settings.port,
-        log_level="warning",
-    )
+    chosen = port if port is not None else services.settings.port
+    listen(create_app(services), host or services.settings.host, chosen, "features party")
+
+
+@app.command()
+def keygen(as_json: Json = False) -> None:
+    """Make the key that signs audit exports (once) and show where its public half is."""
+    services = _services()
+    path = services.home.path / "keys" / "signing.pub"
+    data = {"key_id": services.home.own_key().public.id, "public_key": str(path)}
+    emit(data, as_json, lambda: typer.echo(f"{data['key_id']}\n{data['public_key']}"))
 
 
 @app.command("pin-key")
@@ -258,7 +262,7 @@ def apikey_create(
 @apikey.command("list")
 def apikey_list(as_json: Json = False) -> None:
     """Show ids and roles; the keys themselves are not stored."""
-    keys = _services().apikeys.list()
+    keys = _services(existing=True).apikeys.list()
     columns = ["id", "role", "created", "revoked"]
     emit(keys, as_json, lambda: table("API keys", columns, [[str(k[c] or "") for c in columns] for k in keys]))
 
@@ -266,7 +270,7 @@ def apikey_list(as_json: Json = False) -> None:
 @apikey.command("revoke")
 def apikey_revoke(key_id: Annotated[str, typer.Argument(help="Id of the key.")], as_json: Json = False) -> None:
     """Make a key useless from now on."""
-    _services().apikeys.revoke(key_id)
+    _services(existing=True).apikeys.revoke(key_id)
     emit({"revoked": key_id}, as_json, lambda: typer.echo(f"revoked {key_id}"))
 
 
@@ -279,7 +283,7 @@ def audit_show(
     from features_party.cli_show import show_events
     from shared.audit.store import describe
 
-    services = _services()
+    services = _services(existing=True)
     only = {"population": population} if population is not None else {}
     events = services.database.read("audit.show", lambda c: services.audit.events(c, **only))
     emit([describe(e) for e in events], as_json, lambda: show_events(events))
@@ -292,7 +296,7 @@ def audit_export(
     """Write all events as one document signed with our own key; whoever has keys/signing.pub can verify it."""
     from features_party.storage.home import write_durably
 
-    services = _services()
+    services = _services(existing=True)
     key = services.home.own_key()
     data = services.database.read("audit.export", lambda c: services.audit.export(c, key))
     write_durably(out, data)
@@ -315,10 +319,10 @@ def audit_verify(
     from shared.tables import read_bytes
 
     if export is None:
-        services = _services()
+        services = _services(existing=True)
         count, head = services.database.read("audit.verify", services.audit.verify)
     else:
-        public = _key(key) or _services().home.own_key().public
+        public = _key(key) or _services(existing=True).home.own_key().public
         events = verify_export(read_bytes(export), public)
         count, head = len(events), events[-1].digest if events else ""
     data = {"events": count, "head": head, "verified": True}

@@ -17,25 +17,19 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from shared import errors
+from shared.errors import RemoteProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]
+
 PARQUET = "application/vnd.apache.parquet"
 RETRIED = frozenset({429, 502, 503, 504})
+REFUSED_UNSEEN = frozenset({429})  # after the others a call may have had its effect
 RETRIES = 5
 TIMEOUT = httpx.Timeout(60.0, read=300.0)
 Call = tuple[str, str, dict[str, Any]]
-
-
-class RemoteProblem(errors.LabelDPError):
-    """A problem body of the service; `problem_code` is its stable code, `status` the HTTP status."""
-
-    def __init__(self, status: int, body: dict[str, Any]) -> None:
-        super().__init__(str(body.get("detail", "The service gave no reason.")))
-        self.status = status
-        self.problem = body
-        self.problem_code = str(body.get("code", "unknown"))
 
 
 class _Calls:
@@ -172,7 +166,7 @@ class FeaturesPartyClient:
                         "The connection broke before the answer; look before you repeat."
                     ) from None
             else:
-                if answer.status_code not in RETRIED:
+                if answer.status_code not in (RETRIED if again else REFUSED_UNSEEN):
                     return _checked(answer)
             time.sleep(pause)
         raise errors.Unavailable(f"The features party at {self._base} does not answer; try again later.")
@@ -263,7 +257,7 @@ class AsyncFeaturesPartyClient:
                         "The connection broke before the answer; look before you repeat."
                     ) from None
             else:
-                if answer.status_code not in RETRIED:
+                if answer.status_code not in (RETRIED if again else REFUSED_UNSEEN):
                     return _checked(answer)
             await asyncio.sleep(pause)
         raise errors.Unavailable(f"The features party at {self._base} does not answer; try again later.")
@@ -295,7 +289,7 @@ def _problem(answer: httpx.Response) -> RemoteProblem:
         body = answer.json()
     except ValueError:
         body = {}
-    return RemoteProblem(answer.status_code, body if isinstance(body, dict) else {})
+    return RemoteProblem.from_body(answer.status_code, body)
 
 
 def _parquet(table: Any) -> bytes:

@@ -10,7 +10,7 @@ from features_party.correction import CORRECTIONS
 from features_party.feature_tables import read_features
 from features_party.intake.accepted import AcceptedMessage
 from features_party.join import join, list_unmatched, write_table
-from features_party.trainer import Options
+from features_party.trainer import Options, check_one_label
 from shared.errors import Conflict, InvalidInput
 from shared.message.signing import VerifyingKey
 from shared.service.cli import Progress
@@ -41,6 +41,7 @@ def join_files(
     table = read_features(features, id_column)
     progress("verifying", 0.2)
     messages = accept_all(services, paths, key)
+    check_one_label(messages)
     progress("joining", 0.4)
     joined = join(messages, table, correction)
     progress("writing", 0.7)

@@ -26,7 +26,7 @@ from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import HEAD, api_keys, audit_events, installation
 from shared.audit.store import AuditStore, utc_now
-from shared.errors import Unavailable
+from shared.errors import NotFound, Unavailable
 from shared.message.signing import SigningKey
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
@@ -65,14 +65,23 @@ class Services:
 
 
 def bootstrap(
-    settings: Settings | None = None, *, faults: FaultHook = no_faults, clock: Callable[[], datetime] = utc_now
+    settings: Settings | None = None,
+    *,
+    existing: bool = False,
+    faults: FaultHook = no_faults,
+    clock: Callable[[], datetime] = utc_now,
 ) -> Services:
     """Services on the home folder and database of `settings` (default: from the environment), migrated to this version.
 
-    Raises InvalidSettings, Unavailable.
+    `existing` refuses to make a new home. Raises InvalidSettings, Unavailable, NotFound.
     """
     settings = settings or Settings.load()
     home = Home(settings.home)
+    if existing and not home.signing_key_path.exists():
+        raise NotFound(
+            f"There is no labels party in '{home.path}' yet. Set LABELS_PARTY_HOME to its folder, or make one with "
+            "keygen."
+        )
     home.prepare()
     database = Database(settings.url, faults=faults)
     upgrade(database, MIGRATIONS, HEAD)
@@ -135,3 +144,5 @@ def configure_logging() -> None:
     """Plain lines on stderr for `serve`; our own loggers never carry a label (invariant 1)."""
     with contextlib.suppress(ValueError):
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for noisy in ("alembic", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

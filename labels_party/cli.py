@@ -30,10 +30,11 @@ def main() -> None:
     run(app)
 
 
-def _services() -> Any:
+def _services(existing: bool = False) -> Any:
+    """`existing`: for commands that only look, which must not make a home, keys and an empty ledger on the way."""
     from labels_party.bootstrap import bootstrap
 
-    return bootstrap()
+    return bootstrap(existing=existing)
 
 
 @app.command()
@@ -42,21 +43,15 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; default from LABELS_PARTY_PORT (8001).")] = None,
 ) -> None:
     """Run the REST service and its background worker."""
-    import uvicorn
-
     from labels_party.api.app import create_app
     from labels_party.bootstrap import configure_logging
+    from shared.service.serving import serve as listen
 
     configure_logging()
     services = _services()
-    api = create_app(services)
     typer.echo(f"labels party: home {services.home.path}, public key {services.home.public_key_path}", err=True)
-    uvicorn.run(
-        api,
-        host=host or services.settings.host,
-        port=port if port is not None else services.settings.port,
-        log_level="warning",
-    )
+    chosen = port if port is not None else services.settings.port
+    listen(create_app(services), host or services.settings.host, chosen, "labels party")
 
 
 @app.command()
@@ -140,7 +135,7 @@ def message(
     """Write the message of a published release once more, byte for byte; nothing is charged."""
     from labels_party.offline import finish, write_out
 
-    services = _services()
+    services = _services(existing=True)
     with progress("message", as_json) as report:
         finish(services, release, report)
     result = write_out(services, release, out)
@@ -160,7 +155,7 @@ def inspect(
     from shared.message.bundle import verify
     from shared.message.signing import VerifyingKey
 
-    key = VerifyingKey.load(labels_key) if labels_key is not None else _services().key.public
+    key = VerifyingKey.load(labels_key) if labels_key is not None else _services(existing=True).key.public
     result = summary(verify(path, key, None).manifest) | {"message": str(path), "verified": True}
     emit(result, as_json, lambda: show_message(result))
 
@@ -177,7 +172,7 @@ def plan(
     """What each mechanism would give at this ε, from public or already private facts only."""
     from labels_party.options import make_preview
 
-    result = make_preview(_services(), population, epsilon, loss, n, batch)
+    result = make_preview(_services(existing=True), population, epsilon, loss, n, batch)
 
     def human() -> None:
         rows = [
@@ -206,7 +201,7 @@ def budget(
     as_json: Json = False,
 ) -> None:
     """What each batch has spent of its population's lifetime ε."""
-    services = _services()
+    services = _services(existing=True)
 
     def look(connection: Any) -> list[dict[str, Any]]:
         found = (
@@ -245,7 +240,7 @@ def apikey_create(
 @apikey.command("list")
 def apikey_list(as_json: Json = False) -> None:
     """Show ids and roles; the keys themselves are not stored."""
-    keys = _services().apikeys.list()
+    keys = _services(existing=True).apikeys.list()
     columns = ["id", "role", "audience", "created", "revoked"]
     emit(keys, as_json, lambda: table("API keys", columns, [[str(k[c] or "") for c in columns] for k in keys]))
 
@@ -253,7 +248,7 @@ def apikey_list(as_json: Json = False) -> None:
 @apikey.command("revoke")
 def apikey_revoke(key_id: Annotated[str, typer.Argument(help="Id of the key.")]) -> None:
     """Make a key useless from now on."""
-    _services().apikeys.revoke(key_id)
+    _services(existing=True).apikeys.revoke(key_id)
 
 
 @audit.command("show")
@@ -263,7 +258,7 @@ def audit_show(
     """All events, oldest first."""
     from shared.audit.store import describe
 
-    services = _services()
+    services = _services(existing=True)
 
     def look(connection: Any) -> list[Any]:
         if population is None:
@@ -292,7 +287,7 @@ def audit_export(
     out: Annotated[FilePath, typer.Option(help="File for the signed export.")], as_json: Json = False
 ) -> None:
     """Write all events as one signed document that anybody with the public key can verify."""
-    services = _services()
+    services = _services(existing=True)
     data = services.database.read("audit.export", lambda c: services.audit.export(c, services.key))
     try:
         out.write_bytes(data)
@@ -316,10 +311,10 @@ def audit_verify(
     from shared.message.signing import VerifyingKey
 
     if export is None:
-        services = _services()
+        services = _services(existing=True)
         count, head = services.database.read("audit.verify", services.audit.verify)
     else:
-        public = VerifyingKey.load(key) if key is not None else _services().key.public
+        public = VerifyingKey.load(key) if key is not None else _services(existing=True).key.public
         from shared.tables import read_bytes
 
         events = verify_export(read_bytes(export), public)

@@ -12,22 +12,15 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from shared import errors
+from shared.errors import RemoteProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = ["LabelsPartyClient", "RemoteProblem"]
+
 PARQUET = "application/vnd.apache.parquet"
 RETRIED = frozenset({429, 502, 503, 504})
-
-
-class RemoteProblem(errors.LabelDPError):
-    """A problem body of the service; `code` is its stable code, `status` the HTTP status."""
-
-    def __init__(self, status: int, body: dict[str, Any]) -> None:
-        super().__init__(str(body.get("detail", "The service gave no reason.")))
-        self.status = status
-        self.problem = body
-        self.problem_code = str(body.get("code", "unknown"))
 
 
 class LabelsPartyClient:
@@ -154,7 +147,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
         body = response.json()
     except ValueError:
         body = {"detail": f"The service answered with status {response.status_code}."}
-    raise RemoteProblem(response.status_code, body if isinstance(body, dict) else {})
+    raise RemoteProblem.from_body(response.status_code, body)
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -7,7 +7,7 @@ types to HTTP problem bodies; ``exit_code`` is the command line's (1 refusal, 2 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -190,6 +190,25 @@ class ReplayConflict(VerificationFailed):
 class AuditChainBroken(Refusal):
     code = "audit-chain-broken"
     title = "Audit store does not verify"
+
+
+class RemoteProblem(LabelDPError):
+    """A problem body that a service answered with; `problem_code` is its stable code, `status` the HTTP status."""
+
+    code = "remote-problem"
+    title = "The other side refused"
+
+    def __init__(self, detail: str, status: int = 502, body: Mapping[str, object] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.problem = dict(body or {})
+        self.problem_code = str(self.problem.get("code", "unknown"))
+
+    @classmethod
+    def from_body(cls, status: int, body: object) -> RemoteProblem:
+        """From whatever JSON came back."""
+        known = body if isinstance(body, dict) else {}
+        return cls(str(known.get("detail", f"The service answered with status {status}.")), status, known)
 
 
 # --- state, access, infrastructure -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,14 @@ ONE_HOT = 64  # values up to which a category is split one value at a time
 MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
 
 
+def _xgboost() -> Any:
+    # before OpenMP is loaded: threads that spin while they wait made training 50 times slower on busy cores
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import xgboost
+
+    return xgboost
+
+
 @dataclass(frozen=True)
 class TreeInput:
     """What the trees see: float32[n, p + c], numbers, then categories; `kinds` is xgboost's "q" or "c" per column.
@@ -47,7 +56,7 @@ class TreeInput:
         return cls(np.hstack([encoded.numbers, columns]) if sizes else encoded.numbers, kinds)
 
     def as_dmatrix(self, labels: FloatArray | None, threads: int) -> Any:
-        import xgboost as xgb
+        xgb = _xgboost()
 
         label = None if labels is None else labels.astype(np.float32)
         return xgb.DMatrix(
@@ -79,7 +88,7 @@ class Trees:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Trees:
         """Inverse of `as_json`. Raises InvalidFile for what xgboost does not accept."""
-        import xgboost as xgb
+        xgb = _xgboost()
 
         link = PoissonScore(**data["link"]) if data["link"] is not None else None
         booster = xgb.Booster()
@@ -102,7 +111,7 @@ def fit_trees(
     progress: Progress,
 ) -> Trees:
     """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic."""
-    import xgboost as xgb
+    xgb = _xgboost()
 
     mean = float(np.average(labels, weights=weights))
     link: PoissonScore | None = None
@@ -138,9 +147,11 @@ def fit_trees(
         "seed": 0,
         "verbosity": 0,
     }
+    from xgboost.callback import TrainingCallback
+
     data = seen.as_dmatrix(labels, threads)
 
-    class Report(xgb.callback.TrainingCallback):
+    class Report(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             progress(f"tree {epoch + 1} of {rounds}", (epoch + 1) / rounds)
             return False

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import typer
 
 Progress = Callable[[str, float], None]
+INTERRUPTED = 130
 
 
 def run(app: typer.Typer) -> None:
@@ -27,8 +28,12 @@ def run(app: typer.Typer) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # typer has turned Ctrl-C into this
+            fail("interrupted", INTERRUPTED)
+        raise
     except KeyboardInterrupt:
-        fail("interrupted", 130)
+        fail("interrupted", INTERRUPTED)
     except Exception as error:  # a bug: its text and locals may hold labels, so only its kind and place are shown
         logging.getLogger("label_dp").debug("internal error", exc_info=error)
         place = error.__traceback__

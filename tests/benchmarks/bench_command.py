@@ -40,9 +40,19 @@ def rows() -> list[Row]:
             times = []
             for i in range(3):
                 home = {"LABELS_PARTY_HOME": str(Path(folder) / f"{mechanism}-{i}")}
-                options = "--id-column click --label-column revenue --domain 0:400 --epsilon 1 --budget 1 --population p"
+                options = (
+                    "--id-column click --label-column revenue --domain 0:400 --epsilon 1 --budget 1 --population p"
+                )
                 out = Path(folder) / f"{mechanism}-{i}.parquet"
-                run = [BIN / "labels-party", "privatize", "--labels", labels, *options.split(), "--mechanism", mechanism]
+                run = [
+                    BIN / "labels-party",
+                    "privatize",
+                    "--labels",
+                    labels,
+                    *options.split(),
+                    "--mechanism",
+                    mechanism,
+                ]
                 times.append(wall(*run, "--out", out, env=home))
             note = "s, 100,000 labels, fresh process and empty home; wanted below 3 s"
             found.append((f"privatize, {mechanism}", statistics.median(times), note))

@@ -222,12 +222,17 @@ def test_pinned_keys(services: Services, sender: Sender, key: VerifyingKey, tmp_
         services.pinned.pin(tmp_path / "bad.pub")
 
 
-def test_a_name_that_is_no_path_stays_in_its_folder(
+def climbing_release(document: dict[str, Any]) -> None:
+    document["release"] = "../../etc"
+
+
+def test_a_release_whose_name_climbs_folders_is_refused(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
-    accepted = services.intake.accept(write(sender, tmp_path, release="../../etc"), key)
-    assert accepted.folder.parent == services.home.messages
-    assert services.intake.open("../../etc").manifest.release == "../../etc"
+    before = sorted(services.home.path.rglob("*"))
+    with pytest.raises(errors.MalformedManifest, match="release"):
+        services.intake.accept(write(sender, tmp_path, edit=climbing_release), key)
+    assert sorted(services.home.path.rglob("*")) == before
 
 
 def test_verify_writes_nothing(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
@@ -376,7 +381,7 @@ def test_the_smallest_messages_train(n: int, epsilon: str, sender: Sender, key: 
     from features_party.trainer import Options
 
     services, w = features_party(tmp_path / "home"), world(n)
-    channels = {"one-bit": one_bit(epsilon=float(epsilon)), "rr": rr(epsilon=float(epsilon)), "one bin": rr(cuts=())}
+    channels = {"one-bit": one_bit(epsilon=float(epsilon)), "rr": rr(epsilon=float(epsilon)), "one-bin": rr(cuts=())}
     write_table(w.table(), tmp_path / "features.parquet")
     table = read_features(tmp_path / "features.parquet", "click_id")
     for name, channel in channels.items():
