@@ -182,7 +182,7 @@ def test_listed_values() -> None:
 )
 def test_what_is_no_list_of_values_is_refused(values: list[object]) -> None:
     with pytest.raises(InvalidDomain):
-        Domain.from_values(values)  # type: ignore[arg-type]
+        Domain.from_values(values)  # type: ignore[arg-type]  # hostile on purpose
 
 
 def test_values_that_collide_as_doubles_are_refused() -> None:

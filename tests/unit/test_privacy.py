@@ -47,7 +47,7 @@ from shared.privacy import (
     ],
 )
 def test_decimals_are_read_exactly(value: object, nano: int) -> None:
-    assert Epsilon.parse(value).nano == nano  # type: ignore[arg-type]
+    assert Epsilon.parse(value).nano == nano  # type: ignore[arg-type]  # hostile on purpose
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_decimals_are_read_exactly(value: object, nano: int) -> None:
 )
 def test_everything_else_is_refused_without_quoting_it(value: object) -> None:
     with pytest.raises(InvalidEpsilon) as refusal:
-        Epsilon.parse(value, name="the budget")  # type: ignore[arg-type]
+        Epsilon.parse(value, name="the budget")  # type: ignore[arg-type]  # hostile on purpose
     assert refusal.value.code == "invalid-epsilon"
     assert refusal.value.detail.startswith("the budget ")
     assert refusal.value.detail.endswith(".")
@@ -124,7 +124,7 @@ def test_zero_is_an_epsilon_but_not_a_positive_one() -> None:
 @pytest.mark.parametrize("nano", [-1, MAX_EPSILON_NANO + 1, True, 1.0, "1"])
 def test_an_epsilon_cannot_be_built_out_of_range_or_from_a_float(nano: object) -> None:
     with pytest.raises(InvalidEpsilon):
-        Epsilon(nano)  # type: ignore[arg-type]
+        Epsilon(nano)  # type: ignore[arg-type]  # hostile on purpose
 
 
 def test_sums_and_differences_are_exact_and_never_negative() -> None:

@@ -212,7 +212,7 @@ def test_truncation_and_growth_are_refused_at_every_length(copy: Path) -> None:
     assert accepted(copy)
 
 
-def other(tmp_path: Path, change: Callable[[dict], object], key: SigningKey = KEY, kind: str = MANIFEST_TYPE) -> bytes:  # type: ignore[type-arg]
+def other(tmp_path: Path, change: Callable[[dict], object], key: SigningKey = KEY, kind: str = MANIFEST_TYPE) -> bytes:  # type: ignore[type-arg]  # any JSON
     document = json.loads(PAYLOAD)
     change(document)
     return key.sign(kind, document)
