@@ -1,0 +1,101 @@
+"""Every command of the README is run, and its Python too, on a demo with few clicks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.demo.services import Service
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder like a checkout after `make demo`: this environment as .venv, a small demo's output."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bin").symlink_to(BIN)
+    run = [sys.executable, "-m", "deploy.demo", "--clicks", "3000", "--out", str(folder / "demo-output")]
+    subprocess.run(run, cwd=ROOT, check=True, capture_output=True)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_every_shell_command_works_as_written(checkout: Path) -> None:
+    (make, *rest) = blocks("bash")
+    script = "\n".join(rest).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
+    assert script.count("labels-party") + script.count("features-party") >= 12
+    (checkout / "demo-output" / "try").mkdir(exist_ok=True)
+    environment = dict(os.environ) | {"FEATURES_PARTY_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Privatized message" in done.stdout
+    assert '"mse"' in done.stdout
+    assert "events verified" in done.stdout
+    assert make.split() == ["make", "demo", "make", "test"]
+
+
+def test_the_two_make_targets_exist_and_others_named_in_the_text() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`make (\w+)", README)) | {"demo", "test"}:
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_ten_lines_of_python_work(tmp_path: Path) -> None:
+    (code,) = blocks("python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    service = Service("labels-party", "LABELS_PARTY_", tmp_path / "lp", tmp_path / "log", tmp_path / "numba")
+    key = service.run("apikey", "create", "--role", "owner").strip()
+    service.launch()
+    try:
+        service.await_ready()
+        program = f"URL, OWNER_KEY = {service.url!r}, {key!r}\n{code}"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    finally:
+        service.stop()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["published", "1", "1"]
+
+
+def test_links_lead_somewhere() -> None:
+    for path in [
+        ROOT / "README.md",
+        *(ROOT / room / "README.md" for room in ("labels_party", "features_party", "shared", "deploy")),
+    ]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_quoted_messages_exist_in_the_code() -> None:
+    """A message in the troubleshooting table that nobody says any more would mislead."""
+    sources = "".join(
+        p.read_text(encoding="utf-8")
+        for room in ("labels_party", "features_party", "shared")
+        for p in (ROOT / room).rglob("*.py")
+    ) + (ROOT / "Makefile").read_text(encoding="utf-8")
+    sources = re.sub(r'"\s*\n\s*f?"', "", sources)
+    table = README.split("## Troubleshooting")[1].split("## For those")[0]
+    for quoted in re.findall(r"^\| `([^`]+)`", table, re.M):
+        for piece in (part.strip() for part in quoted.split("…")):
+            assert piece in sources, piece
