@@ -1,6 +1,7 @@
 """Bad labels, through every door: a clear problem that names row and rule and never the value, and nothing half-stored.
 
-`offending` texts are searched for in replies and in captured logs (invariants 1 and 8).
+`offending` texts are searched for in replies and in captured logs (invariants 1 and 8); they are such that the random
+hexadecimal ids in both cannot hold them.
 """
 
 from __future__ import annotations
@@ -106,19 +107,19 @@ JSON_LABELS = [
     ("1e400", FINITE),
     ("1" + "0" * 400, FINITE),
     ("-1" + "0" * 400, FINITE),
-    ('"73194.625"', NUMBER),
-    ('"seven-3194"', NUMBER),
+    ('"7319462851.625"', NUMBER),
+    ('"seven-319462851"', NUMBER),
     ("true", NUMBER),
     ("false", NUMBER),
     ("null", NUMBER),
-    ("[73194]", NUMBER),
-    ('{"deep":73194}', NUMBER),
-    ("[[[[73194]]]]", NUMBER),
-    ("1e308", OUTSIDE),
-    ("-1e308", OUTSIDE),
+    ("[7319462851]", NUMBER),
+    ('{"deep":7319462851}', NUMBER),
+    ("[[[[7319462851]]]]", NUMBER),
+    ("1.5e308", OUTSIDE),
+    ("-1.5e308", OUTSIDE),
     ("-5e-324", OUTSIDE),
-    ("73194.625", OUTSIDE),
-    ("-73194", OUTSIDE),
+    ("7319462851.625", OUTSIDE),
+    ("-7319462851", OUTSIDE),
     ("100.00000000000001", OUTSIDE),
 ]
 
@@ -130,7 +131,7 @@ def test_a_bad_json_label_is_named_by_row_and_rule(text: str, rule: str, desk: D
     columns = f'{{"example_id":["c0","c1","c2","c3"],"label":[0,1,2,{text}]}}'
     for body in (f'{{"records":[{records}]}}', columns):
         problem = desk.refused(
-            desk.labels(body.encode()), "invalid-rows", "73194", "1e308", "5e-324", "100.0000", "0" * 30
+            desk.labels(body.encode()), "invalid-rows", "7319462851", "1.5e308", "5e-324", "100.0000", "0" * 30
         )
         assert problem["rejected"] == 1
         (row,) = problem["rows"]
@@ -146,18 +147,18 @@ CSV_LABELS = [
     ("-inf", FINITE),
     ("Infinity", FINITE),
     ("1e400", FINITE),
-    ("seven3194", NUMBER),
-    ("73194;5", NUMBER),
-    ("0x73194", NUMBER),
-    ("73_194", NUMBER),
+    ("seven319462851", NUMBER),
+    ("7319462851;5", NUMBER),
+    ("0x7319462851", NUMBER),
+    ("7319_462851", NUMBER),
     ("true", NUMBER),
     ("", NUMBER),
     ('""', NUMBER),
     ("NA", NUMBER),
     ("null", NUMBER),
-    ("73194.625", OUTSIDE),
+    ("7319462851.625", OUTSIDE),
     ("-0.5", OUTSIDE),
-    ("1e308", OUTSIDE),
+    ("1.5e308", OUTSIDE),
 ]
 
 
@@ -166,7 +167,11 @@ def test_a_bad_csv_label_is_named_by_row_and_rule(text: str, rule: str, desk: De
     before = desk.state()
     lines = "\n".join(f"c{i},{text if i == 2 else i}" for i in range(5))
     problem = desk.refused(
-        desk.labels(f"example_id,label\n{lines}\n".encode(), CSV), "invalid-rows", "73194", "73_194", "1e308"
+        desk.labels(f"example_id,label\n{lines}\n".encode(), CSV),
+        "invalid-rows",
+        "7319462851",
+        "7319_462851",
+        "1.5e308",
     )
     assert [(r["row"], r["field"]) for r in problem["rows"]] == [(2, "label")]
     assert rule in problem["rows"][0]["rule"]
@@ -178,20 +183,20 @@ PARQUET_LABELS: list[tuple[Any, str, str]] = [
     (pa.array([1.0, math.inf]), "invalid-rows", FINITE),
     (pa.array([1.0, -math.inf]), "invalid-rows", FINITE),
     (pa.array([1.0, None]), "invalid-rows", NUMBER),
-    (pa.array([1.0, 1e308]), "invalid-rows", OUTSIDE),
-    (pa.array([1, 73194]), "invalid-rows", OUTSIDE),
-    (pa.array([1, -73194], pa.int32()), "invalid-rows", OUTSIDE),
+    (pa.array([1.0, 1.5e308]), "invalid-rows", OUTSIDE),
+    (pa.array([1, 7319462851]), "invalid-rows", OUTSIDE),
+    (pa.array([1, -1319462851], pa.int32()), "invalid-rows", OUTSIDE),
     (pa.array([1, 2**64 - 1], pa.uint64()), "invalid-rows", OUTSIDE),
-    (pa.array(["1", "seven73194"]), "invalid-rows", NUMBER),
+    (pa.array(["1", "seven7319462851"]), "invalid-rows", NUMBER),
     (pa.array(["1", None]), "invalid-rows", NUMBER),
-    (pa.array([1, 73194]).cast(pa.decimal128(30, 2)), "invalid-rows", OUTSIDE),
-    (pa.array(["1", "73194"]).dictionary_encode(), "invalid-rows", OUTSIDE),
+    (pa.array([1, 7319462851]).cast(pa.decimal128(30, 2)), "invalid-rows", OUTSIDE),
+    (pa.array(["1", "7319462851"]).dictionary_encode(), "invalid-rows", OUTSIDE),
     (pa.array([1.0, 60000.0], pa.float16()), "invalid-rows", OUTSIDE),
     (pa.array([True, False]), "invalid-table", "numbers"),
-    (pa.array([[1], [73194]]), "invalid-table", "numbers"),
-    (pa.array([{"a": 1}, {"a": 73194}]), "invalid-table", "numbers"),
-    (pa.array([b"1", b"73194"]), "invalid-table", "numbers"),
-    (pa.array([1, 73194], pa.timestamp("s")), "invalid-table", "numbers"),
+    (pa.array([[1], [7319462851]]), "invalid-table", "numbers"),
+    (pa.array([{"a": 1}, {"a": 7319462851}]), "invalid-table", "numbers"),
+    (pa.array([b"1", b"7319462851"]), "invalid-table", "numbers"),
+    (pa.array([1, 7319462851], pa.timestamp("s")), "invalid-table", "numbers"),
 ]
 
 
@@ -199,7 +204,11 @@ PARQUET_LABELS: list[tuple[Any, str, str]] = [
 def test_a_bad_parquet_label_is_named_by_row_and_rule(column: Any, code: str, rule: str, desk: Desk) -> None:
     before = desk.state()
     problem = desk.refused(
-        desk.labels(parquet(example_id=["a", "b"], label=column), PARQUET), code, "73194", "60000", "18446"
+        desk.labels(parquet(example_id=["a", "b"], label=column), PARQUET),
+        code,
+        "7319462851",
+        "60000.",
+        "18446744073709551615",
     )
     assert rule in problem["detail"]
     if code == "invalid-rows":
@@ -214,7 +223,7 @@ def test_odd_but_good_labels_are_taken(label: float, desk: Desk) -> None:
 
 
 def test_only_twenty_bad_rows_are_listed_but_all_are_counted(desk: Desk) -> None:
-    problem = desk.refused(desk.send([f"c{i}" for i in range(500)], [73194] * 500), "invalid-rows", "73194")
+    problem = desk.refused(desk.send([f"c{i}" for i in range(500)], [7319462851] * 500), "invalid-rows", "7319462851")
     assert (problem["rejected"], len(problem["rows"])) == (500, 20)
 
 
@@ -224,7 +233,7 @@ def test_only_twenty_bad_rows_are_listed_but_all_are_counted(desk: Desk) -> None
 @pytest.mark.parametrize("bad", ["", None, 1.5, True, ["a"], {"a": 1}, "x" * 513, "\ud800"])
 def test_a_bad_id_is_named_by_row(bad: Any, desk: Desk) -> None:
     before = desk.state()
-    problem = desk.refused(desk.send(["a", bad], [73, 73]), "invalid-rows", "x" * 50)
+    problem = desk.refused(desk.send(["a", bad], [73.194, 73.194]), "invalid-rows", "x" * 50, "73.194")
     assert [(r["row"], r["field"]) for r in problem["rows"]] == [(1, "example_id")]
     assert desk.state() == before
 
@@ -257,7 +266,7 @@ def test_an_id_that_is_not_listed_is_refused(desk: Desk) -> None:
     batch = desk.open(desk.population, "id-list")
     assert desk.client.put(f"/v1/batches/{batch}/examples", json={"example_id": ["a", "b"]}).status_code == 200
     before = desk.state()
-    problem = desk.refused(desk.send(["a", "stranger-73"], [1, 73], batch), "invalid-rows", "stranger-73")
+    problem = desk.refused(desk.send(["a", "stranger-73"], [1, 73.194], batch), "invalid-rows", "stranger-73", "73.194")
     assert [r["row"] for r in problem["rows"]] == [1]
     assert desk.state() == before
 
@@ -268,16 +277,16 @@ GOOD = parquet(example_id=["a", "b"], label=[1.0, 73.194])
 SHAPES: list[tuple[str, bytes, str, str]] = [
     ("empty json", b"", JSON, "invalid-file"),
     ("half json", b'{"records":[', JSON, "invalid-file"),
-    ("a list", b'[{"example_id":"a","label":73194}]', JSON, "invalid-file"),
+    ("a list", b'[{"example_id":"a","label":7319462851}]', JSON, "invalid-file"),
     ("no rows", b'{"records":[]}', JSON, "invalid-file"),
     ("no rows in columns", b'{"example_id":[],"label":[]}', JSON, "invalid-file"),
-    ("lists of unequal length", b'{"example_id":["a"],"label":[1,73194]}', JSON, "invalid-file"),
-    ("another member", b'{"example_id":["a"],"label":[1],"secret":[73194]}', JSON, "invalid-file"),
-    ("records and more", b'{"records":[],"label":[73194]}', JSON, "invalid-file"),
-    ("a record with more", b'{"records":[{"example_id":"a","label":1,"x":73194}]}', JSON, "invalid-rows"),
-    ("a record with less", b'{"records":[{"label":73194}]}', JSON, "invalid-rows"),
-    ("a record that is none", b'{"records":[73194]}', JSON, "invalid-rows"),
-    ("not utf-8", b'{"example_id":["\xff"],"label":[73194]}', JSON, "invalid-file"),
+    ("lists of unequal length", b'{"example_id":["a"],"label":[1,7319462851]}', JSON, "invalid-file"),
+    ("another member", b'{"example_id":["a"],"label":[1],"secret":[7319462851]}', JSON, "invalid-file"),
+    ("records and more", b'{"records":[],"label":[7319462851]}', JSON, "invalid-file"),
+    ("a record with more", b'{"records":[{"example_id":"a","label":1,"x":7319462851}]}', JSON, "invalid-rows"),
+    ("a record with less", b'{"records":[{"label":7319462851}]}', JSON, "invalid-rows"),
+    ("a record that is none", b'{"records":[7319462851]}', JSON, "invalid-rows"),
+    ("not utf-8", b'{"example_id":["\xff"],"label":[7319462851]}', JSON, "invalid-file"),
     ("too deep", b'{"records":' + b"[" * 100_000, JSON, "invalid-file"),
     ("empty parquet", b"", PARQUET, "invalid-file"),
     (
@@ -289,16 +298,16 @@ SHAPES: list[tuple[str, bytes, str, str]] = [
     ("half parquet", GOOD[: len(GOOD) // 2], PARQUET, "invalid-file"),
     ("parquet without its end", GOOD[:-1], PARQUET, "invalid-file"),
     ("parquet magic only", b"PAR1", PARQUET, "invalid-file"),
-    ("parquet with another column", parquet(example_id=["a"], labels=[73194]), PARQUET, "invalid-table"),
+    ("parquet with another column", parquet(example_id=["a"], labels=[7319462851]), PARQUET, "invalid-table"),
     ("parquet with float ids", parquet(example_id=[1.5], label=[73]), PARQUET, "invalid-table"),
     ("empty csv", b"", CSV, "invalid-file"),
     ("header only", b"example_id,label\n", CSV, "invalid-file"),
-    ("csv with another column", b"example_id,amount\na,73194\n", CSV, "invalid-table"),
-    ("csv without a header", b"a,73194\nb,5\n", CSV, "invalid-table"),
-    ("ragged csv", b"example_id,label\na,1,73194\n", CSV, "invalid-file"),
-    ("csv with a column twice", b"example_id,label,label\na,1,73194\n", CSV, "invalid-table"),
-    ("utf-16 csv", "example_id,label\na,73194\n".encode("utf-16"), CSV, "invalid-file"),
-    ("latin-1 csv", b"example_id,label\n\xe9,73194\n", CSV, "invalid-file"),
+    ("csv with another column", b"example_id,amount\na,7319462851\n", CSV, "invalid-table"),
+    ("csv without a header", b"a,7319462851\nb,5\n", CSV, "invalid-table"),
+    ("ragged csv", b"example_id,label\na,1,7319462851\n", CSV, "invalid-file"),
+    ("csv with a column twice", b"example_id,label,label\na,1,7319462851\n", CSV, "invalid-table"),
+    ("utf-16 csv", "example_id,label\na,7319462851\n".encode("utf-16"), CSV, "invalid-file"),
+    ("latin-1 csv", b"example_id,label\n\xe9,7319462851\n", CSV, "invalid-file"),
 ]
 
 
@@ -307,7 +316,7 @@ def test_uploads_of_the_wrong_shape_are_refused(content: bytes, media: str, code
     before = desk.state()
     answer = desk.labels(content, media)
     # the header of a CSV is no label: without one, the first row is taken for it and shown
-    desk.refused(answer, code, *([] if content[:7] == b"a,73194" else ["73194"]), "73.194")
+    desk.refused(answer, code, *([] if content.startswith(b"a,7319462851") else ["7319462851"]), "73.194")
     assert desk.state() == before
 
 
@@ -322,7 +331,7 @@ def test_a_byte_order_mark_is_no_part_of_a_column_name(desk: Desk) -> None:
 def test_labels_before_the_list_of_ids_are_refused(desk: Desk) -> None:
     batch = desk.open(desk.population, "id-list")
     before = desk.state()
-    desk.refused(desk.send(["a"], [73], batch), "conflict", status=409)
+    desk.refused(desk.send(["a"], [73.194], batch), "conflict", "73.194", status=409)
     desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), "conflict", status=409)
     assert desk.state() == before
 
@@ -353,17 +362,17 @@ def test_an_empty_batch_cannot_be_sealed_and_a_sealed_one_never_changes(desk: De
     assert desk.client.post(seal).status_code == 200
     before = desk.state()
     desk.refused(desk.client.post(seal), "conflict", status=409)
-    desk.refused(desk.send(["b"], [73]), "conflict", status=409)
-    desk.refused(desk.send(["a"], [73]), "conflict", status=409)
+    desk.refused(desk.send(["b"], [73.194]), "conflict", "73.194", status=409)
+    desk.refused(desk.send(["a"], [73.194]), "conflict", "73.194", status=409)
     assert desk.state() == before
 
 
 def test_missing_labels_without_a_value_stop_the_seal_and_added_labels_repair_it(desk: Desk) -> None:
     batch = desk.open(desk.population, "id-list")
     desk.client.put(f"/v1/batches/{batch}/examples", json={"example_id": ["a", "b", "c"]})
-    assert desk.send(["b"], [73], batch).status_code == 200
+    assert desk.send(["b"], [73.194], batch).status_code == 200
     before = desk.state()
-    problem = desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), "missing-labels", "73", status=409)
+    problem = desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), "missing-labels", "73.194", status=409)
     assert problem["examples_without_label"] == ["a", "c"]
     assert desk.state() == before
     assert desk.send(["a", "c"], [1, 2], batch).status_code == 200
@@ -392,12 +401,12 @@ def test_an_overlap_is_refused_and_the_same_examples_are_that_batch(desk: Desk) 
     other_case = desk.make("shop in capitals", label="REVENUE")
     for population in (desk.population, renamed, other_case):
         partial, same, more = (desk.open(population) for _ in range(3))
-        assert desk.send(["c", "d"], [73, 73], partial).status_code == 200
-        assert desk.send(["c", "b", "a"], [73, 73, 73], same).status_code == 200
+        assert desk.send(["c", "d"], [73.194, 73.194], partial).status_code == 200
+        assert desk.send(["c", "b", "a"], [73.194, 73.194, 73.194], same).status_code == 200
         assert desk.send(["a", "b", "c", "d"], [1, 2, 3, 4], more).status_code == 200
         before = desk.state()
         for batch, code in ((partial, "overlapping-batch"), (same, "same-examples"), (more, "overlapping-batch")):
-            problem = desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), code, "73", status=409)
+            problem = desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), code, "73.194", status=409)
             assert desk.batch in problem["detail"]
         assert desk.state() == before
     # another label of the same people is another scope
@@ -566,16 +575,16 @@ def privatize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 FILES: list[tuple[str, bytes, str]] = [
     ("nan", b"id,y\na,1\nb,nan\n", "invalid-rows"),
     ("inf", b"id,y\na,1\nb,-inf\n", "invalid-rows"),
-    ("text", b"id,y\na,1\nb,seven73194\n", "invalid-rows"),
+    ("text", b"id,y\na,1\nb,seven7319462851\n", "invalid-rows"),
     ("missing", b"id,y\na,1\nb,\n", "invalid-rows"),
-    ("out of domain", b"id,y\na,1\nb,73194\n", "invalid-rows"),
+    ("out of domain", b"id,y\na,1\nb,7319462851\n", "invalid-rows"),
     ("overflow", b"id,y\na,1\nb,1e400\n", "invalid-rows"),
     ("duplicate id", b"id,y\na,1\na,73\n", "invalid-rows"),
     ("empty id", b"id,y\na,1\n,73\n", "invalid-rows"),
     ("empty", b"", "invalid-file"),
     ("header only", b"id,y\n", "invalid-file"),
-    ("wrong column", b"id,z\na,73194\n", "invalid-table"),
-    ("ragged", b"id,y\na,1,73194\n", "invalid-file"),
+    ("wrong column", b"id,z\na,7319462851\n", "invalid-table"),
+    ("ragged", b"id,y\na,1,7319462851\n", "invalid-file"),
     ("half parquet", GOOD[: len(GOOD) // 2], "invalid-file"),
     ("float ids", parquet(id=[1.5], y=[73]), "invalid-table"),
     ("nan in parquet", parquet(id=["a"], y=[math.nan]), "invalid-rows"),
@@ -590,7 +599,7 @@ def test_bad_files_are_bad_input(
     with caplog.at_level(logging.DEBUG):
         error, home = privatize(content)
     assert (error.code, error.exit_code) == (code, 2)
-    for text in ("73194", "seven"):
+    for text in ("7319462851", "seven"):
         assert text not in error.detail + str(error.extras()) + caplog.text
     assert not [p for p in (home / "labels").rglob("*") if p.is_file()]
 
@@ -692,7 +701,20 @@ def _odd_number(rng: random.Random) -> str:
         lambda: str(rng.randrange(-(10**30), 10**30)),
         lambda: f"{rng.choice('-+ ')}{rng.randrange(10**6)}e{rng.randrange(-400, 400)}",
         lambda: rng.choice(
-            ["null", "true", "NaN", "-Infinity", "{}", "[]", '""', '"73194"', "[1,[2]]", '{"a":[null]}', "-0", "01"]
+            [
+                "null",
+                "true",
+                "NaN",
+                "-Infinity",
+                "{}",
+                "[]",
+                '""',
+                '"7319462851"',
+                "[1,[2]]",
+                '{"a":[null]}',
+                "-0",
+                "01",
+            ]
         ),
         lambda: json.dumps("".join(chr(rng.randrange(0xD7FF)) for _ in range(rng.randrange(8)))),
         lambda: f'"\\ud8{rng.randrange(256):02x}"',
