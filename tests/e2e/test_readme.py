@@ -39,7 +39,6 @@ def test_every_shell_command_works_as_written(checkout: Path) -> None:
     (make, *rest) = blocks("bash")
     script = "\n".join(rest).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
     assert script.count("labels-party") + script.count("features-party") >= 12
-    (checkout / "demo-output" / "try").mkdir(exist_ok=True)
     environment = dict(os.environ) | {"FEATURES_PARTY_THREADS": "1"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
