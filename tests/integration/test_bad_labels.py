@@ -15,6 +15,7 @@ import re
 import struct
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from labels_party.cli import app as command_line
-from shared.errors import LabelDPError
+from labels_party.labels.seal import SameExamples
+from shared.errors import LabelDPError, OverlappingBatch
 from shared.message.bundle import verify
 from shared.message.parquet import read_message
 from tests.support.labels import LabelsParty
@@ -206,7 +208,7 @@ def test_a_bad_parquet_label_is_named_by_row_and_rule(column: Any, code: str, ru
     problem = desk.refused(
         desk.labels(parquet(example_id=["a", "b"], label=column), PARQUET),
         code,
-        "7319462851",
+        "319462851",
         "60000.",
         "18446744073709551615",
     )
@@ -413,6 +415,58 @@ def test_an_overlap_is_refused_and_the_same_examples_are_that_batch(desk: Desk) 
     weeks = desk.open(desk.make("weeks worked", label="weeks"))
     assert desk.send(["a", "b", "c"], [1, 2, 3], weeks).status_code == 200
     assert desk.client.post(f"/v1/batches/{weeks}/seal").status_code == 200
+
+
+def _open(party: LabelsParty, ids: list[str], population: str) -> str:
+    """An open batch of `ids` in the population of an earlier `sealed_batch`."""
+    s = party.services
+    owner = s.database.read("p", lambda c: s.populations.get(c, population))
+    batch = s.database.write("b", lambda c: s.batches.create(c, owner, "public"))
+    s.intake.add_labels(batch.id, pa.table({"example_id": ids, "label": [1.0] * len(ids)}))
+    return batch.id
+
+
+def test_a_seal_that_was_overtaken_by_an_overlapping_one_is_refused(
+    party_on: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party_on.sealed_batch(pa.table({"example_id": ["z"], "label": [1.0]}))
+    slow, fast = (_open(party_on, ids, "shop") for ids in (["a", "b"], ["b", "c"]))
+    sealer = party_on.services.sealer
+    sort, overtaken = sealer._sorted, []
+
+    def overtake(*arguments: Any) -> Any:
+        if not overtaken:  # after the slow seal has looked for overlaps, before it commits
+            overtaken.append(fast)
+            sealer.seal(fast, "test")
+        return sort(*arguments)
+
+    monkeypatch.setattr(sealer, "_sorted", overtake)
+    with pytest.raises(OverlappingBatch, match=fast):
+        sealer.seal(slow, "test")
+    states = {
+        b: party_on.services.database.read("s", lambda c, b=b: party_on.services.batches.get(c, b)[0].state)
+        for b in (slow, fast)
+    }
+    assert states == {slow: "open", fast: "sealed"}
+    assert not [p for p in (party_on.home / "labels" / slow).iterdir() if p.name.startswith("sealed")]
+
+
+def test_of_six_seals_of_the_same_examples_at_once_one_wins(party_on: LabelsParty) -> None:
+    party_on.sealed_batch(pa.table({"example_id": ["z"], "label": [1.0]}))
+    batches = [_open(party_on, ["a", "b", "c"], "shop") for _ in range(6)]
+
+    def seal(batch: str) -> str:
+        try:
+            party_on.services.sealer.seal(batch, "test")
+        except SameExamples as same:
+            return same.batch
+        return batch
+
+    with ThreadPoolExecutor(6) as pool:
+        winners = set(pool.map(seal, batches))
+    assert len(winners) == 1
+    events = party_on.services.database.read("e", lambda c: party_on.services.audit.events(c, kind="batch-sealed"))
+    assert len(events) == 2
 
 
 # --- bad populations and releases --------------------------------------------------------------------------
