@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from labels_party.bootstrap import Services
+from labels_party.budget.ledger import Account, judge
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import ID_LIST, PUBLIC, Batch
 from labels_party.labels.parsing import ID
 from labels_party.labels.seal import SameExamples
-from labels_party.release.plan import ReleaseRequest
+from labels_party.release.plan import ReleaseRequest, make_plan
 from labels_party.release.releases import PUBLISHED, WORKING, Release
-from shared.errors import AlreadyReleased, Conflict, InvalidInput, LabelDPError
+from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, LabelDPError
 from shared.message.bundle import ENVELOPE_SUFFIX
 from shared.message.manifest import Manifest
 from shared.message.signing import MANIFEST_TYPE, open_envelope
+from shared.privacy import ZERO
 from shared.service.cli import Progress
 from shared.tables import read_table
 
@@ -46,12 +48,21 @@ def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict
     examples = None
     if job.examples is not None:
         examples = read_table(job.examples, text_columns=[job.id_column], columns=[job.id_column])
+    _check_request(job, (table if examples is None else examples).num_rows)
     population = _population(services, job.population)
     batch = _sealed_batch(services, job, population, table, examples, progress)
     release = _release(services, batch, job.request)
     finish(services, release.id, lambda what, share: progress(what, 0.4 + 0.55 * share))
     progress("writing the message", 0.97)
     return write_out(services, release.id, job.out)
+
+
+def _check_request(job: PrivatizeJob, n: int) -> None:
+    """Whatever can be refused without labels is refused before a batch is sealed, which cannot be undone."""
+    plan = make_plan(job.request, job.population, max(n, 1))
+    verdict = judge(Account(job.population.lifetime, ZERO), plan.split)
+    if isinstance(verdict, BudgetExceeded):
+        raise verdict
 
 
 def _check_target(out: Path) -> None:
