@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from features_party.storage import tables
-from features_party.storage.home import Home, fsync_folder
+from features_party.storage.home import Home
 from shared.audit.store import Clock
 from shared.errors import InvalidInput, InvalidTable, NotFound
 from shared.service.database import Database
+from shared.service.folders import fsync_folder
 from shared.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 
 if TYPE_CHECKING:

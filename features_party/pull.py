@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features_party.labels_service import LabelsService
-from features_party.storage.home import fsync_folder, place_folder
+from features_party.storage.home import place_folder
 from shared.errors import Conflict, InvalidFile, MalformedManifest
 from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, check_bytes, trusted_manifest
 from shared.message.manifest import Manifest
 from shared.message.signing import VerifyingKey
 from shared.service.cli import Progress
+from shared.service.folders import fsync_folder
 
 ChooseKey = Callable[[bytes], VerifyingKey]
 

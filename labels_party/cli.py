@@ -345,6 +345,8 @@ def show_message(data: dict[str, Any]) -> None:
     if "bins" not in data:
         rows.append(["outputs", ", ".join(f"{v:.5g}" for v in data["outputs"][:8])])
     rows.append(["signed by", data["key_id"]])
+    if "note" in data:
+        rows.append(["note", data["note"]])
     if "labels_key" in data:
         rows.append(["public key", data["labels_key"]])
     table("Privatized message", ["", ""], rows)

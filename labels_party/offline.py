@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -50,11 +51,11 @@ def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict
         examples = read_table(job.examples, text_columns=[job.id_column], columns=[job.id_column])
     _check_request(job, (table if examples is None else examples).num_rows)
     population = _population(services, job.population)
-    batch = _sealed_batch(services, job, population, table, examples, progress)
-    release = _release(services, batch, job.request)
+    batch, note = _sealed_batch(services, job, population, table, examples, progress)
+    release = _release(services, batch, population, job.request)
     finish(services, release.id, lambda what, share: progress(what, 0.4 + 0.55 * share))
     progress("writing the message", 0.97)
-    return write_out(services, release.id, job.out)
+    return write_out(services, release.id, job.out) | ({"note": note} if note else {})
 
 
 def _check_request(job: PrivatizeJob, n: int) -> None:
@@ -93,7 +94,8 @@ def _population(services: Services, wanted: Population) -> Population:
 
 def _sealed_batch(
     services: Services, job: PrivatizeJob, population: Population, table: Any, examples: Any, progress: Progress
-) -> Batch:
+) -> tuple[Batch, str]:
+    """The batch, and what its owner should know of it."""
     presence = PUBLIC if examples is None else ID_LIST
     batch = services.database.write("batch.create", lambda c: services.batches.create(c, population, presence))
     try:
@@ -108,11 +110,15 @@ def _sealed_batch(
         sealed, owner = _look(services, same.batch)
         if owner.id != population.id:
             raise
-        return sealed
+        return (
+            sealed,
+            f"these examples were sealed on {sealed.sealed}; the labels of that day were used, not this file's",
+        )
     except LabelDPError:
-        _discard(services, batch.id)
+        with contextlib.suppress(LabelDPError):  # a seal whose reply was lost cannot be undone; the first error counts
+            _discard(services, batch.id)
         raise
-    return _look(services, batch.id)[0]
+    return _look(services, batch.id)[0], ""
 
 
 def _look(services: Services, batch_id: str) -> tuple[Batch, Population]:
@@ -128,11 +134,12 @@ def _discard(services: Services, batch_id: str) -> None:
         services.vault.delete(key)
 
 
-def _release(services: Services, batch: Batch, request: ReleaseRequest) -> Release:
+def _release(services: Services, batch: Batch, population: Population, request: ReleaseRequest) -> Release:
     """A new charged release, or the one that an interrupted run left charged."""
     standing = services.database.read("release.standing", lambda c: services.releases.of_batch(c, batch.id))
     waiting = [r for r in standing if r.state in WORKING]
     if waiting and not request.additional_release:
+        _check_same(waiting[-1], batch, population, request)
         return waiting[-1]
     try:
         _, answer = services.releases.request(batch.id, request, ACTOR)
@@ -145,6 +152,17 @@ def _release(services: Services, batch: Batch, request: ReleaseRequest) -> Relea
         )
         raise AlreadyReleased(error.detail + again) from None
     return services.database.read("release.look", lambda c: services.releases.get(c, answer["id"]))
+
+
+def _check_same(waiting: Release, batch: Batch, population: Population, request: ReleaseRequest) -> None:
+    """An interrupted release is finished as it was charged. Raises Conflict if this run asks for something else."""
+    assert batch.n is not None
+    asked = make_plan(request, population, batch.n).as_json()
+    if any(waiting.plan[member] != value for member, value in asked.items()):
+        raise Conflict(
+            f"An interrupted run left release '{waiting.id}' of these examples charged with other settings. Finish it "
+            f"with: labels-party message {waiting.id} --out FILE; or add a charge on top with --additional-release."
+        )
 
 
 def finish(services: Services, release_id: str, progress: Progress) -> Release:

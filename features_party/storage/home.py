@@ -16,18 +16,10 @@ from pathlib import Path
 
 from shared.errors import Unavailable
 from shared.message.signing import SigningKey
+from shared.service.folders import fsync_folder, make_private, own_key
 
 LEFTOVER_SECONDS = 86_400.0
 INCOMING = ".incoming-"
-
-
-def fsync_folder(path: Path) -> None:
-    """Make the names inside a folder durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -102,21 +94,12 @@ class Home:
 
     def prepare(self) -> None:
         """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
-        try:
-            for folder in (self.path, self.pinned.parent, self.pinned, self.messages, self.feature_tables, self.models):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise Unavailable(
-                f"The home folder '{self.path}' cannot be used ({error.strerror}); set FEATURES_PARTY_HOME."
-            ) from None
+        folders = (self.pinned.parent, self.pinned, self.messages, self.feature_tables, self.models)
+        make_private(self.path, folders, "FEATURES_PARTY_HOME")
 
     def own_key(self) -> SigningKey:
         """Our signing key, made on first use; its public half lies beside it for whoever checks our exports."""
-        if not self.signing_key.exists():
-            # a second process may be quicker; its key then is the key
-            with contextlib.suppress(FileExistsError):
-                SigningKey.generate().save(self.signing_key, self.public_key)
-        return SigningKey.load(self.signing_key)
+        return own_key(self.signing_key, self.public_key)
 
     def incoming(self, room: Path) -> Path:
         """A fresh name for a folder or file that is not finished; never one that exists."""

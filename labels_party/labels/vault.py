@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from labels_party.labels.digests import U64
-from labels_party.storage.files import fsync_folder
 from shared.errors import Unavailable
+from shared.service.folders import fsync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

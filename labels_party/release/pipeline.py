@@ -30,7 +30,7 @@ from labels_party.release.lease import WorkerIdentity
 from labels_party.release.manifest import build_manifest
 from labels_party.release.plan import Plan
 from labels_party.release.releases import DRAWING, FAILED, PUBLISHED, WORKING, Release, Releases
-from labels_party.storage.files import Home, fsync_folder
+from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import release_files, releases
 from shared.audit import events
@@ -40,6 +40,7 @@ from shared.message.canonical import digest
 from shared.message.manifest import FileEntry
 from shared.message.signing import MANIFEST_TYPE, SigningKey
 from shared.problems import problem
+from shared.service.folders import fsync_folder
 
 log = logging.getLogger("label_dp.release")
 TAKEN, UNKNOWN = "taken", "unknown"

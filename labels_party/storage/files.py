@@ -9,17 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labels_party.storage.secrets import Secrets
-from shared.errors import InvalidFile, Unavailable
+from shared.errors import InvalidFile
 from shared.message.signing import SigningKey
-
-
-def fsync_folder(path: Path) -> None:
-    """Make the names inside a folder durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from shared.service.folders import fsync_folder, make_private, own_key
 
 
 @dataclass(frozen=True)
@@ -54,13 +46,8 @@ class Home:
 
     def prepare(self) -> None:
         """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
-        try:
-            for folder in (self.path, self.path / "keys", self.labels, self.releases, self.spill, self.workers):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise Unavailable(
-                f"The home folder '{self.path}' cannot be used ({error.strerror}); set LABELS_PARTY_HOME."
-            ) from None
+        folders = (self.path / "keys", self.labels, self.releases, self.spill, self.workers)
+        make_private(self.path, folders, "LABELS_PARTY_HOME")
 
     def secrets(self) -> Secrets:
         """The party's secret, made on first use; losing it means that ids charged earlier are no longer recognised."""
@@ -83,11 +70,4 @@ class Home:
 
     def signing_key(self) -> SigningKey:
         """The party's signing key, made on first use; its public half is `keys/signing.pub`."""
-        if not self.signing_key_path.exists():
-            with contextlib.suppress(FileExistsError):
-                SigningKey.generate().save(self.signing_key_path, self.public_key_path)
-            fsync_folder(self.signing_key_path.parent)
-        key = SigningKey.load(self.signing_key_path)
-        if not self.public_key_path.exists():
-            self.public_key_path.write_bytes(key.public.pem)
-        return key
+        return own_key(self.signing_key_path, self.public_key_path)

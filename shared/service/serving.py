@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ def serve(app: FastAPI, host: str, port: int, name: str) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or "no such address"
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else "no such address"
         raise InvalidInput(
             f"The {name} cannot listen on {host}, port {port} ({reason}). Choose another address with --host or --port."
         ) from None

@@ -248,7 +248,7 @@ def _key_id(party: LabelsParty, client: TestClient) -> str:
 @pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Basic abc", "bearer\tx", "Bearer \u00e9", "Token x"])
 def test_odd_authorization_headers_are_nobody(value: str, owner: TestClient) -> None:
     header = {"authorization": value.encode("latin-1")}
-    is_problem(owner.get("/v1/populations", headers=header), 401, "unauthenticated")  # type: ignore[arg-type]
+    is_problem(owner.get("/v1/populations", headers=header), 401, "unauthenticated")  # type: ignore[arg-type]  # bytes are sent as they are
 
 
 def test_a_forbidden_thing_looks_like_an_absent_one(party: LabelsParty, shop: str, release: str) -> None:

@@ -323,6 +323,9 @@ def test_a_rerun_after_a_crash_resumes_without_a_second_charge(
     assert not (home.parent / "m.parquet").exists()
     (report,) = run("budget", "--json").json
     assert report["epsilon_spent_at_most"] == "1"
+    if stage != "before the message is written out":
+        other = run(*arguments(labels, epsilon="0.5"))
+        refused(other, 1, "charged with other settings", "labels-party message rel_")
     again = run(*arguments(labels), "--json")
     if stage == "before the message is written out":
         refused(again, 1, "labels-party message rel_")
@@ -331,6 +334,7 @@ def test_a_rerun_after_a_crash_resumes_without_a_second_charge(
     else:
         assert again.code == 0, again.err
         assert again.json["epsilon_spent"] == "1"
+        assert "the labels of then were used" in again.json["note"]
     assert read(home.parent / "m.parquet", home).num_rows == 60
     (report,) = run("budget", "--json").json
     assert report["epsilon_spent_at_most"] == "1"
