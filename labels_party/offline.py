@@ -112,7 +112,7 @@ def _sealed_batch(
             raise
         return (
             sealed,
-            f"these examples were sealed on {sealed.sealed}; the labels of that day were used, not this file's",
+            f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's",
         )
     except LabelDPError:
         with contextlib.suppress(LabelDPError):  # a seal whose reply was lost cannot be undone; the first error counts
