@@ -104,10 +104,13 @@ def pull(
     """Download a message, verifying its manifest first and every byte before it gets its name."""
     from features_party.bootstrap import reader
     from features_party.labels_service import LabelsService
+    from features_party.labels_url import permitted
     from features_party.pull import pull as run_pull
 
     settings, pinned = reader()
     key = _key(labels_key)
+    if settings.labels_urls:  # without a list, whoever set the key here also typed the URL
+        url = permitted(url, settings.labels_urls, own_key=api_key is not None)
     known = settings.labels_api_key.get_secret_value() if settings.labels_api_key else None
     with progress("pull", as_json) as report, LabelsService(url, api_key or known) as service:
         got = run_pull(

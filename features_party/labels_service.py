@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
+from features_party.labels_url import labels_url
 from shared.errors import Conflict, InvalidInput, LabelDPError, NotFound, Refusal, Unauthenticated, Unavailable
 from shared.message.bundle import MAX_ENVELOPE_BYTES
 from shared.message.manifest import FileEntry
@@ -40,14 +41,13 @@ class LabelsService:
         transport: httpx.BaseTransport | None = None,
         sleep: Sleep = time.sleep,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise InvalidInput("The labels party's URL must begin with http:// or https://.")
+        base = labels_url(url)
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._sleep = sleep
         try:
             # a redirect would carry the key to another host, so none is followed
             self._http = httpx.Client(
-                base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT, transport=transport, follow_redirects=False
+                base_url=base, headers=headers, timeout=TIMEOUT, transport=transport, follow_redirects=False
             )
         except (httpx.InvalidURL, ValueError, UnicodeError):
             raise InvalidInput("The labels party's URL or the API key cannot be used in a request.") from None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.errors import InvalidSettings
+from features_party.labels_url import labels_url
+from shared.errors import InvalidInput, InvalidSettings
 
 PREFIX = "FEATURES_PARTY_"
 
@@ -35,13 +37,25 @@ class Settings(BaseSettings):
         default=None, description="Folder whose feature tables the service may read by path; unset: uploads only."
     )
     labels_urls: tuple[str, ...] = Field(
-        default=(), description="Labels parties (URL prefixes, a JSON list) the service may call; empty: any."
+        default=(),
+        description="Labels parties (a JSON list of URLs) the service calls, and to which alone it sends "
+        "`labels_api_key`; empty: any, with a key of the caller's.",
     )
-    labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party, for `pull`.")
+    labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
     threads: int = Field(
         default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
     )
     worker: bool = Field(default=True, description="Whether `serve` also trains; off where it only predicts.")
+
+    @field_validator("labels_urls")
+    @classmethod
+    def _plain(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(labels_url(url) for url in value)
+        except InvalidInput:  # its text would be quoted with the prefix of a ValueError
+            raise PydanticCustomError(
+                "labels_url", "write each as http(s)://host[:port][/path], without user name, query or fragment"
+            ) from None
 
     @classmethod
     def load(cls) -> Settings:

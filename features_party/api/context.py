@@ -13,8 +13,9 @@ from starlette.datastructures import UploadFile
 
 from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
+from features_party.labels_url import permitted
 from features_party.training.encoding import FeatureSchema
-from shared.errors import InvalidInput, InvalidRows, InvalidTable, NotFound, RowProblem, UnsupportedMediaType
+from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem, UnsupportedMediaType
 from shared.service.apikeys import Principal
 from shared.service.http import require
 
@@ -88,13 +89,14 @@ def unsupported(*types: str) -> UnsupportedMediaType:
 
 
 def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> LabelsService:
-    """A client of an allowed labels party. Raises NotFound for a URL that is not allowed."""
-    allowed = ctx.settings.labels_urls
-    wanted = url.rstrip("/")
-    if allowed and wanted not in {prefix.rstrip("/") for prefix in allowed}:
-        raise NotFound("This service does not call that labels party; see FEATURES_PARTY_LABELS_URLS.")
-    key = api_key or ctx.settings.labels_api_key
-    return LabelsService(wanted, key.get_secret_value() if key is not None else None)
+    """A client of the labels party at `url`, with the caller's key or, where the operator listed the URL, ours.
+
+    Raises InvalidInput and NotFound as `permitted` does.
+    """
+    own = api_key.get_secret_value() if api_key is not None else ""
+    wanted = permitted(url, ctx.settings.labels_urls, own_key=bool(own))
+    ours = ctx.settings.labels_api_key
+    return LabelsService(wanted, own or (ours.get_secret_value() if ours is not None else None))
 
 
 def rows_table(schema: FeatureSchema, rows: list[dict[str, Any]]) -> pa.Table:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+KEY_HELP = "Your key at the labels party; by default the configured one, where the service's operator listed the URL."
 Cell = str | int | float | bool | None
 
 
@@ -40,7 +41,7 @@ class IdListIn(In):
 
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])
-    api_key: SecretStr | None = Field(default=None, description="Our key at the labels party; default the configured.")
+    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
 class IdListOut(BaseModel):
@@ -54,7 +55,7 @@ class PullIn(In):
 
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     release: str = Field(min_length=1, max_length=400, examples=["rel_0123456789abcdef"])
-    api_key: SecretStr | None = Field(default=None, description="Our key at the labels party; default the configured.")
+    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
 class AcceptedOut(BaseModel):

@@ -197,6 +197,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Service, Service, Path]]:
         for service in services:
             (keys / f"{service.command}.pub").write_bytes((service.home / "keys" / "signing.pub").read_bytes())
             service.launch()
+            features.environment["LABELS_URLS"] = json.dumps([labels.url])  # known once the first one is launched
         for service in services:
             service.await_ready()
         yield labels, features, keys

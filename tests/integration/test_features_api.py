@@ -6,8 +6,10 @@ import asyncio
 import io
 import json
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -304,11 +306,84 @@ def test_another_manifest_of_a_known_release_is_refused(api: Api, sender: Sender
     assert (refused.status_code, refused.json()["code"]) == (422, "replay-conflict")
 
 
-def test_only_listed_labels_parties_are_called(tmp_path: Path) -> None:
-    services = features_party(tmp_path / "home", labels_urls=("http://good:8001",))
+class Ear(ThreadingHTTPServer):
+    """Somebody's HTTP server on a free port: it answers 404 to everything and keeps the credentials it was shown."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        heard: list[str | None] = []
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heard.append(self.headers.get("Authorization"))
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_PUT(self) -> None:
+                self.do_GET()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.heard, self.url = heard, f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@pytest.fixture
+def ear() -> Iterator[Ear]:
+    with Ear() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def pull_from(home: Path, body: dict[str, Any], **settings: Any) -> tuple[int, dict[str, Any]]:
+    services = features_party(home, labels_api_key="configured-key", **settings)
     with TestClient(create_app(services), raise_server_exceptions=False) as app:
-        body = {"url": "http://bad:8001", "release": "rel_1"}
-        assert Api(services, app).trainer.post("/v1/messages", json=body).status_code == 404
+        api = Api(services, app)
+        answer = api.trainer.post("/v1/messages", json={"release": "rel_1"} | body)
+        listed = api.trainer.post(f"/v1/feature-tables/{api.table()}/id-list", json={"batch": "b"} | body)
+        assert listed.json()["code"] == answer.json()["code"]  # both calls keep one rule
+    return answer.status_code, answer.json()
+
+
+def test_only_listed_labels_parties_are_called(tmp_path: Path, ear: Ear) -> None:
+    listed = (ear.url + "/labels",)
+    path = "http://localhost" + ear.url.removeprefix("http://127.0.0.1")
+    for number, url in enumerate([ear.url, ear.url + "/labels/more", ear.url + "/label", path + "/labels"]):
+        body = {"url": url, "api_key": "lp_own"}
+        status, answer = pull_from(tmp_path / f"home-{number}", body, labels_urls=listed)
+        assert (status, answer["code"]) == (404, "not-found")
+        assert "FEATURES_PARTY_LABELS_URLS" in answer["detail"]
+    assert ear.heard == []
+
+
+def test_the_configured_key_goes_to_a_listed_labels_party_alone(tmp_path: Path, ear: Ear) -> None:
+    for number, key in enumerate((None, "")):
+        status, answer = pull_from(tmp_path / f"home-{number}", {"url": ear.url, "api_key": key})
+        assert (status, answer["code"]) == (422, "invalid-input")
+        assert "FEATURES_PARTY_LABELS_URLS" in answer["detail"]
+    assert ear.heard == []
+    assert pull_from(tmp_path / "own", {"url": ear.url, "api_key": "lp_own"})[0] == 404
+    assert set(ear.heard) == {"Bearer lp_own"}
+    ear.heard.clear()
+    assert pull_from(tmp_path / "listed", {"url": ear.url.upper() + "/"}, labels_urls=(ear.url,))[0] == 404
+    assert set(ear.heard) == {"Bearer configured-key"}
+
+
+@pytest.mark.parametrize(
+    "odd", ["http://u:p@HOST", "HOST/?a=b", "HOST/#f", "HOST/../x", "HOST/%2e%2e", "HOST\\@x", " HOST"]
+)
+def test_a_labels_party_has_a_plain_url(tmp_path: Path, ear: Ear, odd: str) -> None:
+    url = odd.replace("http://u:p@HOST", "http://u:p@" + ear.url.removeprefix("http://")).replace("HOST", ear.url)
+    status, answer = pull_from(tmp_path / "home", {"url": url, "api_key": "lp_own"})
+    assert (status, answer["code"]) == (422, "invalid-input")
+    assert url not in answer["detail"]
+    assert ear.heard == []
 
 
 # --- trainings and models ----------------------------------------------------------------------------------

@@ -51,7 +51,16 @@ def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PORT", "high"), ("PORT", "70000"), ("THREADS", "0"), ("LABELS_URLS", "http://user:pw@x")]
+    ("name", "value"),
+    [
+        ("PORT", "high"),
+        ("PORT", "70000"),
+        ("THREADS", "0"),
+        ("LABELS_URLS", "http://user:pw@x"),
+        ("LABELS_URLS", '["http://user:pw@x"]'),
+        ("LABELS_URLS", '["http://labels:8001/?key=pw"]'),
+        ("LABELS_URLS", '["labels:8001"]'),
+    ],
 )
 def test_a_bad_value_is_a_sentence_without_the_value(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"FEATURES_PARTY_{name}", value)
