@@ -6,6 +6,7 @@ with `Range`. What comes back is only bytes: `features_party.pull` verifies them
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
 import time
@@ -22,8 +23,12 @@ from shared.message.bundle import MAX_ENVELOPE_BYTES
 from shared.message.manifest import FileEntry
 
 PARQUET = "application/vnd.apache.parquet"
+MAX_JSON_BYTES = 1 << 20
+MAX_PROBLEM_BYTES = 1 << 16
+MAX_DETAIL = 200
 ATTEMPTS = 6
 RETRIED = {429, 500, 502, 503, 504}
+PLAIN = {"Accept-Encoding": "identity"}  # a packed answer could unpack to anything
 TIMEOUT = httpx.Timeout(30.0, read=120.0)
 
 Sleep = Callable[[float], None]
@@ -60,25 +65,18 @@ class LabelsService:
 
     def release(self, release: str) -> dict[str, Any]:
         """State, progress and digests of a release."""
-        answer = self._request("GET", f"/v1/releases/{quote(release, safe='')}")
-        try:
-            data = answer.json()
-        except ValueError:
-            data = None
-        if not isinstance(data, dict):
+        data = _json(self._request("GET", f"/v1/releases/{_part(release)}", MAX_JSON_BYTES))
+        if data is None:
             raise Unavailable("The labels party's answer is not JSON; check that the URL is the one of its service.")
         return data
 
     def envelope(self, release: str) -> bytes:
         """The signed manifest's bytes, unverified."""
-        data = self._request("GET", f"/v1/releases/{quote(release, safe='')}/manifest").content
-        if len(data) > MAX_ENVELOPE_BYTES:
-            raise Unavailable("The labels party sent more than a manifest can be.")
-        return data
+        return self._request("GET", f"/v1/releases/{_part(release)}/manifest", MAX_ENVELOPE_BYTES)
 
     def download(self, release: str, entry: FileEntry, target: Path, received: Bytes = lambda _n: None) -> None:
         """Stream a file of a release into `target`, continuing after interruptions. Raises Unavailable, NotFound."""
-        path = f"/v1/releases/{quote(release, safe='')}/files/{quote(entry.name, safe='')}"
+        path = f"/v1/releases/{_part(release)}/files/{_part(entry.name)}"
         with target.open("wb") as file:
             for pause in self._attempts():
                 have = file.tell()
@@ -92,15 +90,13 @@ class LabelsService:
         raise Unavailable(f"The download of '{entry.name}' broke off {ATTEMPTS} times; try again later.")
 
     def _stream(self, path: str, entry: FileEntry, file: Any, have: int, received: Bytes) -> bool:
-        headers = (
-            {"Range": f"bytes={have}-", "Accept-Encoding": "identity"} if have else {"Accept-Encoding": "identity"}
-        )
+        headers = PLAIN | ({"Range": f"bytes={have}-"} if have else {})
         with self._http.stream("GET", path, headers=headers) as answer:
             if answer.status_code in RETRIED:
                 return False
             if answer.status_code not in (200, 206):
-                answer.read()
                 raise refused(answer)
+            _refuse_encoding(answer)
             if have and answer.status_code == 200:  # the server sends all of it again
                 file.seek(0)
                 file.truncate()
@@ -116,26 +112,31 @@ class LabelsService:
 
     def send_ids(self, batch: str, parquet: Path) -> dict[str, Any]:
         """Declare the example ids of an open batch: a Parquet file with the one column example_id."""
-        path = f"/v1/batches/{quote(batch, safe='')}/examples"
         body, key = parquet.read_bytes(), secrets.token_hex(16)
-        answer = self._request("PUT", path, content=body, headers={"Content-Type": PARQUET, "Idempotency-Key": key})
-        try:
-            data = answer.json()
-        except ValueError:
-            data = {}
-        return data if isinstance(data, dict) else {}
+        headers = {"Content-Type": PARQUET, "Idempotency-Key": key}
+        path = f"/v1/batches/{_part(batch)}/examples"
+        answer = _json(self._request("PUT", path, MAX_JSON_BYTES, content=body, headers=headers)) or {}
+        # what we know of and nothing else: the caller is shown it, and anybody may have answered
+        known: dict[str, Any] = {}
+        if isinstance(answer.get("batch"), str):
+            known["batch"] = _printable(answer["batch"])
+        if type(answer.get("examples")) is int:
+            known["examples"] = answer["examples"]
+        return known
 
-    def _request(self, method: str, path: str, **parts: Any) -> httpx.Response:
+    def _request(
+        self, method: str, path: str, limit: int, headers: dict[str, str] | None = None, **parts: Any
+    ) -> bytes:
+        """The body of a successful answer of at most `limit` bytes; it is dropped as soon as it is longer."""
         for pause in self._attempts():
             try:
-                answer = self._http.request(method, path, **parts)
+                with self._http.stream(method, path, headers=PLAIN | (headers or {}), **parts) as answer:
+                    if answer.status_code not in RETRIED:
+                        if not answer.is_success:
+                            raise refused(answer)
+                        return _body(answer, limit)
             except httpx.TransportError:
-                self._sleep(pause)
-                continue
-            if answer.status_code not in RETRIED:
-                if not answer.is_success:
-                    raise refused(answer)
-                return answer
+                pass
             self._sleep(pause)
         raise Unavailable(f"The labels party did not answer in {ATTEMPTS} attempts; check its URL and that it runs.")
 
@@ -146,14 +147,52 @@ class LabelsService:
             yield min(0.2 * 2**attempt, 5.0) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers out
 
 
+def _part(text: str) -> str:
+    """`text` as one segment of a path. Raises InvalidInput for dots, which would leave the path."""
+    if text in ("", ".", ".."):
+        raise InvalidInput("The id of a release or a batch is missing or not one.")
+    return quote(text, safe="")
+
+
+def _refuse_encoding(answer: httpx.Response) -> None:
+    """We ask for the bytes as they are; packed ones could unpack to anything. Raises Unavailable."""
+    if answer.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise Unavailable(
+            "The labels party sent an encoded answer that nobody asked for; switch compression off there."
+        )
+
+
+def _body(answer: httpx.Response, limit: int) -> bytes:
+    """The body of a streamed answer. Raises Unavailable beyond `limit` bytes."""
+    _refuse_encoding(answer)
+    data = bytearray()
+    for chunk in answer.iter_bytes():
+        data += chunk
+        if len(data) > limit:
+            raise Unavailable(f"The labels party's answer is larger than the {limit} bytes that it can be.")
+    return bytes(data)
+
+
+def _json(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text[: 4 * MAX_DETAIL])[:MAX_DETAIL]
+
+
 def refused(answer: httpx.Response) -> LabelDPError:
-    """The labels party's refusal as ours: its problem's detail, bounded, under a type of the same meaning."""
+    """The labels party's refusal as ours: its problem's detail, short and printable, under a type of like meaning."""
     detail = f"status {answer.status_code}"
     try:
-        body = answer.json()
-        if isinstance(body, dict) and isinstance(body.get("detail"), str):
-            detail = body["detail"][:500]
-    except ValueError:
-        pass
+        body = _json(_body(answer, MAX_PROBLEM_BYTES))
+    except (Unavailable, httpx.TransportError):
+        body = None
+    if body is not None and isinstance(body.get("detail"), str):
+        detail = _printable(body["detail"])
     kinds: dict[int, type[LabelDPError]] = {401: Unauthenticated, 404: NotFound, 409: Conflict, 422: InvalidInput}
     return kinds.get(answer.status_code, Refusal)(f"The labels party answered: {detail}")

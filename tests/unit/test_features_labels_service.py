@@ -9,15 +9,17 @@ import httpx
 import numpy as np
 import pytest
 
-from features_party.labels_service import ATTEMPTS, LabelsService
+from features_party.labels_service import ATTEMPTS, MAX_JSON_BYTES, MAX_PROBLEM_BYTES, LabelsService
+from features_party.labels_url import labels_url
 from features_party.pull import pull
 from shared import errors
-from shared.message.bundle import ENVELOPE_SUFFIX, verify
+from shared.message.bundle import ENVELOPE_SUFFIX, MAX_ENVELOPE_BYTES, verify
 from shared.message.manifest import FileEntry, Manifest
 from tests.support.messages import Sender
 
 IDS = [f"c{i:05d}" for i in range(5000)]
 LABELS = np.arange(5000, dtype=np.float64) % 11
+ENTRY = FileEntry(role="message", name="a.parquet", bytes=1, rows=1, sha256="0" * 64)
 
 
 class Server:
@@ -207,7 +209,135 @@ def test_not_json_and_not_http_are_sentences(server: Server, out: Path) -> None:
 
 
 def test_names_are_quoted_into_the_path(server: Server, tmp_path: Path) -> None:
-    entry = FileEntry(role="message", name="a.parquet", bytes=1, rows=1, sha256="0" * 64)
     with server.service() as service, pytest.raises(errors.NotFound):
-        service.download("../../x?y", entry, tmp_path / "t")
+        service.download("../../x?y", ENTRY, tmp_path / "t")
     assert server.calls[-1].url.raw_path.startswith(b"/v1/releases/..%2F..%2Fx%3Fy/files/")
+
+
+class Endless(httpx.SyncByteStream):
+    """A body that never ends; `sent` is how much of it was taken."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def __iter__(self):  # type: ignore[no-untyped-def]  # httpx's protocol
+        while self.sent < 1 << 26:
+            self.sent += 1 << 16
+            yield b" " * (1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("status", "call", "limit", "kind"),
+    [
+        (200, lambda s, p: s.envelope("rel_1"), MAX_ENVELOPE_BYTES, errors.Unavailable),
+        (200, lambda s, p: s.release("rel_1"), MAX_JSON_BYTES, errors.Unavailable),
+        (200, lambda s, p: s.send_ids("bat_1", p), MAX_JSON_BYTES, errors.Unavailable),
+        (404, lambda s, p: s.release("rel_1"), MAX_PROBLEM_BYTES, errors.NotFound),
+        (404, lambda s, p: s.download("rel_1", ENTRY, p), MAX_PROBLEM_BYTES, errors.NotFound),
+        (503, lambda s, p: s.release("rel_1"), 0, errors.Unavailable),
+    ],
+)
+def test_an_answer_without_end_is_dropped(  # type: ignore[no-untyped-def]  # calls of different kinds
+    server: Server, tmp_path: Path, status: int, call, limit: int, kind: type[Exception]
+) -> None:
+    body = Endless()
+    server.trouble = lambda _request, _count: httpx.Response(status, stream=body)
+    path = tmp_path / "file"
+    path.write_bytes(b"ids")
+    with server.service() as service, pytest.raises(kind) as refusal:
+        call(service, path)
+    assert body.sent <= limit + (1 << 16)
+    assert str(refusal.value).endswith(("be.", "runs.", "404"))
+
+
+def test_a_packed_answer_is_refused_before_it_is_unpacked(server: Server, tmp_path: Path) -> None:
+    import gzip
+
+    bomb = gzip.compress(b" " * 50_000_000)
+    server.trouble = lambda _request, _count: httpx.Response(
+        200, stream=httpx.ByteStream(bomb), headers={"Content-Encoding": "gzip"}
+    )
+    with server.service() as service:
+        for call in (
+            lambda: service.release("rel_1"),
+            lambda: service.envelope("rel_1"),
+            lambda: service.download("rel_1", ENTRY, tmp_path / "t"),
+        ):
+            with pytest.raises(errors.Unavailable, match="encoded"):
+                call()
+    assert {c.headers["accept-encoding"] for c in server.calls} == {"identity"}
+
+
+def test_deeply_nested_json_is_not_json(server: Server) -> None:
+    server.trouble = lambda _request, _count: httpx.Response(200, content=b'{"a":' * 100_000)
+    with server.service() as service, pytest.raises(errors.Unavailable, match="not JSON"):
+        service.release("rel_1")
+
+
+def test_a_refusals_text_is_short_and_printable(server: Server) -> None:
+    text = "No\x1b[31m\u202e\n" + "x" * 5000
+    server.trouble = lambda _request, _count: httpx.Response(409, json={"detail": text})
+    with server.service() as service, pytest.raises(errors.Conflict) as refusal:
+        service.release("rel_1")
+    said = refusal.value.detail.removeprefix("The labels party answered: ")
+    assert said.isprintable()
+    assert len(said) == 200
+
+
+def test_of_an_answer_only_what_we_know_is_passed_on(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_bytes(b"ids")
+    for answer, known in (
+        ({"batch": "bat_1", "examples": 3, "token": "internal"}, {"batch": "bat_1", "examples": 3}),
+        ({"batch": {"a": 1}, "examples": "3"}, {}),
+    ):
+        server.trouble = lambda _request, _count, answer=answer: httpx.Response(200, json=answer)  # type: ignore[misc]  # bound now
+        with server.service() as service:
+            assert service.send_ids("bat_1", tmp_path / "ids") == known
+
+
+@pytest.mark.parametrize("release", ["", ".", ".."])
+def test_dots_do_not_leave_the_path(server: Server, release: str) -> None:
+    with server.service() as service, pytest.raises(errors.InvalidInput):
+        service.envelope(release)
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("text", "spelling"),
+    [
+        ("http://labels:8001", "http://labels:8001"),
+        ("HTTPS://Labels.Example:443/", "https://labels.example"),
+        ("http://[::1]:8001/v/Labels", "http://[::1]:8001/v/Labels"),
+        ("http://labels_party:80", "http://labels_party"),
+    ],
+)
+def test_a_url_has_one_spelling(text: str, spelling: str) -> None:
+    assert labels_url(text) == spelling
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "labels",
+        "ftp://x",
+        "http://",
+        "http:///x",
+        "http://u@x",
+        "http://x?",
+        "http://x#",
+        "http://x:0",
+        "http://x:70000",
+        "http://x/../y",
+        "http://x/./y",
+        "http://x//y",
+        "http://x/%2e",
+        "http://x\\y",
+        "http://x y",
+        "http://x\n",
+        "http://ä",
+    ],
+)
+def test_odd_urls_are_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidInput):
+        labels_url(text)
