@@ -6,12 +6,14 @@ import shutil
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO, BinaryIO, cast
 
 from features_party.intake.pinned import PinnedKeys
 from shared.errors import InvalidFile
 from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, MAX_ENVELOPE_BYTES, trusted_manifest
 
 MAX_PARTS = 4100
+COPY_CHUNK = 1 << 18
 PRIOR_SUFFIX = ".prior.parquet"
 
 
@@ -49,20 +51,47 @@ def arrange(parts: Iterable[tuple[str, Path]], pinned: PinnedKeys, audience: str
 
 
 def untar(archive: Path, folder: Path) -> list[tuple[str, Path]]:
-    """The regular files of an uncompressed tar, written under names of ours into `folder`. Raises InvalidFile."""
+    """The regular files of an uncompressed tar, written under names of ours into `folder`. Raises InvalidFile.
+
+    Nothing of it is signed yet, so it may take no more space than it came with: sparse members are refused, and all
+    members together are no larger than the archive.
+    """
     parts: list[tuple[str, Path]] = []
+    left, members = archive.stat().st_size, 0
     try:
-        with tarfile.open(archive, mode="r:") as tar:
+        with archive.open("rb") as raw, tarfile.open(fileobj=cast("IO[bytes]", _Careful(raw)), mode="r:") as tar:
             for member in tar:
+                members += 1
+                left -= max(member.size, 0)
+                if member.issparse() or member.size < 0 or left < 0 or members > MAX_PARTS:
+                    raise InvalidFile("The archive holds more, or unpacks to more, than a message can be.")
                 if member.isdir():
                     continue
                 source = tar.extractfile(member) if member.isreg() else None
-                if source is None or len(parts) >= MAX_PARTS:
+                if source is None:
                     raise InvalidFile("The archive holds something that is not a file of a message.")
                 target = folder / f"part-{len(parts)}"
                 with source, target.open("wb") as file:
-                    shutil.copyfileobj(source, file)
+                    shutil.copyfileobj(source, file, COPY_CHUNK)
                 parts.append((member.name, target))
-    except (tarfile.TarError, EOFError):
+    except (tarfile.TarError, EOFError, ValueError, RecursionError):
         raise InvalidFile("The upload is not a complete, uncompressed tar archive.") from None
     return parts
+
+
+class _Careful:
+    """The archive as `tarfile` reads it: headers of many megabytes (long names, pax records) are not read to memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.tell = file.tell
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= COPY_CHUNK:
+            raise tarfile.ReadError("a header is too large")
+        return self._file.read(size)
+
+    def seek(self, position: int) -> int:
+        if position < 0:
+            raise tarfile.ReadError("a size is negative")
+        return self._file.seek(position)
