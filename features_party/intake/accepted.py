@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import InvalidTable, LabelDPError, MalformedManifest
+from shared.errors import MalformedManifest
 from shared.message.bundle import check_bytes
 from shared.message.manifest import Manifest
 from shared.message.parquet import read_message
-from shared.tables import read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 FloatArray = npt.NDArray[np.float64]
+
+PRIOR_ROW_BYTES = 32  # two 64-bit floats, each perhaps in a dictionary and once more as its index
+PRIOR_SLACK = 1 << 16  # page headers, statistics, the footer
+PRIOR_BATCH = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -83,19 +87,53 @@ def summary(manifest: Manifest, digest: str) -> dict[str, object]:
 
 
 def read_prior(path: Path, manifest: Manifest) -> FloatArray:
-    """float64[k] from columns label, probability over the domain of `manifest`. Raises MalformedManifest."""
-    domain = manifest.read_domain()
+    """float64[k] from columns label, probability over the domain of `manifest`. Raises MalformedManifest.
+
+    A signature does not make a file small once it is decoded: rows, columns and sizes are compared with what a prior
+    over k labels can be before any of it is, and then it is decoded a few rows at a time.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    domain, entry = manifest.read_domain(), manifest.prior_file
+    if entry is None or entry.rows > domain.k or entry.bytes > PRIOR_ROW_BYTES * entry.rows + PRIOR_SLACK:
+        raise MalformedManifest("The prior of the message has more rows or bytes than its label domain calls for.")
+    labels, probability, at = np.empty(entry.rows), np.empty(entry.rows), 0
     try:
-        table = read_table(path, columns=["label", "probability"], name=path.name)
-        labels = np.asarray(table["label"].to_numpy(), dtype=np.float64)
-        probability = np.asarray(table["probability"].to_numpy(), dtype=np.float64)
-    except (InvalidTable, LabelDPError, ValueError, TypeError):
+        with pq.ParquetFile(path) as file:
+            _refuse_bomb(file, entry.rows)
+            for batch in file.iter_batches(batch_size=PRIOR_BATCH):
+                stop = at + batch.num_rows
+                if stop > entry.rows:
+                    raise MalformedManifest("The prior of the message has more rows than its manifest states.")
+                labels[at:stop] = batch.column("label").to_numpy(zero_copy_only=False)  # null becomes NaN
+                probability[at:stop] = batch.column("probability").to_numpy(zero_copy_only=False)
+                at = stop
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError):
         raise MalformedManifest("The prior of the message is not a table of label and probability.") from None
     index, outside = domain.index(labels)
-    fits = not outside.any() and np.array_equal(domain.values[index], labels)
+    fits = at == entry.rows and not outside.any() and np.array_equal(domain.values[index], labels)
     total = float(probability.sum()) if np.all(np.isfinite(probability)) and np.all(probability >= 0) else 0.0
-    if not fits or not np.isclose(total, 1.0, atol=1e-6):
+    if not fits or np.unique(index).size != index.size or not np.isclose(total, 1.0, atol=1e-6):
         raise MalformedManifest("The prior of the message is not a distribution over its label domain.")
     prior = np.zeros(domain.k)
-    np.add.at(prior, index, probability / total)
+    prior[index] = probability / total
     return prior
+
+
+def _refuse_bomb(file: pq.ParquetFile, rows: int) -> None:
+    """By the footer alone. Raises MalformedManifest."""
+    import pyarrow as pa
+
+    meta, schema = file.metadata, file.schema_arrow
+    if meta.num_rows != rows or meta.num_row_groups > rows:
+        raise MalformedManifest("The prior of the message does not have the rows its manifest states.")
+    if schema.names != ["label", "probability"] or any(kind != pa.float64() for kind in schema.types):
+        raise MalformedManifest(
+            "The prior of the message does not have the columns label, probability (64-bit floats)."
+        )
+    for group in (meta.row_group(i) for i in range(meta.num_row_groups)):
+        for column in (group.column(i) for i in range(group.num_columns)):
+            decoded = max(column.total_uncompressed_size, column.total_compressed_size)
+            if column.num_values != group.num_rows or decoded > PRIOR_ROW_BYTES * group.num_rows + PRIOR_SLACK:
+                raise MalformedManifest("The prior of the message would take more memory than a prior can.")
