@@ -17,7 +17,7 @@ from labels_party.labels.batches import ID_LIST, PUBLIC, Batch
 from labels_party.labels.parsing import ID
 from labels_party.labels.seal import SameExamples
 from labels_party.release.plan import ReleaseRequest, make_plan
-from labels_party.release.releases import PUBLISHED, WORKING, Release
+from labels_party.release.releases import PUBLISHED, WORKING, Release, given_prior_json
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, LabelDPError
 from shared.message.bundle import ENVELOPE_SUFFIX
 from shared.message.manifest import Manifest
@@ -45,7 +45,7 @@ def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict
     _check_target(job.out)
     progress("reading", 0.02)
     columns = [job.id_column, job.label_column]
-    table = read_table(job.labels, text_columns=columns, columns=columns)
+    table = read_table(job.labels, text_columns=columns, columns=columns, names_are_public=False)
     examples = None
     if job.examples is not None:
         examples = read_table(job.examples, text_columns=[job.id_column], columns=[job.id_column])
@@ -137,10 +137,16 @@ def _discard(services: Services, batch_id: str) -> None:
 def _release(services: Services, batch: Batch, population: Population, request: ReleaseRequest) -> Release:
     """A new charged release, or the one that an interrupted run left charged."""
     standing = services.database.read("release.standing", lambda c: services.releases.of_batch(c, batch.id))
-    waiting = [r for r in standing if r.state in WORKING]
-    if waiting and not request.additional_release:
-        _check_same(waiting[-1], batch, population, request)
-        return waiting[-1]
+    for waiting in (r for r in standing if r.state in WORKING):
+        # what an interrupted run left charged is finished, not charged again, also when it was an additional release
+        if _is_same(waiting, batch, population, request):
+            return waiting
+        if not request.additional_release:
+            raise Conflict(
+                f"An interrupted run left release '{waiting.id}' of these examples charged with other settings. "
+                f"Finish it with: labels-party message {waiting.id} --out FILE; or add a charge on top with "
+                "--additional-release."
+            )
     try:
         _, answer = services.releases.request(batch.id, request, ACTOR)
     except AlreadyReleased as error:
@@ -154,15 +160,10 @@ def _release(services: Services, batch: Batch, population: Population, request: 
     return services.database.read("release.look", lambda c: services.releases.get(c, answer["id"]))
 
 
-def _check_same(waiting: Release, batch: Batch, population: Population, request: ReleaseRequest) -> None:
-    """An interrupted release is finished as it was charged. Raises Conflict if this run asks for something else."""
+def _is_same(waiting: Release, batch: Batch, population: Population, request: ReleaseRequest) -> bool:
     assert batch.n is not None
-    asked = make_plan(request, population, batch.n).as_json()
-    if any(waiting.plan[member] != value for member, value in asked.items()):
-        raise Conflict(
-            f"An interrupted run left release '{waiting.id}' of these examples charged with other settings. Finish it "
-            f"with: labels-party message {waiting.id} --out FILE; or add a charge on top with --additional-release."
-        )
+    asked = make_plan(request, population, batch.n).as_json() | {"given_prior": given_prior_json(request)}
+    return all(waiting.plan[member] == value for member, value in asked.items())
 
 
 def finish(services: Services, release_id: str, progress: Progress) -> Release:

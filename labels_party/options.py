@@ -120,7 +120,14 @@ def _prior_from_json(services: Services, population: Population, prior: dict[str
 def _prior_from_path(
     services: Services, population: Population, path: Path
 ) -> tuple[npt.NDArray[np.float64], str | None]:
+    if path.resolve().is_relative_to(services.home.path.resolve()):
+        raise InvalidPrior(
+            "A prior inside the home folder may not be published; name the message that was written out."
+        )
     envelope = path / "manifest.dsse.json" if path.is_dir() else path.with_name(path.name + ".dsse.json")
+    stem = path.name.removesuffix(".prior.parquet")
+    if path.with_name(f"{stem}.parquet.dsse.json").exists() or path.with_name("manifest.dsse.json").exists():
+        raise InvalidPrior("This prior is part of a message: name the message itself, whose signature is then checked.")
     if envelope.exists():
         # a message: only our own signature makes its prior one that ε was paid for
         verified = verify(path, services.key.public, None)

@@ -16,6 +16,7 @@ from shared.errors import InvalidDomain
 
 MAX_DOMAIN = 1 << 24
 MAX_DIGITS = 340  # enough for the exact decimal of any moderate number that people write
+MAX_PLACES = 60
 MANIFEST_VALUES = 4096  # explicit values are written out in the manifest, which is bounded
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,7 +27,14 @@ def _decimal(text: str, what: str) -> Decimal:
         number = Decimal(text.strip())
     except InvalidOperation:
         raise InvalidDomain(f"{what} of the domain is not a decimal number.") from None
-    if not number.is_finite() or abs(number.adjusted()) > 300 or len(number.as_tuple().digits) > MAX_DIGITS:
+    parts = number.as_tuple()
+    # wider numbers would make every value a division of huge integers, also for whoever reads a manifest
+    if (
+        not number.is_finite()
+        or abs(number.adjusted()) > MAX_PLACES
+        or int(parts.exponent) < -MAX_PLACES
+        or len(parts.digits) > MAX_DIGITS
+    ):
         raise InvalidDomain(f"{what} of the domain must be finite and of moderate size.")
     return number
 

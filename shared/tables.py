@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
+from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem, TooLarge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,11 +16,19 @@ PARQUET_MAGIC = b"PAR1"
 
 
 def read_table(
-    source: Path | BinaryIO, *, text_columns: Sequence[str] = (), columns: Sequence[str] | None = None, name: str = ""
+    source: Path | BinaryIO,
+    *,
+    text_columns: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    name: str = "",
+    names_are_public: bool = True,
+    most_bytes: int | None = None,
 ) -> pa.Table:
     """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text.
 
-    Raises InvalidFile (unreadable, truncated, empty) and InvalidTable (a column is missing).
+    `names_are_public` False keeps the columns' names out of error texts: in a file without a header they are its first
+    row. `most_bytes` bounds what a Parquet file may decode to. Raises InvalidFile (unreadable, truncated, empty),
+    InvalidTable (a column is missing) and TooLarge.
     """
     import pyarrow as pa
 
@@ -35,8 +43,8 @@ def read_table(
         if not magic:
             raise InvalidFile(f"'{shown}' is empty; expected a Parquet or CSV file with a header.")
         if magic == PARQUET_MAGIC:
-            return _read_parquet(handle, columns, shown)
-        return _read_csv(handle, text_columns, columns, shown)
+            return _read_parquet(handle, columns, shown, names_are_public, most_bytes)
+        return _read_csv(handle, text_columns, columns, shown, names_are_public)
     except (pa.ArrowException, UnicodeDecodeError):  # the latter for column names
         # Arrow quotes cell values in its texts, so they are not passed on
         raise InvalidFile(
@@ -55,21 +63,39 @@ def read_bytes(path: Path) -> bytes:
         raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
 
 
-def _read_parquet(handle: BinaryIO, columns: Sequence[str] | None, shown: str) -> pa.Table:
+def _read_parquet(
+    handle: BinaryIO, columns: Sequence[str] | None, shown: str, public: bool, most_bytes: int | None
+) -> pa.Table:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         file = pq.ParquetFile(handle)
         if columns is not None:
-            require_columns(file.schema_arrow.names, columns, shown)
-        table = file.read(columns=list(columns) if columns is not None else None)
+            require_columns(file.schema_arrow.names, columns, shown, public)
+        wanted = list(columns) if columns is not None else None
+        if most_bytes is None:
+            table = file.read(columns=wanted)
+        else:
+            # a dictionary page makes many long values of a few bytes, so rows are decoded and counted a few at a time
+            batches, decoded = [], 0
+            for found in file.iter_batches(batch_size=1 << 13, columns=wanted):
+                plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in found.columns]
+                batch = pa.RecordBatch.from_arrays(plain, names=found.schema.names)
+                batches.append(batch)
+                decoded += batch.nbytes
+                if decoded > most_bytes:
+                    raise TooLarge(f"'{shown}' decodes to more than {most_bytes} bytes; send it in smaller parts.")
+            table = pa.Table.from_batches(batches) if batches else file.read(columns=wanted)
         table.validate(full=True)  # Parquet readers take any bytes for text
     except OSError:
         raise InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.") from None
     return table
 
 
-def _read_csv(handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str) -> pa.Table:
+def _read_csv(
+    handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str, public: bool
+) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -82,18 +108,19 @@ def _read_csv(handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[s
     # newlines inside quotes are legal in CSV, and descriptions have them
     table = csv.read_csv(handle, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert)
     if columns is not None:
-        require_columns(table.column_names, columns, shown)
+        require_columns(table.column_names, columns, shown, public)
         table = table.select(list(columns))
     return table
 
 
-def require_columns(present: Sequence[str], wanted: Sequence[str], shown: str) -> None:
-    """Raises InvalidTable naming the missing column and the ones there are."""
+def require_columns(present: Sequence[str], wanted: Sequence[str], shown: str, public: bool = True) -> None:
+    """Raises InvalidTable naming the missing column and, where names are public, the ones there are."""
     for column in wanted:
         if list(present).count(column) != 1:
-            there = ", ".join(f"'{c}'" for c in list(present)[:30]) or "none"
+            named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
+            there = named if public else f"It has {len(present)} columns; the first line must name them."
             how = "no" if column not in present else "more than one"
-            raise InvalidTable(f"'{shown}' has {how} column '{column}'. Its columns are: {there}.")
+            raise InvalidTable(f"'{shown}' has {how} column '{column}'. {there}")
 
 
 def canonical_ids(column: Any, field: str) -> pa.Array:

@@ -17,6 +17,8 @@ from shared.errors import Unavailable
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
+UPLOADS = ("/v1/feature-tables", "/v1/messages")
+
 
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
@@ -39,7 +41,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.worker = worker
-    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes)
+    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes, uploads=UPLOADS)
     install_metrics(app)
     for part in (tables, messages, trainings, audit):
         app.include_router(part.router)

@@ -16,6 +16,9 @@ from shared.errors import Unavailable
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
+UPLOADS = ("/v1/batches/[^/]+/(labels|examples)",)
+DEPENDS_ON_LABELS = frozenset({"/v1/batches/{batch}/labels", "/v1/batches/{batch}/seal"})
+
 
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
@@ -34,8 +37,8 @@ def create_app(services: Services) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.services = services
-    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes)
-    install_metrics(app)
+    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes, uploads=UPLOADS)
+    install_metrics(app, silent=DEPENDS_ON_LABELS)
     for part in (intake, releases, audit):
         app.include_router(part.router)
 

@@ -118,7 +118,8 @@ def put_examples(
         if caller.audience not in population.audiences:
             raise NotFound(f"There is no batch '{batch}'.")
     call = idempotent(ctx, caller, key, request.url.path, body)
-    _, answer = ctx.intake.put_examples(batch, table_of(request, body, (ID,)), ID, call)
+    owner = caller.role == "owner"
+    _, answer = ctx.intake.put_examples(batch, table_of(request, body, (ID,)), ID, call, may_replace=owner)
     return Listed(**answer)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,8 @@ from shared.errors import Conflict, NotFound, RangeNotSatisfiable
 from shared.message.bundle import FOLDER_ENVELOPE
 from shared.service.apikeys import Principal
 from shared.service.http import PROBLEM_RESPONSES, Receive, Scope, Send, problem_responses
+
+DAY = 86_400
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 BYTES = problem_responses(409, 416)
@@ -98,7 +102,11 @@ def get_release(release: str, ctx: Ctx, caller: Reader) -> ReleaseOut:
         found = ctx.releases.get(connection, release)
         _, population = ctx.releases.population_of(connection, found)
         _allow(caller, population.audiences, release)
-        return ctx.releases.describe(connection, found, population)
+        described = ctx.releases.describe(connection, found, population)
+        if caller.role == "features":
+            # as in the manifest: to the day
+            described |= {name: described[name] and described[name][:10] for name in ("created", "published")}
+        return described
 
     return ReleaseOut(**ctx.database.read("release.get", look))
 
@@ -148,4 +156,7 @@ def _serve(ctx: Services, caller: Principal, release: str, name: str, request: R
         return Response(status_code=304, headers={"ETag": etag})
     path: Path = ctx.home.releases / found.path
     kind = "application/json" if found.role == "envelope" else "application/vnd.apache.parquet"
-    return ServedFile(path, media_type=kind, headers={"ETag": etag, "Cache-Control": "private, immutable"})
+    # the file's own time would tell the second of the draw; the manifest tells the day
+    midnight = format_datetime(datetime.fromtimestamp(path.stat().st_mtime // DAY * DAY, UTC), usegmt=True)
+    headers = {"ETag": etag, "Cache-Control": "private, immutable", "Last-Modified": midnight}
+    return ServedFile(path, media_type=kind, headers=headers)

@@ -25,7 +25,7 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.digests import U64, mask, siphash128
 from labels_party.labels.parsing import ID, LABEL, floats_of, ids_of, positions
-from labels_party.labels.runs import Run, contains, merge, sort_run
+from labels_party.labels.runs import Run, contains, merge, same_run, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.secrets import Secrets
@@ -43,18 +43,29 @@ def digest_key(secrets_: Secrets, label: str) -> bytes:
     return secrets_.derive("ids:" + label_scope(label))
 
 
-def mask_key(secrets_: Secrets, batch: str) -> bytes:
-    return secrets_.derive("mask:" + batch)
+def mask_key(secrets_: Secrets, stored: str) -> bytes:
+    """A keystream for each stored object: the same id twice never shows how two labels differ."""
+    return secrets_.derive("mask:" + stored)
 
 
 class Intake:
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
         self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
 
-    def put_examples(self, batch_id: str, table: pa.Table, field: str = ID, call: IdempotentCall = NO_KEY) -> Answer:
-        """Declare the set of ids of an open batch without labels; a second list replaces the first.
+    def put_examples(
+        self,
+        batch_id: str,
+        table: pa.Table,
+        field: str = ID,
+        call: IdempotentCall = NO_KEY,
+        *,
+        may_replace: bool = True,
+    ) -> Answer:
+        """Declare the set of ids of an open batch; the same list again changes nothing.
 
-        Raises InvalidRows, Conflict (labels were stored, the batch is sealed, or its presence was declared public).
+        With `may_replace` (the owner) another list replaces the first while no label is stored. Without it, what is
+        answered depends on the lists alone, never on whether labels came: else asking again would tell (invariant 5).
+        Raises InvalidRows, Conflict.
         """
         import pyarrow as pa
 
@@ -79,6 +90,12 @@ class Intake:
                 def effect() -> Answer:
                     now, _ = self.batches.get(connection, batch_id)
                     self._may_list(now)
+                    listed = self.batches.segments(connection, batch_id, RUNS, EXAMPLES)
+                    if listed and same_run(self.vault.run(listed[0].key), run):
+                        return 200, {"batch": batch_id, "examples": rows}
+                    if listed and not may_replace:
+                        raise Conflict("This batch has another list of ids already; only its owner can replace it.")
+                    require_open(now)
                     if self.batches.segments(connection, batch_id, LABELS):
                         raise Conflict("Labels were stored already; the list of ids is fixed before labels count.")
                     self.batches.bump(connection, batch)
@@ -125,7 +142,7 @@ class Intake:
                 raise
             run, merged = self._merged(sort_run(low, high)[0], runs)
             key, run_key = self._keys(batch, LABELS)
-            rows = self.vault.put(key, [self._masked(batch, ids, index)], masked_schema())
+            rows = self.vault.put(key, [self._masked(key, ids, index)], masked_schema())
             self.vault.put_run(run_key, *run)
             unused: list[str] = []
 
@@ -182,7 +199,6 @@ class Intake:
 
     @staticmethod
     def _may_list(batch: Batch) -> None:
-        require_open(batch)
         if batch.presence != ID_LIST:
             raise Conflict(f"The owner declared presence in batch '{batch.id}' public, so it takes no list of ids.")
 
@@ -221,10 +237,10 @@ class Intake:
             rows += segment.rows
         return (merge([run, *(self.vault.run(s.key) for s in merged)]) if merged else run), merged
 
-    def _masked(self, batch: Batch, ids: pa.Array, index: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    def _masked(self, key: str, ids: pa.Array, index: npt.NDArray[np.int64]) -> pa.RecordBatch:
         import pyarrow as pa
 
-        masked = mask(ids, index, mask_key(self.secrets, batch.id))
+        masked = mask(ids, index, mask_key(self.secrets, key))
         return pa.record_batch([ids.cast(pa.string()), pa.array(masked)], schema=masked_schema())
 
     @staticmethod

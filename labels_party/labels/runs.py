@@ -41,6 +41,11 @@ def merge(runs: list[Run]) -> Run:
     return sort_run(low, high)[0]
 
 
+def same_run(one: Run, other: Run) -> bool:
+    """Whether two runs hold the same set."""
+    return len(one[0]) == len(other[0]) and bool(np.array_equal(one[1], other[1]) and np.array_equal(one[0], other[0]))
+
+
 def run_bytes(run: Run) -> bytes:
     """The canonical bytes of a set of digests: equal sets, equal bytes."""
     return np.stack([run[1], run[0]]).astype("<u8").tobytes()

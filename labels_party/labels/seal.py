@@ -123,7 +123,7 @@ class Sealer:
         key, run_key = f"{batch_id}/sealed-{name}.parquet", f"{batch_id}/sealed-{name}.run"
         size = _Size()
         try:
-            rows = self.vault.put(key, self._sorted(batch, population, segments, size), masked_schema())
+            rows = self.vault.put(key, self._sorted(batch, population, segments, size, key), masked_schema())
             self.vault.put_run(run_key, *run)
         except BaseException:
             self._forget(key, run_key)
@@ -206,9 +206,9 @@ class Sealer:
         return last
 
     def _sorted(
-        self, batch: Batch, population: Population, segments: dict[str, list[Segment]], size: _Size
+        self, batch: Batch, population: Population, segments: dict[str, list[Segment]], size: _Size, stored: str
     ) -> Iterator[pa.RecordBatch]:
-        """(id, masked label) sorted bytewise by id. Labels pass through the sort masked (invariant 9)."""
+        """(id, label masked for `stored`) sorted bytewise by id. Labels pass through the sort masked (invariant 9)."""
         import duckdb
         import pyarrow as pa
 
@@ -219,21 +219,23 @@ class Sealer:
             "preserve_insertion_order": "false",
         }
         with duckdb.connect(config=config) as db:
-            db.register("labels", self._reader(segments[LABELS], masked_schema()))
+            spill_key = secrets.token_bytes(16)  # what the sort spills is masked by a key that is never stored
+            db.register("labels", self._labels(segments[LABELS], spill_key))
             if batch.presence == ID_LIST:
-                db.register("examples", self._reader(segments[EXAMPLES], masked_schema().remove(1)))
+                db.register("examples", self._examples(segments[EXAMPLES]))
                 sql = f"SELECT e.{ID}, l.masked FROM examples e LEFT JOIN labels l USING ({ID}) ORDER BY e.{ID}"  # noqa: S608 - constants only
             else:
                 sql = f"SELECT {ID}, masked FROM labels ORDER BY {ID}"  # noqa: S608 - constants only
-            key = mask_key(self.secrets, batch.id)
+            key = mask_key(self.secrets, stored)
             reader: Any = db.sql(sql).to_arrow_reader(CHUNK)
             for found in reader:
                 ids = found.column(0).cast(pa.string())
                 size.id_bytes += ids.nbytes
                 masked = found.column(1)
                 if masked.null_count:
-                    masked = self._fill_missing(population, ids, masked, key)
-                yield pa.record_batch([ids, masked.cast(pa.uint32())], schema=masked_schema())
+                    masked = self._fill_missing(population, ids, masked, spill_key)
+                again = mask(ids, mask(ids, masked.cast(pa.uint32()).to_numpy(), spill_key), key)
+                yield pa.record_batch([ids, pa.array(again)], schema=masked_schema())
 
     @staticmethod
     def _fill_missing(population: Population, ids: pa.Array, masked: pa.Array, key: bytes) -> pa.Array:
@@ -247,12 +249,28 @@ class Sealer:
         filler = mask(ids, np.full(len(ids), index, np.int64), key)
         return pc.if_else(absent, pa.array(filler), masked)
 
-    def _reader(self, segments: list[Segment], schema: pa.Schema) -> pa.RecordBatchReader:
+    def _examples(self, segments: list[Segment]) -> pa.RecordBatchReader:
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_batches(
-            schema, (b.cast(schema) for s in segments for b in self.vault.scan(s.key))
-        )
+        schema = masked_schema().remove(1)
+        batches = (b.cast(schema) for s in segments for b in self.vault.scan(s.key))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _labels(self, segments: list[Segment], spill_key: bytes) -> pa.RecordBatchReader:
+        """Stored labels, each segment's mask exchanged for the one of this sort."""
+        import pyarrow as pa
+
+        schema = masked_schema()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for segment in segments:
+                key = mask_key(self.secrets, segment.key)
+                for batch in self.vault.scan(segment.key):
+                    ids = batch.column(0)
+                    masked = mask(ids, mask(ids, batch.column(1).to_numpy(zero_copy_only=False), key), spill_key)
+                    yield pa.record_batch([ids, pa.array(masked)], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 class _Size:
@@ -265,8 +283,8 @@ class _Size:
 class SealedLabels:
     """Reads a sealed batch back: the one place where masked labels become domain positions again."""
 
-    def __init__(self, vault: LabelVault, secrets_: Secrets, batch: str, key: str) -> None:
-        self.vault, self.key, self._mask_key = vault, key, mask_key(secrets_, batch)
+    def __init__(self, vault: LabelVault, secrets_: Secrets, key: str) -> None:
+        self.vault, self.key, self._mask_key = vault, key, mask_key(secrets_, key)
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""

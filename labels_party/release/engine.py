@@ -80,6 +80,7 @@ class LocalEngine:
         # space first: whether the disk fills up must not depend on what was drawn
         for name, rows in parts:
             reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
+        reserve(job.folder / PRIOR_FILE, largest_prior(domain.k))
         mechanism = get_mechanism(plan.mechanism)
         prior = self._prior(job)
         loss = get_loss(plan.loss)
@@ -93,6 +94,8 @@ class LocalEngine:
         if prior is not None:
             files.append(("prior", PRIOR_FILE, write_prior(job.folder / PRIOR_FILE, domain.values, prior)))
             expected = float(channel.expected_loss(prior, loss))
+        else:
+            (job.folder / PRIOR_FILE).unlink()
         return Drawn(channel, prior, expected, tuple(files))
 
     @staticmethod
@@ -152,6 +155,11 @@ def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
     groups = rows // ROW_GROUP + 1
     ids = -(-id_bytes * rows // max(n, 1)) if rows < n else id_bytes
     return (ids + 16 * rows) * 21 // 20 + groups * 8192 + (1 << 20)
+
+
+def largest_prior(k: int) -> int:
+    """Space for the prior's file: two 64-bit floats a label, stored plain, and a margin."""
+    return 17 * k + (1 << 16)
 
 
 def reserve(path: Path, size: int) -> None:

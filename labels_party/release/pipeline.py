@@ -25,7 +25,7 @@ from labels_party.budget.populations import Population
 from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.vault import LabelVault
-from labels_party.release.engine import DrawJob, Engine, ProgressHook
+from labels_party.release.engine import DrawJob, Engine, ProgressHook, reserve
 from labels_party.release.lease import WorkerIdentity
 from labels_party.release.manifest import build_manifest
 from labels_party.release.plan import Plan
@@ -35,7 +35,7 @@ from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import release_files, releases
 from shared.audit import events
 from shared.errors import LabelDPError, Unavailable
-from shared.message.bundle import FOLDER_ENVELOPE
+from shared.message.bundle import FOLDER_ENVELOPE, MAX_ENVELOPE_BYTES
 from shared.message.canonical import digest
 from shared.message.manifest import FileEntry
 from shared.message.signing import MANIFEST_TYPE, SigningKey
@@ -79,6 +79,7 @@ class Pipeline:
         self.engine, self.lease_seconds, self.rows_per_file = engine, lease_seconds, rows_per_file
         self.database = releases_.database
         self._worker: WorkerIdentity | None = None
+        self._active: set[tuple[str, int]] = set()
 
     @property
     def worker(self) -> WorkerIdentity:
@@ -101,7 +102,14 @@ class Pipeline:
         lease = self.database.write("release.lease", lambda c: self._take(c, release_id))
         if lease is None:
             return False
-        folder = self.home.releases / release_id / f"attempt-{lease.attempt}"
+        work = (release_id, lease.attempt)
+        self._active.add(work)
+        try:
+            return self._attempt(lease, self.home.releases / release_id / f"attempt-{lease.attempt}", progress)
+        finally:
+            self._active.discard(work)
+
+    def _attempt(self, lease: Lease, folder: Path, progress: ProgressHook) -> bool:
         try:
             with self._heartbeat(lease):
                 self.database.fault("release.draw:begin")
@@ -112,16 +120,17 @@ class Pipeline:
         except BaseException as error:
             outcome = self._abandon(lease, folder, error)
             if isinstance(error, LabelDPError) and outcome in (PUBLISHED, TAKEN):
-                return (
-                    outcome == PUBLISHED
-                )  # the commit went through although its reply was lost, or we were fenced off
+                # the commit went through although its reply was lost, or we were fenced off
+                return outcome == PUBLISHED
             raise
-        self._clean(release_id, lease.attempt)
+        self._clean(lease.release.id, lease.attempt)
         return True
 
     def _abandon(self, lease: Lease, folder: Path, error: BaseException) -> str:
         """After a failed attempt: free or fail the release, and remove the folder if it certainly was not published."""
-        refused = isinstance(error, LabelDPError) and not isinstance(error, Unavailable)
+        # whatever may have depended on the draw keeps its charge and is not drawn again; a full disk, a database or
+        # randomness that failed, and an interrupt do not depend on it
+        refused = isinstance(error, Exception) and not isinstance(error, Unavailable | MemoryError)
         try:
             outcome = self.database.write(
                 "release.abandon", lambda c: self._settle(c, lease, error if refused else None)
@@ -137,10 +146,10 @@ class Pipeline:
         if now.attempt != lease.attempt or now.state != DRAWING:
             return PUBLISHED if now.attempt == lease.attempt and now.state == PUBLISHED else TAKEN
         free: dict[str, object] = {"lease_owner": None, "lease_until": None}
-        if isinstance(refusal, LabelDPError):
-            # a draw may have decided this failure, so the charge is kept
-            free |= {"state": FAILED, "problem": problem(refusal)[1]}
-            details = {"code": refusal.code, "charge": "kept"}
+        if refusal is not None:
+            known = refusal if isinstance(refusal, LabelDPError) else LabelDPError("The draw failed; see the log.")
+            free |= {"state": FAILED, "problem": problem(known)[1]}
+            details = {"code": known.code, "charge": "kept"}
             self.releases.ledger.note(
                 connection, events.FAILED, lease.population, lease.batch.id, now.id, "worker", details, lease.attempt
             )
@@ -149,7 +158,13 @@ class Pipeline:
 
     def _take(self, connection: Connection, release_id: str) -> Lease | None:
         release = self.releases.get(connection, release_id)
-        if release.state not in WORKING or self.worker.holds(release.lease_owner, release.lease_until):
+        if release.state not in WORKING:
+            return None
+        if release.lease_owner == self.worker.name:
+            # our own name without work behind it: a reply of the database was lost
+            if (release_id, release.attempt) in self._active:
+                return None
+        elif self.worker.holds(release.lease_owner, release.lease_until):
             return None
         attempt = release.attempt + 1
         connection.execute(
@@ -182,7 +197,7 @@ class Pipeline:
         job = DrawJob(
             population=lease.population,
             plan=plan,
-            labels=SealedLabels(self.vault, self.secrets, lease.batch.id, lease.sealed_key),
+            labels=SealedLabels(self.vault, self.secrets, lease.sealed_key),
             n=lease.batch.n,
             id_bytes=lease.batch.id_bytes,
             given_prior=None if given is None else np.asarray(given, np.float64),
@@ -190,6 +205,7 @@ class Pipeline:
             rows_per_file=self.rows_per_file,
             progress=progress,
         )
+        reserve(folder / FOLDER_ENVELOPE, MAX_ENVELOPE_BYTES)
         drawn = self.engine.draw(job)
         self.database.fault("release.draw:written")
         entries = [_entry(folder, role, name, rows) for role, name, rows in drawn.files]
@@ -293,7 +309,8 @@ def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with path.open("r+b") as file:  # space was reserved in it
         file.write(data)
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())

@@ -15,6 +15,8 @@ from labels_party.mechanisms.prior import check_prior, prior_epsilon
 from shared.channel import Channel
 from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior
 from shared.losses import Loss, MatrixLoss, get_loss
+from shared.message.canonical import canonical_bytes
+from shared.message.manifest import MAX_MANIFEST_BYTES
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 
 ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
@@ -131,7 +133,11 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
         options=dict(request.options),
     )
     # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
-    mechanism.design(domain, uniform(k), split.randomize, loss, dict(request.options))
+    channel = mechanism.design(domain, uniform(k), split.randomize, loss, dict(request.options))
+    if source != NOT_USED:
+        channel.expected_loss(uniform(k), loss)
+    if len(canonical_bytes(channel.as_json())) > MAX_MANIFEST_BYTES // 2:
+        raise InvalidMechanism("The channel would not fit into a manifest; take a coarser domain or a smaller ε.")
     return plan
 
 

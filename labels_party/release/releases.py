@@ -83,7 +83,7 @@ class Releases:
                     "id": release_id,
                     "batch": batch_id,
                     "state": CHARGED,
-                    "plan": plan.as_json() | {"given_prior": _prior_json(request)},
+                    "plan": plan.as_json() | {"given_prior": given_prior_json(request)},
                     "attempt": 0,
                     "created": timestamp(self.batches.clock()),
                 }
@@ -172,5 +172,5 @@ class Releases:
         return self.ledger.spent(connection, batch_id)
 
 
-def _prior_json(request: ReleaseRequest) -> list[float] | None:
+def given_prior_json(request: ReleaseRequest) -> list[float] | None:
     return None if request.given_prior is None else [float(p) for p in request.given_prior]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from shared.channel import Channel
 from shared.domain import Domain
@@ -103,6 +103,7 @@ class Manifest(_Strict):
     adjacency: Literal["replace one example's label"] = "replace one example's label"
     randomness: str = RANDOMNESS
     files: list[FileEntry] = Field(min_length=1, max_length=MAX_FILES)
+    _channel: Channel | None = PrivateAttr(default=None)  # read once: checking it takes a while for large domains
 
     @field_validator("audiences")
     @classmethod
@@ -162,7 +163,9 @@ class Manifest(_Strict):
         return Domain.from_json(self.domain)
 
     def read_channel(self) -> Channel:
-        return Channel.from_json(self.channel, self.read_domain())
+        if self._channel is None:
+            self._channel = Channel.from_json(self.channel, self.read_domain())
+        return self._channel
 
     def document(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

@@ -13,12 +13,13 @@ import numpy.typing as npt
 from shared.channel import Channel, smallest_unsigned
 from shared.errors import MalformedManifest
 from shared.message.manifest import Manifest
+from shared.tables import MAX_ID_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP = 1 << 17
-MAX_ROW_BYTES = 4096  # decoded bytes a row may take before a file is called a bomb
+ROWS_AT_ONCE = 1 << 10
 
 
 def message_schema(outputs: int) -> pa.Schema:
@@ -71,13 +72,11 @@ def read_message(paths: list[Path], manifest: Manifest) -> pa.Table:
     try:
         for path, entry in zip(paths, manifest.message_files, strict=True):
             with pq.ParquetFile(path) as file:
-                meta = file.metadata
-                decoded = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-                if meta.num_rows != entry.rows or decoded > MAX_ROW_BYTES * (entry.rows + 1024):
+                if file.metadata.num_rows != entry.rows:
                     raise MalformedManifest("A file of the message does not have the rows its manifest states.")
                 if not file.schema_arrow.equals(schema):
                     raise MalformedManifest("A file of the message does not have the columns example_id, bin, label.")
-                tables.append(file.read())
+                tables.append(_read_rows(file, schema))
         table = pa.concat_tables(tables).combine_chunks()
         ids = table["example_id"].combine_chunks()
         bins = table["bin"].to_numpy()
@@ -96,13 +95,31 @@ def read_message(paths: list[Path], manifest: Manifest) -> pa.Table:
     return table
 
 
+def _read_rows(file: Any, schema: pa.Schema) -> pa.Table:
+    """All rows, decoded a few at a time: even a correctly signed file may be made to expand (a Parquet bomb)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for group in range(file.metadata.num_row_groups):
+        if any("DICTIONARY" in e for e in file.metadata.row_group(group).column(0).encodings):
+            raise MalformedManifest("The ids of a message are all different, so they are never dictionary-encoded.")
+    batches = []
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+        longest = pc.max(pc.binary_length(batch.column(0))).as_py() or 0
+        if longest > MAX_ID_BYTES:
+            raise MalformedManifest(f"An id of the message is longer than {MAX_ID_BYTES} bytes.")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, schema)
+
+
 def write_prior(path: Path, labels: npt.NDArray[np.float64], probabilities: npt.NDArray[np.float64]) -> int:
     """A prior as Parquet with columns `label`, `probability`; fsynced; returns its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("wb") as file:
+    with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
         pq.write_table(pa.table({"label": labels, "probability": probabilities}), file, compression="zstd")
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
     return len(labels)

@@ -52,7 +52,11 @@ def create_engine(url: str) -> Engine:
     if backend == "postgresql":
         if "+" not in parsed.drivername:
             parsed = parsed.set(drivername="postgresql+psycopg")
-        return sa.create_engine(parsed, pool_size=8, max_overflow=16, pool_pre_ping=True, hide_parameters=True)
+        # a stricter default of the server would fix the snapshot before the writers' lock is held
+        level = "READ COMMITTED"
+        return sa.create_engine(
+            parsed, pool_size=8, max_overflow=16, pool_pre_ping=True, hide_parameters=True, isolation_level=level
+        )
     raise InvalidSettings(f"Databases of kind '{backend}' are not supported; use SQLite or PostgreSQL.")
 
 

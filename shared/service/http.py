@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -20,6 +22,8 @@ from shared.service.apikeys import ApiKeys, Principal
 
 log = logging.getLogger("label_dp.http")
 bearer = HTTPBearer(auto_error=False, description="An API key made with the `apikey create` command.")
+
+SMALL_BODY = 1 << 26  # more than any request that is no upload needs
 
 Responses = dict[int | str, dict[str, Any]]
 _REFUSALS = {
@@ -50,11 +54,9 @@ PROBLEM_RESPONSES = problem_responses(401, 404, 422)
 def require(*roles: str) -> Any:
     """A dependency: the caller, if its key has one of `roles`; otherwise the same 404 as for an unknown object."""
 
-    def check(
-        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
-    ) -> Principal:
-        keys: ApiKeys = request.app.state.apikeys
-        caller = keys.authenticate(credentials.credentials if credentials else None)
+    def check(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Principal:
+        # KeyFirst knows the caller already; the header parameter is here for the OpenAPI document
+        caller: Principal = request.state.caller
         if caller.role not in roles:
             raise NotFound("There is no such thing for this API key. Check the path and the role of the key.")
         return caller
@@ -62,14 +64,23 @@ def require(*roles: str) -> Any:
     return Depends(check)
 
 
-def install(app: FastAPI, apikeys: ApiKeys, *, max_body_bytes: int) -> None:
-    """Give `app` the problem handlers, the key store and the body limit."""
+def install(app: FastAPI, apikeys: ApiKeys, *, max_body_bytes: int, uploads: tuple[str, ...]) -> None:
+    """Give `app` the problem handlers, the key store and the body limits.
+
+    Paths that match one of the patterns `uploads` take bodies up to `max_body_bytes`, all others SMALL_BODY at most.
+    """
     app.state.apikeys = apikeys
     app.add_exception_handler(LabelDPError, _on_typed)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_bug)
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    large = [re.compile(pattern) for pattern in uploads]
+
+    def limit(path: str) -> int:
+        return max_body_bytes if any(p.fullmatch(path) for p in large) else min(max_body_bytes, SMALL_BODY)
+
+    app.add_middleware(BodyLimit, limit=limit)
+    app.add_middleware(KeyFirst, apikeys=apikeys)
+    app.add_middleware(LastResort)
 
 
 class _Problem(JSONResponse):
@@ -114,32 +125,72 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
     )
 
 
-async def _on_bug(_: Request, error: Exception) -> JSONResponse:
-    # neither text nor locals: they may hold labels
-    log.error("internal error of type %s", type(error).__name__)
-    return _respond(
-        500, http_problem(500, "internal", "Internal error", "The service failed; its log names the kind of failure.")
-    )
-
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class LastResort:
+    """A bug ends here, with its kind in the log and nothing else: texts and tracebacks may hold labels."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except Exception as error:
+            log.error("internal error of type %s", type(error).__name__)
+            if scope["type"] == "http" and not started:
+                detail = "The service failed; its log names the kind of failure."
+                await _respond(500, http_problem(500, "internal", "Internal error", detail))(scope, receive, send)
+
+
+class KeyFirst:
+    """Below /v1 a caller without a valid key is answered before a byte of its body is read or decoded."""
+
+    def __init__(self, app: App, apikeys: ApiKeys) -> None:
+        self.app, self.apikeys = app, apikeys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            scheme, _, secret = given.partition(" ")
+            try:
+                caller = await run_in_threadpool(
+                    self.apikeys.authenticate, secret.strip() if scheme.lower() == "bearer" else None
+                )
+            except LabelDPError as error:
+                await _respond(*problem(error))(scope, receive, send)
+                return
+            scope.setdefault("state", {})["caller"] = caller
+        await self.app(scope, receive, send)
+
+
 class BodyLimit:
     """Refuses bodies over the limit: at once by Content-Length, otherwise as soon as the count is passed."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], max_bytes: int) -> None:
-        self.app, self.max_bytes = app, max_bytes
+    def __init__(self, app: App, limit: Callable[[str], int]) -> None:
+        self.app, self.limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        most = self.limit(scope["path"])
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared) > self.max_bytes:
-            await _respond(*problem(self._error()))(scope, receive, send)
+        if not declared.isdigit() or int(declared) > most:
+            await _respond(*problem(self._error(most)))(scope, receive, send)
             return
         seen, answered = 0, False
 
@@ -147,13 +198,13 @@ class BodyLimit:
             nonlocal seen
             message = await receive()
             seen += len(message.get("body", b""))
-            if seen > self.max_bytes:
-                raise self._error()
+            if seen > most:
+                raise self._error(most)
             return message
 
         async def ours(message: MutableMapping[str, Any]) -> None:
             nonlocal answered
-            if answered or seen <= self.max_bytes:  # else the framework answers our refusal with one of its own
+            if answered or seen <= most:  # else the framework answers our refusal with one of its own
                 answered = True
                 await send(message)
 
@@ -162,8 +213,9 @@ class BodyLimit:
         except TooLarge:
             if answered:
                 raise
-        if seen > self.max_bytes and not answered:
-            await _respond(*problem(self._error()))(scope, receive, send)
+        if seen > most and not answered:
+            await _respond(*problem(self._error(most)))(scope, receive, send)
 
-    def _error(self) -> TooLarge:
-        return TooLarge(f"The request body is larger than {self.max_bytes} bytes; send it in smaller parts.")
+    @staticmethod
+    def _error(most: int) -> TooLarge:
+        return TooLarge(f"The request body is larger than {most} bytes; send it in smaller parts.")
