@@ -50,15 +50,22 @@ class Trainings:
     clock: Clock
 
     def request(self, table: str, releases: list[str], options: Options) -> dict[str, Any]:
-        """Put a training in line after checking what can be checked at once. Raises NotFound, InvalidInput."""
+        """Put a training in line after checking what can be checked now. Raises NotFound, InvalidInput, Conflict."""
         options.check()
         self.feature_tables.get(table)
-        check_one_label([self.intake.open(release) for release in releases])
+        messages = [self.intake.open(release) for release in releases]
+        check_one_label(messages)
         training_id = f"tr_{secrets.token_hex(8)}"
         row = {
             "id": training_id,
             "state": ACCEPTED,
-            "request": {"feature_table": table, "messages": releases, **asdict(options)},
+            # by digest too: which messages are meant is settled now, whatever is accepted until the training runs
+            "request": {
+                "feature_table": table,
+                "messages": releases,
+                "digests": [message.digest for message in messages],
+                **asdict(options),
+            },
             "step": "waiting",
             "share": 0.0,
             "attempts": 0,
@@ -131,7 +138,7 @@ class Trainings:
         return True
 
     def _train(self, training_id: str, request: dict[str, Any], model_id: str) -> dict[str, Any]:
-        messages = [self.intake.open(release) for release in request["messages"]]
+        messages = [self.intake.open(digest) for digest in request["digests"]]
         table = self.feature_tables.open(request["feature_table"], text=request["categorical"])
         options = Options(
             model=request["model"],

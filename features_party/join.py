@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,9 +82,7 @@ class Joined:
             "raw_label": self.raw,
             "corrected_label": self.corrected,
             "noise_variance": self.noise_variance,
-            "release": pa.DictionaryArray.from_arrays(
-                pa.array(self.message), pa.array([m.release for m in self.messages])
-            ),
+            "release": pa.DictionaryArray.from_arrays(pa.array(self.message), pa.array(release_names(self.messages))),
         }
         taken = [name for name in extra if name in features.column_names]
         if taken:
@@ -90,6 +90,12 @@ class Joined:
         ids = self.table.ids.take(pa.array(self.position))
         columns = [ids, *features.columns, *extra.values()]
         return pa.table(columns, names=[self.table.id_column, *features.column_names, *extra])
+
+
+def release_names(messages: Sequence[AcceptedMessage]) -> list[str]:
+    """Their release ids; where labels parties chose the same one, with the manifest's digest behind it."""
+    often = Counter(m.release for m in messages)
+    return [m.release if often[m.release] == 1 else f"{m.release}-{m.digest}" for m in messages]
 
 
 def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto") -> Joined:

@@ -113,7 +113,7 @@ class Trainer:
 
 def check_one_label(messages: list[AcceptedMessage]) -> None:
     """A model has one target. Raises InvalidInput where messages are about different labels or domains."""
-    if len({m.release for m in messages}) != len(messages):
+    if len({m.digest for m in messages}) != len(messages):
         raise InvalidInput("The same message is named twice.")
     if len({(m.manifest.population.label, str(m.manifest.domain)) for m in messages}) > 1:
         raise InvalidInput("The messages have different labels or label domains; train one model for each.")

@@ -115,5 +115,5 @@ def list_messages(ctx: Ctx, _: Reader) -> list[MessageOut]:
 
 @router.get("/messages/{release}")
 def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
-    """One accepted message; its stored bytes are checked again."""
+    """One accepted message, by its release id or its digest; its stored bytes are checked again."""
     return AcceptedOut(already_accepted=True, message=ctx.intake.open(release).summary())

@@ -77,7 +77,12 @@ class MessageOut(BaseModel):
 
 class TrainingIn(In):
     feature_table: str = Field(max_length=40, examples=["ft_0123456789abcdef"])
-    messages: list[str] = Field(min_length=1, max_length=1000, examples=[["rel_0123456789abcdef"]])
+    messages: list[str] = Field(
+        min_length=1,
+        max_length=1000,
+        examples=[["rel_0123456789abcdef"]],
+        description="Release ids; the digest where two labels parties chose the same id.",
+    )
     model: Literal["gbdt", "linear"] = "gbdt"
     loss: Literal["squared", "absolute", "poisson"] | None = Field(
         default=None, description="Default: the loss of the messages."

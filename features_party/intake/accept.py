@@ -19,7 +19,7 @@ from features_party.storage import tables
 from features_party.storage.home import Home, place_folder
 from shared.audit.events import ACCEPTED, Event, Subject
 from shared.audit.store import AuditStore
-from shared.errors import LabelDPError, MalformedManifest, NotFound, ReplayConflict
+from shared.errors import Conflict, LabelDPError, MalformedManifest, NotFound, ReplayConflict
 from shared.message.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
 from shared.message.canonical import digest
 from shared.message.manifest import Manifest
@@ -47,7 +47,7 @@ class Intake:
 
         `labels_key` is the pinned key, by default the one among `keys/pinned` that the envelope names. The same
         release with the same manifest is already accepted: no second event. Raises VerificationFailed kinds
-        (ReplayConflict: the release id is known with another manifest) and InvalidFile.
+        (ReplayConflict: this key's release id is known with another manifest) and InvalidFile.
         """
         key = labels_key or self.pinned.for_envelope(Bundle(path).envelope())
         self.home.sweep()
@@ -69,7 +69,9 @@ class Intake:
     def _record(self, connection: Connection, verified: VerifiedMessage, folder: str, event: Event) -> bool:
         manifest = verified.manifest
         t = tables.messages
-        known = connection.execute(sa.select(t.c.digest).where(t.c.release == manifest.release)).scalar()
+        # a release is one labels party's: whoever holds another pinned key cannot occupy its id
+        same = (t.c.key_id == manifest.key_id) & (t.c.release == manifest.release)
+        known = connection.execute(sa.select(t.c.digest).where(same)).scalar()
         if known is not None:
             if known != verified.digest:
                 raise ReplayConflict(
@@ -102,16 +104,26 @@ class Intake:
         rows = self.database.read("message.list", lambda c: c.execute(query).all())
         return [dict(row._mapping) for row in rows]
 
-    def open(self, release: str) -> AcceptedMessage:
-        """An accepted message by its release id, its bytes checked again. Raises NotFound, DigestMismatch."""
+    def open(self, name: str) -> AcceptedMessage:
+        """An accepted message by its release id or its manifest's digest, its bytes checked again.
+
+        Raises NotFound, Conflict (labels parties chose the same release id), DigestMismatch.
+        """
         t = tables.messages
-        query = sa.select(t.c.digest, t.c.folder).where(t.c.release == release)
-        row = self.database.read("message.open", lambda c: c.execute(query).first())
-        if row is None:
-            raise NotFound(f"No message of release '{release}' was accepted here; pull or upload it first.")
-        folder = self.home.messages / row.folder
-        manifest = stored_manifest(folder, row.digest)
-        accepted = AcceptedMessage(manifest, row.digest, folder, fresh=False)
+        query = sa.select(t.c.digest, t.c.folder).where((t.c.release == name) | (t.c.digest == name)).limit(1000)
+        rows = self.database.read("message.open", lambda c: c.execute(query).all())
+        # a digest cannot be chosen, a release id that looks like one can
+        rows = [row for row in rows if row.digest == name] or rows
+        if not rows:
+            raise NotFound(f"No message of release '{name}' was accepted here; pull or upload it first.")
+        if len(rows) > 1:
+            raise Conflict(
+                f"{len(rows)} labels parties have a release '{name}'; name the message by the digest of its manifest, "
+                "as the list of messages shows it."
+            )
+        folder = self.home.messages / rows[0].folder
+        manifest = stored_manifest(folder, rows[0].digest)
+        accepted = AcceptedMessage(manifest, rows[0].digest, folder, fresh=False)
         accepted.check()
         return accepted
 
@@ -125,10 +137,10 @@ def _intact(folder: Path, manifest_digest: str) -> bool:
 
 
 def folder_name(verified: VerifiedMessage) -> str:
-    """`<release>-<digest12>`; a release id that is no plain name is replaced by its digest."""
+    """`<release>-<digest32>`, too much of it to be hit on purpose; an id that is no plain name becomes its digest."""
     release = verified.manifest.release
     plain = release if PLAIN.fullmatch(release) else hashlib.sha256(release.encode()).hexdigest()[:32]
-    return f"{plain}-{verified.digest[:12]}"
+    return f"{plain}-{verified.digest[:32]}"
 
 
 def accepted_event(manifest: Manifest, manifest_digest: str, actor: str) -> Event:

@@ -1,4 +1,4 @@
-"""The features party's tables. Ids are ours and random, except `release`, which the labels party chose."""
+"""The features party's tables. Ids are ours and random, except `release`, which a labels party chose."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ feature_tables = sa.Table(
 messages = sa.Table(
     "messages",
     metadata,
-    sa.Column("release", sa.String(64), primary_key=True),
-    sa.Column("digest", sa.String(64), nullable=False),
-    sa.Column("key_id", sa.String(80), nullable=False),
+    # a labels party chooses its release ids, so they say nothing about another's
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("release", sa.String(64), primary_key=True, index=True),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("population", sa.String(64), nullable=False, index=True),
     sa.Column("batch", sa.String(64), nullable=False),
     sa.Column("mechanism", sa.String(400), nullable=False),

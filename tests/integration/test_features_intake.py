@@ -126,6 +126,54 @@ def test_another_manifest_under_a_known_release_is_refused(
     assert len(list(services.home.messages.iterdir())) == 1
 
 
+def test_another_labels_party_cannot_occupy_a_release_id(
+    services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
+) -> None:
+    squatter = Sender()
+    first = services.intake.accept(write(squatter, tmp_path, seed=7), squatter.key.public)
+    assert services.intake.open("rel_1").digest == first.digest
+    second = services.intake.accept(write(sender, tmp_path), key)
+    assert (first.fresh, second.fresh) == (True, True)
+    assert services.intake.accept(write(sender, tmp_path), key).fresh is False
+    with pytest.raises(errors.ReplayConflict):
+        services.intake.accept(write(sender, tmp_path, seed=9), key)
+    assert [e.details["key_id"] for e in events(services)] == [squatter.key.public.id, key.id]
+    assert {row["digest"] for row in services.intake.list()} == {first.digest, second.digest}
+    with pytest.raises(errors.Conflict, match="digest"):
+        services.intake.open("rel_1")
+    for message in (first, second):
+        assert services.intake.open(message.digest).manifest.key_id == message.manifest.key_id
+    third = services.intake.accept(write(squatter, tmp_path, release=second.digest), squatter.key.public)
+    assert services.intake.open(second.digest).digest == second.digest  # an id that looks like a digest takes no place
+    assert services.intake.open(third.digest).release == second.digest
+
+
+def test_a_training_keeps_the_messages_that_it_was_asked_for(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from features_party.join import join, write_table
+    from features_party.trainer import Options, check_one_label
+
+    services, squatter = features_party(tmp_path / "home"), Sender()
+    first = services.intake.accept(write(sender, tmp_path), key)
+    table = pa.table({"click_id": IDS, "age": LABELS})
+    row = services.feature_tables.upload(lambda path: write_table(table, path), "click_id", "t")
+    training = services.trainings.request(row["id"], ["rel_1"], Options(model="linear"))
+    second = services.intake.accept(write(squatter, tmp_path, seed=7), squatter.key.public)
+    assert services.trainings.run_next()
+    ended = services.trainings.get(training["id"])
+    assert ended["state"] == "succeeded", ended["problem"]
+    card = services.models.open(ended["model"]).card
+    assert [m["manifest_digest"] for m in card["messages"]] == [first.digest]
+    with pytest.raises(errors.Conflict, match="digest"):
+        services.trainings.request(row["id"], ["rel_1"], Options())
+    services.trainings.request(row["id"], [second.digest], Options())
+    check_one_label([first, second])
+    joined = join([first, second], services.feature_tables.open(row["id"])).as_table()
+    names = {f"rel_1-{m.digest}" for m in (first, second)}
+    assert set(joined["release"].to_pylist()) == names
+
+
 # --- every wrong message -----------------------------------------------------------------------------------
 
 

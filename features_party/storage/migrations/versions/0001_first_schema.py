@@ -46,9 +46,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "messages",
+        sa.Column("key_id", sa.String(80), primary_key=True),
         sa.Column("release", sa.String(64), primary_key=True),
-        sa.Column("digest", sa.String(64), nullable=False),
-        sa.Column("key_id", sa.String(80), nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False, unique=True),
         sa.Column("population", sa.String(64), nullable=False),
         sa.Column("batch", sa.String(64), nullable=False),
         sa.Column("mechanism", sa.String(400), nullable=False),
@@ -57,6 +57,7 @@ def upgrade() -> None:
         sa.Column("folder", sa.String(200), nullable=False, unique=True),
         sa.Column("accepted", sa.String(20), nullable=False),
     )
+    op.create_index("ix_messages_release", "messages", ["release"])
     op.create_index("ix_messages_population", "messages", ["population"])
     op.create_table(
         "trainings",
