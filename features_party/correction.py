@@ -20,7 +20,6 @@ from shared.errors import InvalidInput, InvalidMechanism
 FloatArray = npt.NDArray[np.float64]
 
 CORRECTIONS = ("auto", "none", "debias")
-CHUNK_CELLS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -100,20 +99,15 @@ def noise_variance(
     [a, b] is the range of E[values[Z] | y]: the variance of a Beta distribution of that mean which is even where the
     mean is central. The rest is noise, between the least and the largest that any label has. With neither, uniform.
     """
-    means, variances = np.empty(channel.k), np.empty(channel.k)
-    centre, step = float(values.mean()), max(1, CHUNK_CELLS // channel.m)
-    centred = values - centre
-    for start in range(0, channel.k, step):
-        stop = min(start + step, channel.k)
-        rows = channel.rows(start, stop)
-        means[start:stop] = rows @ centred
-        variances[start:stop] = np.maximum(rows @ (centred * centred) - means[start:stop] ** 2, 0.0)
+    means, variances = channel.moments(values)
     if prior is not None:
         if prior.shape != (channel.k,):
             raise InvalidMechanism("The prior of the message does not have one probability per label of its domain.")
         return float(prior @ variances)
     if shares is None:
         return float(variances.mean())
+    centre = float(values.mean())
+    centred, means = values - centre, means - centre
     mean = float(shares @ centred)
     total = float(shares @ (centred * centred)) - mean * mean
     between = (float(means.max()) - mean) * (mean - float(means.min())) / 3.0

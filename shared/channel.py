@@ -10,8 +10,9 @@ from typing import cast
 
 import numpy as np
 
+from shared.channel_additive import AdditiveChannel
 from shared.channel_base import Channel, N, WeightedChannel, smallest_unsigned
-from shared.channel_kinds import AdditiveChannel, DenseChannel, OneBitChannel, RRChannel
+from shared.channel_kinds import DenseChannel, OneBitChannel, RRChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
 

@@ -121,6 +121,16 @@ class Channel(ABC):
             kept += float(p[start:stop] @ self.rows(start, stop).max(axis=1))
         return max(0.0, 1.0 - kept)
 
+    def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """float64[k] each: mean and variance of `values[Z]` given each label; `values` is float64[m]."""
+        means, variances = np.empty(self.k), np.empty(self.k)
+        for start, stop in self._chunks():
+            rows = self.rows(start, stop)
+            mean = rows @ values
+            means[start:stop] = mean
+            variances[start:stop] = np.einsum("ij,ij->i", rows, (values[None, :] - mean[:, None]) ** 2)
+        return means, variances
+
     # --- correction ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -135,12 +145,7 @@ class Channel(ABC):
     def noise_variance(self, prior: FloatArray | None = None) -> FloatArray:
         """float64[k]: variance of the corrected output given each label. `prior` is accepted and unused: the channel
         alone decides."""
-        values, variance = self.debiased_outputs(), np.empty(self.k)
-        for start, stop in self._chunks():
-            rows = self.rows(start, stop)
-            mean = rows @ values
-            variance[start:stop] = np.einsum("ij,ij->i", rows, (values[None, :] - mean[:, None]) ** 2)
-        return variance
+        return self.moments(self.debiased_outputs())[1]
 
     def corrected_variance(self, prior: FloatArray | None) -> float:
         """Average over `prior` (None: uniform) of `noise_variance`."""

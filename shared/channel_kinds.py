@@ -1,8 +1,7 @@
-"""The four kinds of randomizers: randomized response on bins, one bit, clipped discrete Laplace, dense."""
+"""Randomizers of integer weights: randomized response on bins, one bit, dense."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.channel_base import (
-    Channel,
     FloatArray,
     IntArray,
     N,
@@ -23,11 +21,7 @@ from shared.channel_base import (
     smallest_unsigned,
 )
 from shared.errors import InvalidMechanism
-from shared.losses import Loss, get_loss
-from shared.privacy import MAX_EPSILON_NANO, NANO, Epsilon
 
-MAX_ADDITIVE_PAIRS = 1 << 28
-MAX_SCALE = 1 << 80
 MAX_DIGITS = 40  # on either side of the point, as the manifest's reader allows
 CONDITION_LIMIT = 1e8  # a correction that amplifies rounding more than this is refused
 
@@ -111,13 +105,15 @@ class RRChannel(WeightedChannel):
     def unbiased(self) -> bool:
         return (self.d == self.k and self.A > self.B) or self.k == 1
 
-    def noise_variance(self, prior: FloatArray | None = None) -> FloatArray:
-        values, t = self.debiased_outputs(), self.bin_means
-        centre = float(np.mean(values))
-        x, s = values - centre, t - centre
-        others = float(np.sum(x * x)) - 2.0 * s * float(np.sum(x)) + self.d * s * s
-        variance = self.B / N * others + (self.A - self.B) / N * (x - s) ** 2 if self.d > 1 else np.zeros(1)
-        return np.asarray(np.maximum(variance, 0.0)[self.bins], np.float64)
+    def moments(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """As for every channel; all labels of a bin have the same row."""
+        centre, gap = float(np.mean(values)), (self.A - self.B) / N
+        x = values - centre
+        mean = self.B / N * float(np.sum(x)) + gap * x if self.d > 1 else x
+        # Σ_j P_j (x_j − mean)², with the bin's own term apart
+        others = float(np.sum(x * x)) - 2.0 * mean * float(np.sum(x)) + self.d * mean * mean
+        variance = self.B / N * others + gap * (x - mean) ** 2 if self.d > 1 else np.zeros(1)
+        return (centre + mean)[self.bins], np.maximum(variance, 0.0)[self.bins]
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -244,91 +240,6 @@ class OneBitChannel(WeightedChannel):
             "B": str(self.B),
             "low": format(self.low, "f"),
             "high": format(self.high, "f"),
-        }
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AdditiveChannel(Channel):
-    """Discrete Laplace noise on the domain's equally spaced values, clipped to its ends (output j is value j).
-
-    With s = `scale` in steps (an exact rational), P[noise = t] = (1 − r)/(1 + r)·r^|t|, r = e^(−1/s). The ε is
-    exactly (k − 1)/s: the sensitivity is the whole domain. Raises InvalidMechanism.
-    """
-
-    kind = "additive"
-    scale: Fraction
-
-    def __post_init__(self) -> None:
-        if not Fraction(self.k - 1, MAX_EPSILON_NANO // NANO) <= self.scale <= MAX_SCALE or self.scale <= 0:
-            raise InvalidMechanism("The scale of additive noise is outside the range that any ε asks for.")
-        if len({b - a for a, b in itertools.pairwise(self.domain.listed)}) > 1:
-            raise InvalidMechanism("Additive noise needs a domain of equally spaced values.")
-        object.__setattr__(self, "outputs", self.domain.values)
-
-    @property
-    def epsilon(self) -> Epsilon:
-        return Epsilon.round_up((self.k - 1) / self.scale)
-
-    def satisfies(self, epsilon: Epsilon) -> bool:
-        return (self.k - 1) / self.scale <= epsilon.fraction
-
-    @property
-    def worst_case_odds(self) -> Fraction:
-        """A rational that is at least e^ε. Raises InvalidMechanism for ε > 64."""
-        if self.epsilon.fraction > 64:
-            raise InvalidMechanism("The odds of this channel are too large to be written down.")
-        return self.epsilon.exp_upper()
-
-    @cached_property
-    def _tails(self) -> FloatArray:
-        """float64[k]: P[noise ≥ t] for t = 0 … k − 1, by r^t/(1 + r)."""
-        rate = float(1 / self.scale)
-        return np.asarray(np.exp(-rate * np.arange(self.k)) / (1.0 + math.exp(-rate)), np.float64)
-
-    def rows(self, start: int, stop: int) -> FloatArray:
-        if self.k == 1:
-            return np.ones((stop - start, 1))
-        distance = np.abs(np.arange(self.k)[None, :] - np.arange(start, stop)[:, None])
-        rows = self._tails[distance]
-        rows[:, 1:-1] *= -math.expm1(-float(1 / self.scale))
-        return np.asarray(rows, np.float64)
-
-    def _moments(self) -> tuple[FloatArray, FloatArray]:
-        """float64[k] each: mean and mean square of (output − label), in closed form."""
-        t = np.arange(1, self.k)
-        first = np.concatenate([[0.0], np.cumsum(self._tails[1:])])
-        second = np.concatenate([[0.0], np.cumsum((2 * t - 1) * self._tails[1:])])
-        step = float(self.labels[-1] - self.labels[0]) / max(self.k - 1, 1)
-        return step * (first[::-1] - first), step * step * (second[::-1] + second)
-
-    def expected_loss(self, prior: FloatArray | None, loss: str | Loss) -> float:
-        """As for every channel; above 2²⁸ pairs of labels only the squared loss is offered."""
-        if get_loss(loss).name == "squared":
-            return float(self._prior(prior) @ self._moments()[1])
-        if self.k * self.k > MAX_ADDITIVE_PAIRS:
-            raise InvalidMechanism(
-                "The domain is too large for the expected loss of additive noise; use the squared loss."
-            )
-        return super().expected_loss(prior, loss)
-
-    def debiased_outputs(self) -> FloatArray:
-        """Raises InvalidMechanism: clipping mixes the ends, and undoing it amplifies the noise without bound."""
-        raise InvalidMechanism("Clipped additive noise has no correction; train on its outputs as they are.")
-
-    @property
-    def unbiased(self) -> bool:
-        return self.k == 1
-
-    def noise_variance(self, prior: FloatArray | None = None) -> FloatArray:
-        """float64[k]: variance of the (uncorrected, clipped) output given each label."""
-        mean, square = self._moments()
-        return np.maximum(square - mean * mean, 0.0)
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "kind": self.kind,
-            "scale_numerator": str(self.scale.numerator),
-            "scale_denominator": str(self.scale.denominator),
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -88,6 +89,39 @@ def test_additive_refuses_correction_and_knows_its_variance() -> None:
     assert not channel.unbiased
 
 
+def additive_of(k: int, scale: Fraction) -> AdditiveChannel:
+    return AdditiveChannel(
+        domain=Domain.parse(f"-3:{Fraction(k - 1, 2) - 3}:0.5" if k % 2 else f"5:{k + 4}"), scale=scale
+    )
+
+
+@pytest.mark.parametrize(("k", "scale"), [(1, 1), (2, 3), (3, "1/8"), (11, "1/3"), (50, 4), (201, 37), (200, 40_000)])
+def test_closed_forms_of_additive_noise_are_those_of_the_matrix(k: int, scale: str | int) -> None:
+    channel = additive_of(k, Fraction(scale))
+    M, rng = channel.matrix(), np.random.default_rng(k)
+    prior = rng.random(k) / k
+    prior /= prior.sum()
+    assert channel.output_distribution(prior) == pytest.approx(prior @ M, abs=1e-12)
+    assert channel.output_distribution(None).sum() == pytest.approx(1.0, abs=1e-12)
+    assert channel.flip_probability(prior) == pytest.approx(1 - float(prior @ M.max(axis=1)), abs=1e-12)
+    for values in (channel.outputs, rng.normal(7.0, 2.0, k)):
+        mean = M @ values
+        variance = (M * (values[None, :] - mean[:, None]) ** 2).sum(axis=1)
+        means, variances = channel.moments(values)
+        assert means == pytest.approx(mean, rel=1e-9, abs=1e-9)
+        assert variances == pytest.approx(variance, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_moments_of_any_values_are_those_of_the_matrix(make: Any) -> None:
+    channel: Channel = make()
+    M, values = channel.matrix(), np.random.default_rng(1).normal(1e3, 2.0, channel.m)
+    mean = M @ values
+    means, variances = channel.moments(values)
+    assert means == pytest.approx(mean, rel=1e-12)
+    assert variances == pytest.approx((M * (values[None, :] - mean[:, None]) ** 2).sum(axis=1), rel=1e-9)
+
+
 def test_unbiased_means_on_the_whole_domain() -> None:
     assert not rr().unbiased
     B = N // 20
@@ -129,6 +163,16 @@ def test_one_bit_with_very_fine_ends_uses_exact_arithmetic() -> None:
 
 def test_large_domains_need_no_matrix() -> None:
     domain = Domain.parse("0:1000000")
+    noise = AdditiveChannel(domain=domain, scale=Fraction(domain.k, 3))
+    start = time.perf_counter()
+    shares = noise.output_distribution(None)
+    means, variances = noise.moments(noise.outputs)
+    means_again, variances_again = noise.moments(noise.outputs + 1.0)  # not the outputs: by recursion
+    assert noise.flip_probability() > 0.5
+    assert time.perf_counter() - start < 3.0  # a second on a busy machine; by rows it was hours
+    assert shares.sum() == pytest.approx(1.0, abs=1e-9)
+    assert means_again == pytest.approx(means + 1.0, rel=1e-9)
+    assert variances_again == pytest.approx(variances, rel=1e-6)
     channel = one_bit("0", "1000000", domain)
     assert channel.epsilon == one_bit().epsilon
     assert channel.expected_loss(None, "squared") > 0
