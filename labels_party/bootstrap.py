@@ -83,6 +83,7 @@ def bootstrap(
             "keygen."
         )
     home.prepare()
+    settings.keep_kernels()
     database = Database(settings.url, faults=faults)
     upgrade(database, MIGRATIONS, HEAD)
     secrets, key = home.secrets(), home.signing_key()

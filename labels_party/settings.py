@@ -63,6 +63,10 @@ class Settings(BaseSettings):
             first = error.errors(include_input=False, include_url=False)[0]
             raise InvalidSettings(f"Setting {PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}.") from None
 
+    def keep_kernels(self) -> None:
+        """Compiled kernels are kept in the home folder, unless the environment names another place for them."""
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(self.home / "kernels"))
+
     @property
     def url(self) -> str:
         if self.database_url is not None:
