@@ -83,6 +83,7 @@ def bootstrap(
             "keygen."
         )
     home.prepare()
+    home.sweep()
     settings.keep_kernels()
     database = Database(settings.url, faults=faults)
     upgrade(database, MIGRATIONS, HEAD)

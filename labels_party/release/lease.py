@@ -19,6 +19,8 @@ class WorkerIdentity:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        for path in folder.glob("*.lock"):
+            self._locked(path)  # removes what dead processes left
         self.name = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
         self._path = self._lock_path(self.name)
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)

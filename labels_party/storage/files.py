@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from labels_party.storage.secrets import Secrets
 from shared.errors import InvalidFile
 from shared.message.signing import SigningKey
 from shared.service.folders import fsync_folder, make_private, own_key
+
+LEFTOVER_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,14 @@ class Home:
         """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
         folders = (self.path / "keys", self.labels, self.releases, self.spill, self.workers)
         make_private(self.path, folders, "LABELS_PARTY_HOME")
+
+    def sweep(self) -> None:
+        """Remove what a killed process left in `spill/` over a day ago (masked labels under a key that died with it)."""
+        limit = time.time() - LEFTOVER_SECONDS
+        for path in self.spill.iterdir():
+            with contextlib.suppress(OSError):  # another process may sweep as well
+                if path.stat().st_mtime < limit:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def secrets(self) -> Secrets:
         """The party's secret, made on first use; losing it means that ids charged earlier are no longer recognised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,23 @@ def test_a_live_workers_release_is_left_alone(tmp_path: Path) -> None:
         lease = party.services.database.write("take", lambda c: party.services.pipeline._take(c, release))
         assert lease is not None
         assert other.services.pipeline.run(release) is False
+
+
+def test_what_a_killed_process_leaves_is_swept(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with LabelsParty(home) as party:
+        party.release(party.sealed_batch(label_table(20)))
+        old, new = home / "spill" / "seal-old", home / "spill" / "seal-new"
+        for folder in (old, new):
+            folder.mkdir()
+            (folder / "part").write_bytes(b"x")
+        os.utime(old, (0, 0))
+        (home / "workers" / "dead.lock").touch()
+        with LabelsParty(home) as again:
+            mine, theirs = party.services.pipeline.worker, again.services.pipeline.worker
+            assert sorted(p.name for p in (home / "spill").iterdir()) == ["seal-new"]
+            locks = {p.stem for p in (home / "workers").iterdir()}
+            assert locks == {w.name.rsplit("/", 1)[-1] for w in (mine, theirs)}
 
 
 def test_a_full_disk_refuses_and_is_retried_without_a_second_charge(
