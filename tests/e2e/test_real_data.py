@@ -170,7 +170,7 @@ def test_retail_and_bike_by_command_line(make: object, epsilon: str, tmp_path: P
     assert one_bit["epsilon"]["prior"] == "0"
     bit = cli.train("one", "one-bit-model")
     print(f"{task.name} ε={epsilon}: none {plain['mse']:.1f}, debias {corrected['mse']:.1f}, one bit {bit['mse']:.1f}")
-    print(f"{task.name}: constant {plain['constant_mse']:.1f}; labels of the test rows are not clipped")
+    print(f"{task.name}: constant {plain['constant_mse']:.1f}; labels of the test rows are clipped to the domain")
     for found in (corrected, bit):
         assert found["rows"] == task.test.num_rows
         assert found["mse"] < found["constant_mse"] * 1.05

@@ -110,7 +110,7 @@ class CommandLine:
         label = json.loads((self.folder / model / "card.json").read_text())["label"]
         done = self.run(
             "features-party", "evaluate", "--model", self.folder / model, "--examples", self.folder / "test.parquet",
-            "--label-column", label,
+            "--label-column", label, "--clip",
         )  # fmt: skip
         found: dict[str, Any] = json.loads(done.stdout)
         return found
