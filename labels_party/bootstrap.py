@@ -77,7 +77,7 @@ def bootstrap(
     """
     settings = settings or Settings.load()
     home = Home(settings.home)
-    if existing and not home.signing_key_path.exists():
+    if existing and not home.secret_path.parent.exists():
         raise NotFound(
             f"There is no labels party in '{home.path}' yet. Set LABELS_PARTY_HOME to its folder, or make one with "
             "keygen."
@@ -87,6 +87,7 @@ def bootstrap(
     settings.keep_kernels()
     database = Database(settings.url, faults=faults)
     upgrade(database, MIGRATIONS, HEAD)
+    _check_keys(database, home)
     secrets, key = home.secrets(), home.signing_key()
     _check_secret(database, secrets)
     audit = AuditStore(audit_events, "labels-party", clock)
@@ -119,6 +120,14 @@ def bootstrap(
         worker=Worker(pipeline, settings.poll_seconds),
         apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
     )
+
+
+def _check_keys(database: Database, home: Home) -> None:
+    """A home whose database is in use must have its keys: new ones would hide that the old ones are lost."""
+    used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
+    for path in (home.secret_path, home.signing_key_path):
+        if used is not None and not path.exists():
+            raise Unavailable(f"'{path}' is missing; restore it from the backup of this folder. Nothing was changed.")
 
 
 def _check_secret(database: Database, secrets: Secrets) -> None:

@@ -326,6 +326,10 @@ def audit_verify(
     )
 
 
+def shortened(values: list[str], most: int = 8) -> str:
+    return ", ".join(values[:most]) + (", …" if len(values) > most else "")
+
+
 def show_message(data: dict[str, Any]) -> None:
     eps = data["epsilon"]
     rows = [
@@ -343,7 +347,7 @@ def show_message(data: dict[str, Any]) -> None:
     for b in data.get("bins", [])[:16]:
         rows.append(["bin", f"{b['from']:g} … {b['to']:g}  →  {b['output']:.5g}"])
     if "bins" not in data:
-        rows.append(["outputs", ", ".join(f"{v:.5g}" for v in data["outputs"][:8])])
+        rows.append(["outputs", shortened([f"{v:.5g}" for v in data["outputs"]])])
     rows.append(["signed by", data["key_id"]])
     if "note" in data:
         rows.append(["note", data["note"]])

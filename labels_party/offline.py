@@ -14,8 +14,8 @@ from labels_party.bootstrap import Services
 from labels_party.budget.ledger import Account, judge
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import ID_LIST, PUBLIC, Batch
-from labels_party.labels.parsing import ID
-from labels_party.labels.seal import SameExamples
+from labels_party.labels.parsing import ID, floats_of, ids_of, positions
+from labels_party.labels.seal import SHOWN_IDS, IncompleteLabels, SameExamples
 from labels_party.release.plan import ReleaseRequest, make_plan
 from labels_party.release.releases import PUBLISHED, WORKING, Release, given_prior_json
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, LabelDPError
@@ -50,6 +50,7 @@ def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict
     if job.examples is not None:
         examples = read_table(job.examples, text_columns=[job.id_column], columns=[job.id_column])
     _check_request(job, (table if examples is None else examples).num_rows)
+    _check_rows(job, table, examples)
     population = _population(services, job.population)
     batch, note = _sealed_batch(services, job, population, table, examples, progress)
     release = _release(services, batch, population, job.request)
@@ -64,6 +65,20 @@ def _check_request(job: PrivatizeJob, n: int) -> None:
     verdict = judge(Account(job.population.lifetime, ZERO), plan.split)
     if isinstance(verdict, BudgetExceeded):
         raise verdict
+
+
+def _check_rows(job: PrivatizeJob, table: Any, examples: Any) -> None:
+    """What is wrong with the rows is said before the population is declared, whose rules then cannot change."""
+    import pyarrow.compute as pc
+
+    ids = ids_of(table, job.id_column)
+    labels = floats_of(table[job.label_column], job.label_column)
+    positions(labels, job.population.domain, job.population.out_of_domain, job.label_column)
+    if examples is not None and job.population.missing_label is None:
+        listed = ids_of(examples, job.id_column)
+        absent = listed.filter(pc.invert(pc.is_in(listed, value_set=ids.cast(listed.type))))
+        if len(absent):
+            raise IncompleteLabels(absent.slice(0, SHOWN_IDS).to_pylist())
 
 
 def _check_target(out: Path) -> None:
@@ -109,7 +124,9 @@ def _sealed_batch(
         _discard(services, batch.id)
         sealed, owner = _look(services, same.batch)
         if owner.id != population.id:
-            raise
+            raise Conflict(
+                f"{same.detail} It belongs to population '{owner.name}': say --population and --additional-release."
+            ) from None
         return (
             sealed,
             f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's",
@@ -234,6 +251,8 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "outputs": [float(v) for v in channel.outputs[:64]],
         "key_id": manifest.key_id,
     }
+    if channel.m == 1:
+        data["note"] = "there is one output only, so this message says nothing about single labels; n or ε is too small"
     boundaries = getattr(channel, "boundaries", None)
     if boundaries is not None:
         values = domain.values

@@ -100,7 +100,7 @@ class InvalidRows(InvalidInput):
         self.problems = list(problems)[: self.shown]
         self.total = len(self.problems) if total is None else total
         first = self.problems[0]
-        rest = f" and {self.total - 1} more" if self.total > 1 else ""
+        rest = f" (and {self.total - 1} more rows)" if self.total > 1 else ""
         super().__init__(
             f"Row {first.row} (counting from 0), field '{first.field}': {first.rule}{rest}. "
             "Nothing of this upload was stored; correct the rows and send it again."

@@ -26,6 +26,7 @@ ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
     "uniform",
     "not used",
 )
+LISTED = 1024  # a plan lists outputs up to this number, or none
 DEFAULT_MECHANISM = "rr-on-bins"
 
 
@@ -191,8 +192,8 @@ def describe_channel(channel: Channel, prior: npt.NDArray[np.float64], loss: str
     """Figures of a channel under a private prior, all of them expected ones (invariant 6)."""
     return {
         "outputs": len(channel.outputs),
-        "output_values": [float(v) for v in channel.outputs[:32]],
-        "boundaries": [int(b) for b in getattr(channel, "boundaries", [])[:33]],
+        "output_values": [float(v) for v in channel.outputs] if channel.m <= LISTED else None,
+        "boundaries": [int(b) for b in getattr(channel, "boundaries", [])] if channel.m <= LISTED else None,
         "expected_label_loss": float(channel.expected_loss(prior, loss)),
         "flip_probability": float(channel.flip_probability(prior)),
         "unbiased": bool(channel.unbiased),

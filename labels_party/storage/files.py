@@ -29,6 +29,10 @@ class Home:
         return self.path / "keys" / "signing.key"
 
     @property
+    def secret_path(self) -> Path:
+        return self.path / "keys" / "secret.key"
+
+    @property
     def public_key_path(self) -> Path:
         return self.path / "keys" / "signing.pub"
 
@@ -63,7 +67,7 @@ class Home:
 
     def secrets(self) -> Secrets:
         """The party's secret, made on first use; losing it means that ids charged earlier are no longer recognised."""
-        path = self.path / "keys" / "secret.key"
+        path = self.secret_path
         if not path.exists():
             temporary = path.with_name(f".secret-{secrets.token_hex(4)}")
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -91,5 +91,5 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
         grid.add_column(column, justify="right" if numeric and rows else "left", overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
     console.print(grid)

@@ -578,3 +578,50 @@ def test_errors_of_any_app_are_one_line(capfd: pytest.CaptureFixture[str], monke
         run_app(app)
     assert stopped.value.code in (1, 130)
     assert "Traceback" not in capfd.readouterr().err
+
+
+# --- what a first visitor stumbled over ---------------------------------------------------------------------
+
+
+def test_what_is_stored_is_shown_as_it_is(run: Run, labels: Path) -> None:
+    """No markup, no emoji codes: a domain 0:100:1 was shown with a picture in it."""
+    shown = run(*arguments(labels, domain="0:100", population="[red]x[/red] :smile:"))
+    assert shown.code == 0, shown.err
+    assert "0:100:1" in shown.out
+    assert "[red]x[/red] :smile:" in shown.out
+    assert "[red]x[/red] :smile:" in run("budget").out
+
+
+@pytest.mark.parametrize("wrong", ["outside", "text", "missing"])
+def test_bad_rows_do_not_freeze_the_rules_of_a_population(wrong: str, run: Run, home: Path) -> None:
+    path, listed = home.parent / "wrong.csv", home.parent / "ids.csv"
+    path.write_text("example_id,label\na,1\nb," + {"outside": "77", "text": "x", "missing": "2"}[wrong] + "\n")
+    listed.write_text("example_id\na\nb\nc\n")
+    options = {"out_of_domain": "refuse"} | ({"examples": str(listed)} if wrong == "missing" else {})
+    assert run(*arguments(path, **options)).code in (1, 2)
+    assert budgets(run, home) == []
+    path.write_text("example_id,label\n" + "".join(f"{i},{i % 10}\n" for i in range(50)))
+    assert run(*arguments(path)).code == 0
+
+
+@pytest.mark.parametrize("name", ["secret.key", "signing.key"])
+def test_a_lost_key_is_missed_and_not_made_anew(name: str, run: Run, labels: Path, home: Path) -> None:
+    assert run(*arguments(labels)).code == 0
+    (home / "keys" / name).rename(home.parent / "backup")
+    for command in (("budget",), arguments(labels, "again.parquet")):
+        refused(run(*command), 1, name, "missing")
+    assert not (home / "keys" / name).exists()
+    (home.parent / "backup").rename(home / "keys" / name)
+    assert run("audit", "verify").code == 0
+
+
+def test_a_message_that_says_nothing_is_announced(run: Run, home: Path) -> None:
+    tiny = home.parent / "tiny.csv"
+    tiny.write_text("example_id,label\na,1\nb,2\nc,3\n")
+    done = run(*arguments(tiny, domain="0:0"), "--json")
+    assert "says nothing about single labels" in done.json["note"]
+
+
+def test_the_same_examples_under_another_name_say_what_to_do(run: Run, labels: Path) -> None:
+    assert run(*arguments(labels)).code == 0
+    refused(run(*arguments(labels, "x.parquet", population="other")), 1, "population 'shop'", "--additional-release")
