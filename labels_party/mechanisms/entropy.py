@@ -42,7 +42,7 @@ class Keystream:
 
         try:
             key = os.urandom(KEY_BYTES)
-        except (OSError, NotImplementedError):
+        except (OSError, NotImplementedError):  # the latter is what Python raises where a system has no source
             raise RandomnessUnavailable("The operating system gave no randomness, so nothing was drawn.") from None
         if len(key) != KEY_BYTES:
             raise RandomnessUnavailable("The operating system gave too little randomness, so nothing was drawn.")

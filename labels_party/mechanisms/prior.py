@@ -55,6 +55,7 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
 
     "auto": min(ε/20, 1.6·(g/n)^⅔) on the g public cells: what noise in the prior costs falls with the square of
     n·ε_prior/g, what it takes from the labels rises with ε_prior, so their sum is least at such a power of g/n.
+    Above ε = 4 it grows with ε: many bins then hang on the prior, and a poor one costs more than a little ε.
     "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022, Theorem 7). An explicit amount must leave
     something for the labels. Raises InvalidEpsilon.
     """
@@ -71,6 +72,7 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
     if rule == "auto":
         g = cells.size - 1
         share, enough = epsilon.fraction / AUTO_SHARE, Fraction(AUTO_FACTOR * (g / max(n, 1)) ** (2 / 3))
+        enough *= max(Fraction(1), epsilon.fraction / 4)
         return PriorPlan(Epsilon.round_down(min(share, enough)), cells)
     raise InvalidEpsilon('ε for the prior is "auto", "theorem7" or a number.')
 
