@@ -1,0 +1,19 @@
+"""The command `labels-party`. Heavy modules are imported by the commands that need them, so that help is instant."""
+
+from __future__ import annotations
+
+# Each module registers its commands; the order is that of the help.
+# isort: off
+from labels_party.cli import serving as serving
+from labels_party.cli import keys as keys
+from labels_party.cli import privatize as privatize
+from labels_party.cli import planning as planning
+from labels_party.cli import audit as audit
+# isort: on
+
+from labels_party.cli.app import app as app
+from shared.service.cli import run
+
+
+def main() -> None:
+    run(app)

@@ -1,0 +1,30 @@
+"""The typer application of the labels party and what its commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="labels-party",
+    help="Take in sensitive labels, account for every ε, and emit one signed, privatized message.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+apikey = typer.Typer(help="Keys for the REST interface.", no_args_is_help=True)
+audit = typer.Typer(help="The append-only, hash-chained audit store.", no_args_is_help=True)
+app.add_typer(apikey, name="apikey")
+app.add_typer(audit, name="audit")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+FilePath = Path
+
+
+def services(existing: bool = False) -> Any:
+    """`existing`: for commands that only look, which must not make a home, keys and an empty ledger on the way."""
+    from labels_party.bootstrap import bootstrap
+
+    return bootstrap(existing=existing)

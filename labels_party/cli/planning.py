@@ -1,0 +1,74 @@
+"""`plan` and `budget`: what an ε would buy, and what has been spent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from labels_party.cli.app import Json, app, services
+from shared.service.cli import emit, table
+
+
+@app.command()
+def plan(
+    population: Annotated[str, typer.Option(help="Name or id of the population.")],
+    epsilon: Annotated[str, typer.Option(help="ε to plan for.")],
+    n: Annotated[int | None, typer.Option(min=1, help="Number of examples; or give --batch.")] = None,
+    batch: Annotated[str | None, typer.Option(help="A sealed batch.")] = None,
+    loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
+    as_json: Json = False,
+) -> None:
+    """What each mechanism would give at this ε, from public or already private facts only."""
+    from labels_party.options import make_preview
+
+    result = make_preview(services(existing=True), population, epsilon, loss, n, batch)
+
+    def human() -> None:
+        rows = [
+            [
+                m["mechanism"],
+                m["epsilon"]["prior"],
+                m["epsilon"]["randomize"],
+                str(m["outputs"]),
+                f"{m['expected_label_loss']:.4g}",
+                f"{m['flip_probability']:.4f}",
+            ]
+            for m in result["mechanisms"]
+        ]
+        table(
+            f"n = {result['n']}, prior: {result['prior']}",
+            ["mechanism", "ε prior", "ε randomize", "outputs", "expected label loss", "flip probability"],
+            rows,
+        )
+
+    emit(result, as_json, human)
+
+
+@app.command()
+def budget(
+    population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What each batch has spent of its population's lifetime ε."""
+    party = services(existing=True)
+
+    def look(connection: Any) -> list[dict[str, Any]]:
+        found = [party.populations.get(connection, population)] if population else party.populations.list(connection)
+        return [party.ledger.report(connection, p) for p in found]
+
+    reports = party.database.read("budget.look", look)
+
+    def human() -> None:
+        for r in reports:
+            rows = [
+                [b["batch"], b["state"], str(b["examples"] or ""), b["epsilon_spent"], b["epsilon_left"]]
+                for b in r["batches"]
+            ]
+            table(
+                f"{r['name']}: lifetime ε {r['epsilon_lifetime']} per example",
+                ["batch", "state", "examples", "ε spent", "ε left"],
+                rows,
+            )
+
+    emit(reports, as_json, human)

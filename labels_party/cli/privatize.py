@@ -1,0 +1,109 @@
+"""`privatize`, `message` and `inspect`: from a file of labels to one message, and what it says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from labels_party.cli.app import FilePath, Json, app, services
+from labels_party.cli.show import show_message
+from shared.service.cli import emit, progress
+
+
+@app.command()
+def privatize(
+    labels: Annotated[FilePath, typer.Option(help="Parquet or CSV file with ids and labels.")],
+    id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
+    label_column: Annotated[str, typer.Option(help="Its column with labels.")],
+    domain: Annotated[str, typer.Option(help="LO:HI[:STEP] (both ends included), or a file with a column 'label'.")],
+    epsilon: Annotated[str, typer.Option(help="ε of this release, all parts included.")],
+    population: Annotated[str, typer.Option(help="Name of the population; made on first use.")],
+    budget: Annotated[str, typer.Option(help="Lifetime ε per example of the population.")],
+    out: Annotated[FilePath, typer.Option(help="Where the message goes (.parquet); its manifest is put beside it.")],
+    examples: Annotated[
+        FilePath | None, typer.Option(help="File that lists all example ids; without it presence is public.")
+    ] = None,
+    missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
+    audience: Annotated[list[str] | None, typer.Option(help="Who may read the message; repeatable.")] = None,
+    loss: Annotated[str, typer.Option(help="squared, absolute, poisson, or a file with a loss matrix.")] = "squared",
+    mechanism: Annotated[str, typer.Option(help="rr-on-bins, one-bit or discrete-laplace.")] = "rr-on-bins",
+    clip: Annotated[
+        str | None, typer.Option(help="One bit only: A:B, public clipping ends; default the ends of the domain.")
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="estimate, uniform, a file (label, probability), or an own message.")
+    ] = None,
+    prior_epsilon: Annotated[str, typer.Option(help="auto, theorem7, or the ε that the prior may cost.")] = "auto",
+    prior_method: Annotated[str, typer.Option(help="project (Euclidean) or clip (the paper's).")] = "project",
+    out_of_domain: Annotated[str, typer.Option(help="clip or refuse labels outside the domain.")] = "clip",
+    additional_release: Annotated[
+        bool, typer.Option("--additional-release", help="Allow, and charge, a further release of the same examples.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn a file of labels into one signed, privatized message, charged to the ledger."""
+    from labels_party.offline import PrivatizeJob
+    from labels_party.offline import privatize as run_job
+    from labels_party.options import parse_domain, parse_population, parse_request
+
+    declared = parse_population(
+        population,
+        label_column,
+        parse_domain(domain),
+        budget,
+        out_of_domain=out_of_domain,
+        missing_label=missing_label,
+        audiences=audience,
+    )
+    with progress("privatize", as_json) as report:
+        party = services()
+        request = parse_request(
+            party,
+            declared,
+            epsilon=epsilon,
+            mechanism=mechanism,
+            loss=loss,
+            prior=prior,
+            prior_epsilon=prior_epsilon,
+            prior_method=prior_method,
+            clip=clip,
+            additional_release=additional_release,
+        )
+        job = PrivatizeJob(labels, id_column, label_column, declared, request, out, examples)
+        result = run_job(party, job, report)
+    emit(result, as_json, lambda: show_message(result))
+
+
+@app.command()
+def message(
+    release: Annotated[str, typer.Argument(help="Id of a published release.")],
+    out: Annotated[FilePath, typer.Option(help="Where its message goes.")],
+    as_json: Json = False,
+) -> None:
+    """Write the message of a published release once more, byte for byte; nothing is charged."""
+    from labels_party.offline import finish, write_out
+
+    party = services(existing=True)
+    with progress("message", as_json) as report:
+        finish(party, release, report)
+    result = write_out(party, release, out)
+    emit(result, as_json, lambda: show_message(result))
+
+
+@app.command()
+def inspect(
+    path: Annotated[FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
+    labels_key: Annotated[
+        FilePath | None, typer.Option(help="Public key to verify with; default this party's own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Verify a message and show what it says: mechanism, bins, ε split, audiences. Writes nothing."""
+    from labels_party.offline import summary
+    from shared.message.bundle import verify
+    from shared.message.signing import VerifyingKey
+
+    key = VerifyingKey.load(labels_key) if labels_key is not None else services(existing=True).key.public
+    result = summary(verify(path, key, None).manifest) | {"message": str(path), "verified": True}
+    emit(result, as_json, lambda: show_message(result))

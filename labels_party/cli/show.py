@@ -1,0 +1,37 @@
+"""What people see of a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.service.cli import table
+
+
+def shortened(values: list[str], most: int = 8) -> str:
+    return ", ".join(values[:most]) + (", …" if len(values) > most else "")
+
+
+def show_message(data: dict[str, Any]) -> None:
+    eps = data["epsilon"]
+    rows = [
+        ["message", str(data["message"])],
+        ["release", data["release"]],
+        ["population", f"{data['population']} ({data['label']}, domain {data['domain']})"],
+        ["examples", f"{data['examples']:,}"],
+        ["audiences", ", ".join(data["audiences"])],
+        ["mechanism", f"{data['mechanism']}, {data['loss']} loss, prior {data['prior']}"],
+        ["ε", f"{eps['total']} = {eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}"],
+        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+    ]
+    if data["expected_label_loss"] is not None:
+        rows.append(["expected label loss", f"{data['expected_label_loss']:.5g}"])
+    for b in data.get("bins", [])[:16]:
+        rows.append(["bin", f"{b['from']:g} … {b['to']:g}  →  {b['output']:.5g}"])
+    if "bins" not in data:
+        rows.append(["outputs", shortened([f"{v:.5g}" for v in data["outputs"]])])
+    rows.append(["signed by", data["key_id"]])
+    if "note" in data:
+        rows.append(["note", data["note"]])
+    if "labels_key" in data:
+        rows.append(["public key", data["labels_key"]])
+    table("Privatized message", ["", ""], rows)
