@@ -20,6 +20,7 @@ app.add_typer(apikey, name="apikey")
 app.add_typer(audit, name="audit")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one already.")]
 FilePath = Path
 
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import FilePath, Json, audit, services
-from shared.errors import InvalidFile
-from shared.service.cli import emit, table
+from labels_party.cli.app import FilePath, Force, Json, audit, services
+from shared.service.cli import emit, replacing, table
 
 
 @audit.command("show")
@@ -44,15 +43,15 @@ def audit_show(
 
 @audit.command("export")
 def audit_export(
-    out: Annotated[FilePath, typer.Option(help="File for the signed export.")], as_json: Json = False
+    out: Annotated[FilePath, typer.Option(help="File for the signed export.")],
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Write all events as one signed document that anybody with the public key can verify."""
     party = services(existing=True)
     data = party.database.read("audit.export", lambda c: party.audit.export(c, party.key))
-    try:
-        out.write_bytes(data)
-    except OSError as error:
-        raise InvalidFile(f"'{out}' cannot be written ({error.strerror}).") from None
+    with replacing(out, force) as path:
+        path.write_bytes(data)
     emit({"export": str(out), "bytes": len(data)}, as_json, lambda: typer.echo(out))
 
 

@@ -1,16 +1,20 @@
-"""Command-line habits of both parties: one line per error, exit codes 0, 1 and 2, `--json`, quiet when piped."""
+"""Command-line habits of both parties: one line per error, exit codes 0, 1 and 2, `--json`, quiet when piped, and no
+file overwritten unasked."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import LabelDPError
+from shared.errors import InvalidFile, InvalidInput, LabelDPError
 
 if TYPE_CHECKING:
     import typer
@@ -54,6 +58,77 @@ def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
         print(json.dumps(data, ensure_ascii=False, indent=2))  # noqa: T201 - the command line's own output
     else:
         human()
+
+
+def writable(path: Path, force: bool = False) -> None:
+    """Refuse an output that exists (unless `force`) or whose folder does not; call it before long work.
+
+    A device or a pipe, such as /dev/stdout, may always be written. Raises InvalidInput (exit code 2).
+    """
+    if not path.parent.is_dir():
+        raise InvalidInput(f"The folder '{path.parent}' for '{path.name}' does not exist; make it first.")
+    if not force and (path.is_file() or path.is_dir()):
+        raise InvalidInput(f"'{path}' exists already. Give --force to replace it, or choose another name.")
+
+
+@contextmanager
+def replacing(path: Path, force: bool = False) -> Iterator[Path]:
+    """A temporary path beside `path`, for a file or a folder that the body makes; it takes the name `path` at the end.
+
+    The name appears complete or not at all, and an earlier file stays until then. The temporary name ends like
+    `path`, so that writers which go by the suffix do the same. Raises InvalidInput as `writable` does, also where the
+    name was taken meanwhile, and InvalidFile where it cannot be written.
+    """
+    writable(path, force)
+    target = path.resolve()  # a link stays a link
+    if target.exists() and not target.is_file() and not target.is_dir():
+        yield target  # a device or a pipe
+        return
+    temporary = target.with_name(f".{secrets.token_hex(6)}-{target.name[-100:]}")
+    try:
+        yield temporary
+        _put(temporary, target, force)
+    except FileExistsError:
+        raise InvalidInput(f"'{path}' was made by someone else meanwhile; nothing was replaced.") from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else "its disk refused"
+        raise InvalidFile(f"'{path}' cannot be written ({reason}).") from None
+    finally:
+        _remove(temporary)
+
+
+def _put(temporary: Path, target: Path, force: bool) -> None:
+    if temporary.is_dir():
+        if not force or not target.exists():
+            target.mkdir()  # claims the name; a folder may be renamed onto an empty one
+            temporary.rename(target)
+            return
+        aside = target.with_name(f".{secrets.token_hex(6)}-replaced")
+        target.rename(aside)
+        temporary.rename(target)
+        _remove(aside)
+        return
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    if force:
+        temporary.replace(target)
+        return
+    try:
+        os.link(temporary, target)  # unlike a rename, this never replaces
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if target.exists():
+            raise FileExistsError from None
+        temporary.replace(target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

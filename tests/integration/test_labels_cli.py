@@ -439,7 +439,7 @@ def test_audit_show_export_verify(run: Run, labels: Path, home: Path, monkeypatc
         == (home.parent / "audit.json").stat().st_size
     )
     assert run("audit", "verify", "audit.json", "--json").json == verified
-    refused(run("audit", "export", "--out", "absent/audit.json"), 2, "cannot be written")
+    refused(run("audit", "export", "--out", "absent/audit.json"), 2, "does not exist")
     public = home / "keys" / "signing.pub"
     monkeypatch.setenv("LABELS_PARTY_HOME", str(home.parent / "elsewhere"))
     assert run("audit", "verify", "audit.json", "--key", public, "--json").json == verified
