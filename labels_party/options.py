@@ -18,7 +18,7 @@ from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidInput, InvalidMechanism, InvalidPrior, NotFound
 from shared.losses import LOSSES, Loss, load_matrix_loss
 from shared.message.bundle import verify
-from shared.privacy import Epsilon
+from shared.privacy import Epsilon, PrivacyUnit
 from shared.tables import read_table, require_columns
 
 
@@ -44,6 +44,11 @@ def parse_population(
     out_of_domain: str = "clip",
     missing_label: str | int | float | None = None,
     audiences: list[str] | None = None,
+    unit_column: str | None = None,
+    max_examples_per_unit: int | None = None,
+    four_eyes: bool = False,
+    retention_days: int | None = None,
+    alert_percent: list[int] | None = None,
 ) -> Population:
     return declare(
         name,
@@ -53,6 +58,10 @@ def parse_population(
         out_of_domain=out_of_domain,
         missing_label=missing_label,
         audiences=tuple(audiences or [DEFAULT_AUDIENCE]),
+        unit=PrivacyUnit(unit_column, max_examples_per_unit),
+        four_eyes=four_eyes,
+        retention_days=retention_days,
+        alert_percent=tuple(alert_percent or ()),
     )
 
 

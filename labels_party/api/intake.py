@@ -44,6 +44,11 @@ def create_population(
         out_of_domain=body.out_of_domain,
         missing_label=body.missing_label,
         audiences=body.audiences,
+        unit_column=body.unit_column,
+        max_examples_per_unit=body.max_examples_per_unit,
+        four_eyes=body.four_eyes,
+        retention_days=body.retention_days,
+        alert_percent=body.alert_percent,
     )
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
 

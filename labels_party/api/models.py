@@ -33,6 +33,19 @@ class PopulationIn(Body):
         default=None, description="Label of listed examples without one."
     )
     audiences: list[str] | None = Field(default=None, examples=[["features-party"]])
+    unit_column: str | None = Field(
+        default=None, max_length=200, examples=["user_id"], description="Whose labels belong together, such as a user."
+    )
+    max_examples_per_unit: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Of each unit's examples, over the population's lifetime."
+    )
+    four_eyes: bool = Field(default=False, description="A release is charged only after a second person approved it.")
+    retention_days: int | None = Field(
+        default=None, ge=0, le=36_500, description="Labels are purged that many days after publication."
+    )
+    alert_percent: list[int] = Field(
+        default=[], examples=[[80, 100]], description="Shares of the lifetime ε at whose crossing an alert is raised."
+    )
 
 
 class UnitOut(BaseModel):
@@ -52,6 +65,9 @@ class PopulationOut(BaseModel):
     audiences: list[str]
     unit: UnitOut
     created: str
+    four_eyes: bool
+    retention_days: int | None
+    alert_percent: list[int]
 
 
 class BatchIn(Body):
@@ -69,6 +85,10 @@ class BatchOut(BaseModel):
     created: str
     sealed: str | None
     examples: int | None
+    seal_at: str | None
+    release_template: dict[str, Any] | None
+    schedule_problem: dict[str, Any] | None
+    purged: str | None
 
 
 class Accepted(BaseModel):

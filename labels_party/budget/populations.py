@@ -39,6 +39,9 @@ class Population:
     lifetime: Epsilon
     unit: PrivacyUnit = PER_EXAMPLE
     created: str = ""
+    four_eyes: bool = False
+    retention_days: int | None = None
+    alert_percent: tuple[int, ...] = ()
 
     @property
     def subject(self) -> Subject:
@@ -61,6 +64,9 @@ class Population:
             "audiences": sorted(self.audiences),
             "lifetime_epsilon": str(self.lifetime),
             "unit": self.unit.as_json(),
+            "four_eyes": self.four_eyes,
+            "retention_days": self.retention_days,
+            "alert_percent": list(self.alert_percent),
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -77,8 +83,15 @@ def declare(
     missing_label: str | float | int | None = None,
     audiences: tuple[str, ...] = (DEFAULT_AUDIENCE,),
     unit: PrivacyUnit = PER_EXAMPLE,
+    four_eyes: bool = False,
+    retention_days: int | None = None,
+    alert_percent: tuple[int, ...] = (),
 ) -> Population:
-    """A checked, not yet stored population. Raises InvalidInput and its kinds."""
+    """A checked, not yet stored population. Raises InvalidInput and its kinds.
+
+    `four_eyes`: a release is charged only after a second person approved it. `retention_days`: labels are purged that
+    many days after publication. `alert_percent`: shares of the lifetime ε at whose crossing an alert is raised.
+    """
     for what, text in (("name", name), ("label name", label), *(("audience", a) for a in audiences)):
         plain = text == text.strip() and text.isprintable() and not IGNORABLE.search(text)
         if not 1 <= len(text) <= 200 or not plain:
@@ -93,6 +106,12 @@ def declare(
         raise InvalidInput("The lifetime ε of a population must be greater than zero.")
     if (unit.unit_column is None) != (unit.max_examples is None):
         raise InvalidInput("A unit column and the most examples per unit are given together or not at all.")
+    if unit.max_examples is not None and not 1 <= unit.max_examples <= 1_000_000:
+        raise InvalidInput("The most examples per unit must lie between 1 and 1,000,000.")
+    if retention_days is not None and not 0 <= retention_days <= 36_500:
+        raise InvalidInput("The retention of labels is 0 to 36,500 days after publication.")
+    if any(not 1 <= p <= 100 for p in alert_percent) or len(set(alert_percent)) != len(alert_percent):
+        raise InvalidInput("Alert thresholds are different whole percentages from 1 to 100 of the lifetime ε.")
     domain.values  # noqa: B018 - refuses domains whose values collide as floats before anything is stored
     canonical_missing = None if missing_label is None else _in_domain(missing_label, domain)
     return Population(
@@ -105,6 +124,9 @@ def declare(
         audiences=tuple(sorted(audiences)),
         lifetime=lifetime,
         unit=unit,
+        four_eyes=four_eyes,
+        retention_days=retention_days,
+        alert_percent=tuple(sorted(alert_percent)),
     )
 
 
@@ -156,6 +178,9 @@ class Populations:
                 unit_column=population.unit.unit_column,
                 max_examples_per_unit=population.unit.max_examples,
                 created=created,
+                four_eyes=population.four_eyes,
+                retention_days=population.retention_days,
+                alert_percent=list(population.alert_percent),
             )
         )
         return Population(**{**population.__dict__, "created": created})
@@ -189,4 +214,7 @@ def _from_row(row: sa.Row[Any]) -> Population:
         lifetime=Epsilon(row.lifetime_nano),
         unit=PrivacyUnit(row.unit_column, row.max_examples_per_unit),
         created=row.created,
+        four_eyes=bool(row.four_eyes),
+        retention_days=row.retention_days,
+        alert_percent=tuple(row.alert_percent or ()),
     )

@@ -36,6 +36,11 @@ class Batch:
     n: int | None
     id_bytes: int | None
     ids_mac: str | None
+    seal_at: str | None = None
+    release_template: dict[str, Any] | None = None
+    scheduled_by: str | None = None
+    schedule_problem: dict[str, Any] | None = None
+    purged: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -46,6 +51,10 @@ class Batch:
             "created": self.created,
             "sealed": self.sealed,
             "examples": self.n,
+            "seal_at": self.seal_at,
+            "release_template": self.release_template,
+            "schedule_problem": self.schedule_problem,
+            "purged": self.purged,
         }
 
 
@@ -56,6 +65,7 @@ class Segment:
     key: str
     rows: int
     of: str = ""
+    mode: str = "insert"
 
 
 def label_scope(label: str) -> str:
@@ -122,16 +132,18 @@ class Batches:
         )
         if of is not None:
             query = query.where(segments.c.of == of)
-        return [Segment(r.kind, r.number, r.key, r.rows, r.of) for r in connection.execute(query)]
+        return [Segment(r.kind, r.number, r.key, r.rows, r.of, r.mode) for r in connection.execute(query)]
 
-    def add_segment(self, connection: Connection, batch: str, kind: str, key: str, rows: int, of: str = "") -> None:
+    def add_segment(
+        self, connection: Connection, batch: str, kind: str, key: str, rows: int, of: str = "", mode: str = "insert"
+    ) -> None:
         number = connection.execute(
             sa.select(sa.func.coalesce(sa.func.max(segments.c.number), 0)).where(
                 segments.c.batch == batch, segments.c.kind == kind
             )
         ).scalar_one()
         connection.execute(
-            sa.insert(segments).values(batch=batch, kind=kind, number=number + 1, key=key, rows=rows, of=of)
+            sa.insert(segments).values(batch=batch, kind=kind, number=number + 1, key=key, rows=rows, of=of, mode=mode)
         )
 
     def drop_segments(self, connection: Connection, batch: str, kind: str, numbers: list[int]) -> None:

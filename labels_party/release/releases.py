@@ -46,6 +46,9 @@ class Release:
     published: str | None
     manifest_sha256: str | None
     problem: dict[str, Any] | None
+    requested_by: str | None = None
+    approved_by: str | None = None
+    approved: str | None = None
 
 
 class Releases:

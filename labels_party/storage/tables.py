@@ -8,7 +8,7 @@ from shared.audit.store import audit_table
 from shared.service.apikeys import apikey_table
 
 metadata = sa.MetaData()
-HEAD = "0001"
+HEAD = "0002"
 
 audit_events = audit_table(metadata)
 api_keys = apikey_table(metadata)
@@ -35,6 +35,10 @@ populations = sa.Table(
     sa.Column("unit_column", sa.String(200)),
     sa.Column("max_examples_per_unit", sa.Integer),
     sa.Column("created", sa.String(20), nullable=False),
+    # a second person must approve a release before anything is charged
+    sa.Column("four_eyes", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("retention_days", sa.Integer),
+    sa.Column("alert_percent", sa.JSON),
 )
 
 batches = sa.Table(
@@ -53,6 +57,12 @@ batches = sa.Table(
     sa.Column("n", sa.BigInteger),
     sa.Column("id_bytes", sa.BigInteger),
     sa.Column("ids_mac", sa.String(64)),
+    # the conversion window: at `seal_at` the batch seals, and releases as `release_template` says, by itself
+    sa.Column("seal_at", sa.String(20), index=True),
+    sa.Column("release_template", sa.JSON),
+    sa.Column("scheduled_by", sa.String(60)),
+    sa.Column("schedule_problem", sa.JSON),
+    sa.Column("purged", sa.String(20)),
     sa.UniqueConstraint("label", "seal_order"),
 )
 
@@ -65,6 +75,8 @@ segments = sa.Table(
     sa.Column("key", sa.String(300), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("of", sa.String(10), nullable=False, default=""),
+    # insert, upsert or delete: of several records of an id the one of the highest segment number counts
+    sa.Column("mode", sa.String(10), nullable=False, server_default="insert"),
 )
 
 idempotency = sa.Table(
@@ -75,6 +87,9 @@ idempotency = sa.Table(
     sa.Column("body_mac", sa.String(64), nullable=False),
     sa.Column("status", sa.Integer, nullable=False),
     sa.Column("answer", sa.JSON, nullable=False),
+    # the batch whose life the key shares; `claimed_until` is set while the first call is in flight
+    sa.Column("batch", sa.String(40), index=True),
+    sa.Column("claimed_until", sa.Float),
 )
 
 releases = sa.Table(
@@ -91,6 +106,9 @@ releases = sa.Table(
     sa.Column("published", sa.String(20)),
     sa.Column("manifest_sha256", sa.String(64)),
     sa.Column("problem", sa.JSON),
+    sa.Column("requested_by", sa.String(60)),
+    sa.Column("approved_by", sa.String(60)),
+    sa.Column("approved", sa.String(20)),
 )
 
 release_files = sa.Table(
@@ -103,4 +121,45 @@ release_files = sa.Table(
     sa.Column("path", sa.String(300), nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
+)
+
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("population", sa.ForeignKey("populations.id"), index=True),  # none: every population
+    sa.Column("url", sa.String(2000), nullable=False),
+    sa.Column("events", sa.JSON, nullable=False),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("created_by", sa.String(60), nullable=False),
+)
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("webhook", sa.ForeignKey("webhooks.id"), nullable=False, index=True),
+    sa.Column("event", sa.String(40), nullable=False),
+    sa.Column("body", sa.JSON, nullable=False),
+    sa.Column("state", sa.String(10), nullable=False, index=True),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("next_at", sa.Float, nullable=False),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("delivered", sa.String(20)),
+    sa.Column("failure", sa.String(200)),
+)
+
+erasures = sa.Table(
+    "erasures",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("population", sa.ForeignKey("populations.id"), nullable=False, index=True),
+    sa.Column("batch", sa.String(40), index=True),
+    sa.Column("id_digest", sa.String(32), nullable=False),  # keyed, as in the runs: the id itself is not kept
+    sa.Column("state", sa.String(12), nullable=False, index=True),
+    sa.Column("effect", sa.String(40)),
+    sa.Column("requested", sa.String(20), nullable=False),
+    sa.Column("requested_by", sa.String(60), nullable=False),
+    sa.Column("applied", sa.String(20)),
+    sa.UniqueConstraint("population", "id_digest"),
 )
