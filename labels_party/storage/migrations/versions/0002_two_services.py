@@ -1,5 +1,7 @@
 """Conversion windows, upserts, approvals, retention, erasure, webhooks; idempotency keys that know their batch."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -7,7 +9,7 @@ revision = "0002"
 down_revision = "0001"
 
 
-def _added() -> dict[str, list[sa.Column]]:
+def _added() -> dict[str, list[sa.Column[Any]]]:
     return {
         "populations": [
             sa.Column("four_eyes", sa.Boolean, nullable=False, server_default=sa.false()),
@@ -83,8 +85,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("erasures", "deliveries", "webhooks"):
-        op.drop_table(table)
+    for name in ("erasures", "deliveries", "webhooks"):
+        op.drop_table(name)
     op.drop_index("ix_idempotency_batch", "idempotency")
     op.drop_index("ix_batches_seal_at", "batches")
     for table, columns in _added().items():
