@@ -1,0 +1,19 @@
+"""The command `features-party`. Heavy modules are imported by the commands that need them, so that help is instant."""
+
+from __future__ import annotations
+
+# Each module registers its commands; the order is that of the help.
+# isort: off
+from features_party.cli import serving as serving
+from features_party.cli import keys as keys
+from features_party.cli import messages as messages
+from features_party.cli import training as training
+from features_party.cli import audit as audit
+# isort: on
+
+from features_party.cli.app import app as app
+from shared.service.cli import run
+
+
+def main() -> None:
+    run(app)

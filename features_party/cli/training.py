@@ -1,0 +1,123 @@
+"""`join`, `train`, `evaluate` and `predict`: from messages and features to predictions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from features_party.cli.app import (
+    CorrectionName,
+    Features,
+    FilePath,
+    IdColumn,
+    Json,
+    LabelsKey,
+    Messages,
+    Unmatched,
+    app,
+    public_key,
+    services,
+)
+from shared.service.cli import emit, progress
+
+
+@app.command()
+def join(
+    message: Messages,
+    features: Features,
+    id_column: IdColumn,
+    out: Annotated[FilePath, typer.Option(help="Table to write (.parquet or .csv).")],
+    labels_key: LabelsKey = None,
+    correction: CorrectionName = "auto",
+    list_unmatched: Unmatched = None,
+    as_json: Json = False,
+) -> None:
+    """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
+    from features_party.offline import join_files
+
+    with progress("join", as_json) as report:
+        data = join_files(
+            services(), message, public_key(labels_key), features, id_column, correction, out, list_unmatched, report
+        )
+
+    def human() -> None:
+        from features_party.cli.show import show_join
+
+        show_join(data)
+
+    emit(data, as_json, human)
+
+
+@app.command()
+def train(
+    message: Messages,
+    features: Features,
+    id_column: IdColumn,
+    out: Annotated[FilePath, typer.Option(help="New folder for the model.")],
+    labels_key: LabelsKey = None,
+    model: Annotated[str, typer.Option(help="gbdt (boosted trees) or linear (ridge).")] = "gbdt",
+    loss: Annotated[
+        str | None, typer.Option(help="squared, absolute or poisson; default the loss of the messages.")
+    ] = None,
+    correction: CorrectionName = "auto",
+    categorical: Annotated[
+        list[str] | None, typer.Option(help="Treat this column as categories (text already is); repeatable.")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Leave this column out; repeatable.")] = None,
+    list_unmatched: Unmatched = None,
+    as_json: Json = False,
+) -> None:
+    """Account for the messages, join, correct, train, and save a model with its card."""
+    from features_party.offline import train_files
+    from features_party.trainer import Options
+
+    options = Options(model, loss, correction, tuple(categorical or ()), tuple(exclude or ()))
+    options.check()
+    with progress("train", as_json) as report:
+        card = train_files(
+            services(), message, public_key(labels_key), features, id_column, options, out, list_unmatched, report
+        )
+
+    def human() -> None:
+        from features_party.cli.show import show_card
+
+        show_card(card, out)
+
+    emit({"model": str(out), **card}, as_json, human)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[FilePath, typer.Option(help="Folder of a model.")],
+    examples: Annotated[FilePath, typer.Option(help="Parquet or CSV file with features and true labels.")],
+    label_column: Annotated[str, typer.Option(help="Its column with true labels.")],
+    clip: Annotated[
+        bool, typer.Option("--clip", help="Clip the true labels to the model's domain first; default: as they are.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """One JSON object: rows, mse, mae, poisson, and constant_mse (of the corrected training mean)."""
+    from features_party.bootstrap import reader
+    from features_party.evaluation import evaluate as run_evaluate
+    from features_party.registry.folder import load_model
+
+    threads = reader()[0].threads
+    emit(run_evaluate(load_model(model), examples, label_column, clip=clip, threads=threads), True, lambda: None)
+
+
+@app.command()
+def predict(
+    model: Annotated[FilePath, typer.Option(help="Folder of a model.")],
+    features: Features,
+    id_column: IdColumn,
+    out: Annotated[FilePath, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
+    as_json: Json = False,
+) -> None:
+    """Predict every row of a file."""
+    from features_party.bootstrap import reader
+    from features_party.evaluation import predict_file
+    from features_party.registry.folder import load_model
+
+    rows = predict_file(load_model(model), features, id_column, out, threads=reader()[0].threads)
+    emit({"predictions": str(out), "rows": rows}, as_json, lambda: typer.echo(f"{out}: {rows:,} predictions"))
