@@ -80,8 +80,8 @@ def upgrade() -> None:
         sa.Column("applied", sa.String(20), nullable=True),
         sa.UniqueConstraint("population", "id_digest"),
     )
-    for column in ("population", "batch", "state"):
-        op.create_index(f"ix_erasures_{column}", "erasures", [column])
+    for name in ("population", "batch", "state"):
+        op.create_index(f"ix_erasures_{name}", "erasures", [name])
 
 
 def downgrade() -> None:
