@@ -240,6 +240,13 @@ class IdempotencyConflict(LabelDPError):
     title = "Idempotency key reused with another body"
 
 
+class InFlight(Conflict):
+    """The first call with this Idempotency-Key is still being answered."""
+
+    code = "in-flight"
+    title = "The same call is in flight"
+
+
 class NotFound(LabelDPError):
     """Also given for objects that exist but are not the caller's: a uniform denial."""
 

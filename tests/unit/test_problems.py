@@ -31,6 +31,7 @@ EXPECTED = {
     "digest-mismatch": (422, 1),
     "duplicate-id": (409, 1),
     "idempotency-conflict": (422, 1),
+    "in-flight": (409, 1),
     "internal": (500, 1),
     "invalid-domain": (422, 2),
     "invalid-epsilon": (422, 2),
