@@ -1,42 +1,53 @@
-"""An advertiser's backend in Python: the labels party's REST interface with chunks, retries and typed errors."""
+"""An advertiser's backend in Python: the labels party's REST interface with chunks, retries and typed errors.
+
+`LabelsPartyClient` blocks, `AsyncLabelsPartyClient` has the same methods to await. Tables may be Arrow tables,
+batches or readers, pandas or polars frames, or iterables of these, which are never held as a whole.
+"""
 
 from __future__ import annotations
 
-import io
-import random
-import secrets
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
-from shared import errors
+from labels_party import client_calls as calls
+from labels_party.client_calls import Json, Mode, Told, telling
 from shared.errors import RemoteProblem
+from shared.service.remote import Awaited, Blocking, Conversation
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from shared.frames import Frame, Frames
 
-__all__ = ["LabelsPartyClient", "RemoteProblem"]
+__all__ = ["AsyncLabelsPartyClient", "LabelsPartyClient", "RemoteProblem"]
 
-PARQUET = "application/vnd.apache.parquet"
-RETRIED = frozenset({429, 502, 503, 504})
+PARTY = "labels party"
+CHUNK_ROWS = 1_000_000
+T = TypeVar("T")
+
+
+def _columns(id_column: str, label_column: str | None = None, unit_column: str | None = None) -> dict[str, str]:
+    found = {"example_id": id_column, "label": label_column, "unit": unit_column}
+    return {wire: column for wire, column in found.items() if column is not None}
 
 
 class LabelsPartyClient:
     """`LabelsPartyClient("http://127.0.0.1:8001", api_key)`; a context manager. Every call is safe to repeat.
 
     Methods return the JSON of the reply (see the service's /docs) and raise RemoteProblem for a refusal, Unavailable
-    if the service cannot be reached.
+    if the service cannot be reached, InvalidTable for a table without the columns.
     """
 
     def __init__(
-        self, url: str, api_key: str, *, chunk_rows: int = 1_000_000, retries: int = 5, http: httpx.Client | None = None
+        self,
+        url: str,
+        api_key: str,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        retries: int = 5,
+        http: httpx.Client | None = None,
     ) -> None:
-        self.chunk_rows, self.retries = chunk_rows, retries
-        self._http = http or httpx.Client(timeout=httpx.Timeout(60, read=300))
-        self._base = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {api_key}"}
+        self.chunk_rows = chunk_rows
+        self._wire = Blocking(url, api_key, PARTY, retries, http)
 
     def __enter__(self) -> Self:
         return self
@@ -45,114 +56,268 @@ class LabelsPartyClient:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._wire.http.close()
 
-    # --- the advertiser's day -----------------------------------------------------------------------------
+    # --- populations and batches --------------------------------------------------------------------------
 
     def create_population(
         self, name: str, label: str, domain: str | list[float], lifetime_epsilon: str, **rules: Any
-    ) -> dict[str, Any]:
-        """rules: out_of_domain, missing_label, audiences."""
-        body = {"name": name, "label": label, "domain": domain, "lifetime_epsilon": lifetime_epsilon} | rules
-        return self._json("POST", "/v1/populations", json=body)
+    ) -> Json:
+        """rules: out_of_domain, missing_label, audiences, unit_column, max_examples_per_unit, four_eyes,
+        retention_days, alert_percent."""
+        body = {"label": label, "domain": domain, "lifetime_epsilon": lifetime_epsilon} | rules
+        return self._run(calls.create_population(name, body))
 
-    def open_batch(self, population: str, presence: str = "id-list") -> dict[str, Any]:
-        return self._json("POST", f"/v1/populations/{population}/batches", json={"presence": presence})
+    def populations(self) -> list[Json]:
+        return self._run(calls.listing("populations"))
 
-    def put_examples(self, batch: str, examples: pa.Table) -> dict[str, Any]:
-        """A table with column `example_id`, all of the batch's ids at once."""
-        return self._json("PUT", f"/v1/batches/{batch}/examples", content=_parquet(examples), content_type=PARQUET)
+    def population(self, name: str) -> Json:
+        """By name or id."""
+        return self._run(calls.get("populations", name))
 
-    def add_labels(self, batch: str, labels: pa.Table, progress: Callable[[int], None] | None = None) -> int:
-        """A table with columns `example_id` and `label`, sent in chunks; returns the number of accepted labels."""
-        sent = 0
-        for chunk in self._chunks(labels):
-            sent += int(
-                self._json("POST", f"/v1/batches/{batch}/labels", content=_parquet(chunk), content_type=PARQUET)[
-                    "accepted"
-                ]
-            )
-            if progress is not None:
-                progress(sent)
-        return sent
+    def open_batch(
+        self,
+        population: str,
+        presence: str = "id-list",
+        *,
+        seal_at: str | None = None,
+        release: dict[str, Any] | None = None,
+    ) -> Json:
+        """A new batch. With `seal_at` (UTC, such as "2026-12-01T00:00:00Z") it seals by itself, and is released as the
+        template `release` says (members as in `release`)."""
+        return self._run(calls.open_batch(population, presence, seal_at, release))
 
-    def seal(self, batch: str) -> dict[str, Any]:
-        return self._json("POST", f"/v1/batches/{batch}/seal")
+    def batches(self, population: str) -> list[Json]:
+        return self._run(calls.listing("populations", population, "batches"))
 
-    def release(self, batch: str, epsilon: str, **options: Any) -> dict[str, Any]:
+    def batch(self, batch: str) -> Json:
+        return self._run(calls.get("batches", batch))
+
+    def discard(self, batch: str) -> None:
+        """Delete an open batch with everything in it."""
+        self._run(calls.delete("batches", batch))
+
+    # --- the advertiser's day -----------------------------------------------------------------------------
+
+    def put_examples(
+        self, batch: str, examples: Frame, *, id_column: str = "example_id", unit_column: str | None = None
+    ) -> Json:
+        """Declare all of the batch's ids at once, before any label."""
+        return self._run(calls.put_examples(batch, examples, _columns(id_column, None, unit_column)))
+
+    def add_labels(
+        self,
+        batch: str,
+        labels: Frames,
+        *,
+        id_column: str = "example_id",
+        label_column: str = "label",
+        unit_column: str | None = None,
+        mode: Mode = "insert",
+        progress: bool | Told = False,
+    ) -> int:
+        """Send labels in chunks; returns how many were accepted.
+
+        `mode="upsert"`: a later record replaces an earlier one, a null label deletes it.
+        """
+        columns = _columns(id_column, label_column, unit_column)
+        with telling(progress, "sending labels") as told:
+            return self._run(calls.add_labels(batch, labels, columns, mode, self.chunk_rows, told))
+
+    def delete_labels(self, batch: str, examples: Frame, *, id_column: str = "example_id") -> Json:
+        """Take back the labels of these ids (refunds); the ids stay in the batch."""
+        return self._run(calls.delete_labels(batch, examples, _columns(id_column)))
+
+    def seal(self, batch: str) -> Json:
+        return self._run(calls.post("batches", batch, "seal"))
+
+    def release(self, batch: str, epsilon: str, **options: Any) -> Json:
         """options: mechanism, loss, prior, prior_epsilon, prior_method, clip, additional_release."""
-        return self._json("POST", f"/v1/batches/{batch}/releases", json={"epsilon": epsilon} | options)
+        return self._run(calls.post("batches", batch, "releases", body={"epsilon": epsilon} | options))
 
-    def wait(self, release: str, timeout: float = 600.0) -> dict[str, Any]:
+    def release_state(self, release: str) -> Json:
+        return self._run(calls.get("releases", release))
+
+    def wait(self, release: str, timeout: float = 600.0) -> Json:
         """The release once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
-        end = time.monotonic() + timeout
-        pause = 0.05
-        while True:
-            state = self._json("GET", f"/v1/releases/{release}")
-            if state["state"] == "published":
-                return state
-            if state["state"] == "failed":
-                raise errors.Conflict(f"Release '{release}' failed: {(state['problem'] or {}).get('detail', '')}")
-            if time.monotonic() > end:
-                raise errors.Unavailable(f"Release '{release}' was not published within {timeout:g} seconds.")
-            time.sleep(pause)
-            pause = min(1.0, pause * 1.5)
+        return self._run(calls.wait(release, timeout))
 
-    def plan(self, population: str, epsilon: str, n: int, loss: str = "squared") -> dict[str, Any]:
-        return self._json(
-            "GET", f"/v1/populations/{population}/plan", params={"epsilon": epsilon, "n": n, "loss": loss}
-        )
+    def plan(self, population: str, epsilon: str | list[str], n: int, loss: str = "squared") -> Json:
+        """What this ε would give by mechanism, from public and already private facts only."""
+        return self._run(calls.get("populations", population, "plan", epsilon=epsilon, n=n, loss=loss))
 
-    def budget(self, population: str) -> dict[str, Any]:
-        return self._json("GET", f"/v1/populations/{population}/budget")
+    # --- the privacy officer ------------------------------------------------------------------------------
+
+    def budget(self, population: str) -> Json:
+        return self._run(calls.get("populations", population, "budget"))
+
+    def approve(self, release: str) -> Json:
+        return self._run(calls.post("releases", release, "approve"))
+
+    def decline(self, release: str) -> Json:
+        return self._run(calls.post("releases", release, "decline"))
+
+    def statement(self, release: str) -> str:
+        """The release statement, one HTML page."""
+        return self._run(calls.download("releases", release, "statement")).decode("utf-8")
+
+    def erase(self, population: str, example_ids: list[str]) -> Json:
+        return self._run(calls.post("populations", population, "erasures", body={"example_ids": example_ids}))
+
+    def purge(self, batch: str) -> Json:
+        """Delete the labels of a batch for ever; ledger, digests and messages stay."""
+        return self._run(calls.post("batches", batch, "purge"))
 
     def audit_export(self) -> bytes:
         """The signed export of the audit store."""
-        return self._send("GET", "/v1/audit/export").content
+        return self._run(calls.download("audit", "export"))
 
-    # --- parts --------------------------------------------------------------------------------------------
+    # --- webhooks -----------------------------------------------------------------------------------------
 
-    def _chunks(self, table: pa.Table) -> Iterator[pa.Table]:
-        for start in range(0, max(table.num_rows, 1), self.chunk_rows):
-            yield table.slice(start, self.chunk_rows)
+    def create_webhook(self, url: str, **options: Any) -> Json:
+        """options: population, events. The answer holds the secret, once."""
+        return self._run(calls.post("webhooks", body={"url": url} | options))
 
-    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        data: dict[str, Any] = self._send(method, path, **options).json()
-        return data
+    def webhooks(self) -> list[Json]:
+        return self._run(calls.listing("webhooks"))
 
-    def _send(self, method: str, path: str, *, content_type: str | None = None, **options: Any) -> httpx.Response:
-        headers = dict(self._headers)
-        if content_type is not None:
-            headers["Content-Type"] = content_type
-        if method != "GET":
-            headers["Idempotency-Key"] = secrets.token_hex(16)  # the same for every try, so a lost reply costs nothing
-        for attempt in range(self.retries + 1):
-            try:
-                response = self._http.request(method, self._base + path, headers=headers, **options)
-            except httpx.TransportError as error:
-                failure = f"{type(error).__name__}"
-            else:
-                if response.status_code not in RETRIED:
-                    return _checked(response)
-                failure = f"status {response.status_code}"
-            if attempt < self.retries:
-                time.sleep(min(10.0, 0.2 * 2**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
-        raise errors.Unavailable(f"The labels party at {self._base} does not answer ({failure}); try again later.")
+    def delete_webhook(self, webhook: str) -> None:
+        self._run(calls.delete("webhooks", webhook))
+
+    def _run(self, talk: Conversation[T]) -> T:
+        return self._wire.run(talk)
 
 
-def _checked(response: httpx.Response) -> httpx.Response:
-    if response.is_success:
-        return response
-    try:
-        body = response.json()
-    except ValueError:
-        body = {"detail": f"The service answered with status {response.status_code}."}
-    raise RemoteProblem.from_body(response.status_code, body)
+class AsyncLabelsPartyClient:
+    """As `LabelsPartyClient`, with methods to await."""
 
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        retries: int = 5,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self.chunk_rows = chunk_rows
+        self._wire = Awaited(url, api_key, PARTY, retries, http)
 
-def _parquet(table: pa.Table) -> bytes:
-    import pyarrow.parquet as pq
+    async def __aenter__(self) -> Self:
+        return self
 
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._wire.http.aclose()
+
+    # --- populations and batches --------------------------------------------------------------------------
+
+    async def create_population(
+        self, name: str, label: str, domain: str | list[float], lifetime_epsilon: str, **rules: Any
+    ) -> Json:
+        body = {"label": label, "domain": domain, "lifetime_epsilon": lifetime_epsilon} | rules
+        return await self._run(calls.create_population(name, body))
+
+    async def populations(self) -> list[Json]:
+        return await self._run(calls.listing("populations"))
+
+    async def population(self, name: str) -> Json:
+        return await self._run(calls.get("populations", name))
+
+    async def open_batch(
+        self,
+        population: str,
+        presence: str = "id-list",
+        *,
+        seal_at: str | None = None,
+        release: dict[str, Any] | None = None,
+    ) -> Json:
+        return await self._run(calls.open_batch(population, presence, seal_at, release))
+
+    async def batches(self, population: str) -> list[Json]:
+        return await self._run(calls.listing("populations", population, "batches"))
+
+    async def batch(self, batch: str) -> Json:
+        return await self._run(calls.get("batches", batch))
+
+    async def discard(self, batch: str) -> None:
+        await self._run(calls.delete("batches", batch))
+
+    # --- the advertiser's day -----------------------------------------------------------------------------
+
+    async def put_examples(
+        self, batch: str, examples: Frame, *, id_column: str = "example_id", unit_column: str | None = None
+    ) -> Json:
+        return await self._run(calls.put_examples(batch, examples, _columns(id_column, None, unit_column)))
+
+    async def add_labels(
+        self,
+        batch: str,
+        labels: Frames,
+        *,
+        id_column: str = "example_id",
+        label_column: str = "label",
+        unit_column: str | None = None,
+        mode: Mode = "insert",
+        progress: bool | Told = False,
+    ) -> int:
+        columns = _columns(id_column, label_column, unit_column)
+        with telling(progress, "sending labels") as told:
+            return await self._run(calls.add_labels(batch, labels, columns, mode, self.chunk_rows, told))
+
+    async def delete_labels(self, batch: str, examples: Frame, *, id_column: str = "example_id") -> Json:
+        return await self._run(calls.delete_labels(batch, examples, _columns(id_column)))
+
+    async def seal(self, batch: str) -> Json:
+        return await self._run(calls.post("batches", batch, "seal"))
+
+    async def release(self, batch: str, epsilon: str, **options: Any) -> Json:
+        return await self._run(calls.post("batches", batch, "releases", body={"epsilon": epsilon} | options))
+
+    async def release_state(self, release: str) -> Json:
+        return await self._run(calls.get("releases", release))
+
+    async def wait(self, release: str, timeout: float = 600.0) -> Json:
+        return await self._run(calls.wait(release, timeout))
+
+    async def plan(self, population: str, epsilon: str | list[str], n: int, loss: str = "squared") -> Json:
+        return await self._run(calls.get("populations", population, "plan", epsilon=epsilon, n=n, loss=loss))
+
+    # --- the privacy officer ------------------------------------------------------------------------------
+
+    async def budget(self, population: str) -> Json:
+        return await self._run(calls.get("populations", population, "budget"))
+
+    async def approve(self, release: str) -> Json:
+        return await self._run(calls.post("releases", release, "approve"))
+
+    async def decline(self, release: str) -> Json:
+        return await self._run(calls.post("releases", release, "decline"))
+
+    async def statement(self, release: str) -> str:
+        return (await self._run(calls.download("releases", release, "statement"))).decode("utf-8")
+
+    async def erase(self, population: str, example_ids: list[str]) -> Json:
+        return await self._run(calls.post("populations", population, "erasures", body={"example_ids": example_ids}))
+
+    async def purge(self, batch: str) -> Json:
+        return await self._run(calls.post("batches", batch, "purge"))
+
+    async def audit_export(self) -> bytes:
+        return await self._run(calls.download("audit", "export"))
+
+    # --- webhooks -----------------------------------------------------------------------------------------
+
+    async def create_webhook(self, url: str, **options: Any) -> Json:
+        return await self._run(calls.post("webhooks", body={"url": url} | options))
+
+    async def webhooks(self) -> list[Json]:
+        return await self._run(calls.listing("webhooks"))
+
+    async def delete_webhook(self, webhook: str) -> None:
+        await self._run(calls.delete("webhooks", webhook))
+
+    async def _run(self, talk: Conversation[T]) -> T:
+        return await self._wire.run(talk)

@@ -81,7 +81,9 @@ class Advertiser:
 
     def send(self, batch: str, ids: pa.Array, revenue: npt.NDArray[np.float64], done: Callable[[int], None]) -> int:
         """Send labels in chunks; returns how many were accepted."""
-        return self.backend.add_labels(batch, pa.table({"example_id": ids, "label": revenue}), done)
+        return self.backend.add_labels(
+            batch, pa.table({"example_id": ids, "label": revenue}), progress=lambda sent, _: done(sent)
+        )
 
     def release(self, batch: str, epsilon: str, **options: Any) -> dict[str, Any]:
         """Charge, and wait until the message is published."""

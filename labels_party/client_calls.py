@@ -1,0 +1,126 @@
+"""The labels party's REST interface as conversations, written once for the blocking and the awaited client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from shared import errors
+from shared.frames import arrow_stream, as_table, chunked, length
+from shared.service.remote import Call, Conversation, ask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shared.frames import Frame, Frames
+
+ARROW = "application/vnd.apache.arrow.stream"
+Told = Callable[[int, int | None], None]
+Json = dict[str, Any]
+Mode = Literal["insert", "upsert"]
+
+
+def path(*parts: str) -> str:
+    """A path below /v1; names are quoted, so that a population may be called anything."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def get(*parts: str, **params: Any) -> Conversation[Json]:
+    return ask(Call("GET", path(*parts), params=params))
+
+
+def listing(*parts: str, **params: Any) -> Conversation[list[Json]]:
+    return ask(Call("GET", path(*parts), params=params))
+
+
+def post(*parts: str, body: Any = None) -> Conversation[Json]:
+    return ask(Call("POST", path(*parts), body=body))
+
+
+def delete(*parts: str) -> Conversation[None]:
+    yield Call("DELETE", path(*parts))
+
+
+def create_population(name: str, rules: dict[str, Any]) -> Conversation[Json]:
+    return post("populations", body={"name": name} | rules)
+
+
+def open_batch(
+    population: str, presence: str, seal_at: str | None, release: dict[str, Any] | None
+) -> Conversation[Json]:
+    planned = {"seal_at": seal_at, "release": release}
+    body = {"presence": presence} | {k: v for k, v in planned.items() if v is not None}
+    return post("populations", population, "batches", body=body)
+
+
+def put_examples(batch: str, examples: Frame, columns: dict[str, str]) -> Conversation[Json]:
+    return ask(_upload("PUT", path("batches", batch, "examples"), _named(as_table(examples), columns)))
+
+
+def add_labels(
+    batch: str, labels: Frames, columns: dict[str, str], mode: Mode, rows: int, told: Told
+) -> Conversation[int]:
+    """Sends chunk after chunk; every chunk is stored as a whole or not at all. Returns the accepted rows."""
+    sent, total = 0, length(labels)
+    params: dict[str, str] = {"mode": mode} if mode != "insert" else {}
+    for chunk in chunked(labels, rows):
+        answer = yield from ask(_upload("POST", path("batches", batch, "labels"), _named(chunk, columns), params))
+        sent += int(answer["accepted"])
+        told(sent, total)
+    return sent
+
+
+def delete_labels(batch: str, examples: Frame, columns: dict[str, str]) -> Conversation[Json]:
+    return ask(_upload("DELETE", path("batches", batch, "labels"), _named(as_table(examples), columns)))
+
+
+def wait(release: str, timeout: float) -> Conversation[Json]:
+    end, pause = time.monotonic() + timeout, 0.05
+    while True:
+        state: Json = yield from get("releases", release)
+        if state["state"] == "published":
+            return state
+        if state["state"] in ("failed", "declined", "cancelled"):
+            why = (state["problem"] or {}).get("detail", "")
+            raise errors.Conflict(f"Release '{release}' is {state['state']}. {why}".strip())
+        if time.monotonic() > end:
+            waits = " It waits for approval." if state["state"] == "accepted" else ""
+            raise errors.Unavailable(f"Release '{release}' was not published within {timeout:g} seconds.{waits}")
+        yield pause
+        pause = min(1.0, pause * 1.5)
+
+
+def download(*parts: str) -> Conversation[bytes]:
+    response = yield Call("GET", path(*parts))
+    content: bytes = response.content
+    return content
+
+
+def _upload(method: str, where: str, table: pa.Table, params: dict[str, str] | None = None) -> Call:
+    return Call(method, where, content=arrow_stream(table), content_type=ARROW, params=params or {})
+
+
+def _named(table: pa.Table, columns: dict[str, str]) -> pa.Table:
+    """The columns `columns` (their names on the wire → in the table), in the wire's names. Raises InvalidTable."""
+    import pyarrow as pa
+
+    for column in columns.values():
+        if table.column_names.count(column) != 1:
+            have = ", ".join(f"'{c}'" for c in table.column_names[:20]) or "none"
+            raise errors.InvalidTable(f"The table needs exactly one column '{column}'; it has {have}.")
+    return pa.table({wire: table[column] for wire, column in columns.items()})
+
+
+@contextmanager
+def telling(progress: bool | Told, what: str) -> Iterator[Told]:
+    """`progress` True: a bar on a terminal, nothing when piped. A function is called with (rows sent, rows or None)."""
+    if callable(progress):
+        yield progress
+        return
+    from shared.service.cli import progress as bar
+
+    with bar(what, quiet=not progress) as report:
+        yield lambda sent, total: report(f"{sent:,} rows", sent / total if total else 0.0)
