@@ -88,6 +88,7 @@ class BatchOut(BaseModel):
     seal_at: str | None
     release_template: dict[str, Any] | None
     schedule_problem: dict[str, Any] | None
+    scheduled_release: str | None
     purged: str | None
 
 

@@ -40,6 +40,7 @@ class Batch:
     release_template: dict[str, Any] | None = None
     scheduled_by: str | None = None
     schedule_problem: dict[str, Any] | None = None
+    scheduled_release: str | None = None
     purged: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class Batch:
             "seal_at": self.seal_at,
             "release_template": self.release_template,
             "schedule_problem": self.schedule_problem,
+            "scheduled_release": self.scheduled_release,
             "purged": self.purged,
         }
 
@@ -168,7 +170,8 @@ class Batches:
         changed = connection.execute(
             sa.update(t)
             .where(t.c.id == batch.id, t.c.version == batch.version, t.c.state == "open")
-            .values(version=batch.version + 1)
+            # what refused a scheduled seal may be mended now
+            .values(version=batch.version + 1, schedule_problem=None)
         ).rowcount
         if changed != 1:
             raise StaleBatch(f"Batch '{batch.id}' changed meanwhile.")
@@ -186,5 +189,10 @@ def require_open(batch: Batch) -> None:
 
 
 def require_sealed(batch: Batch) -> None:
+    if batch.state == "purged":
+        raise Conflict(
+            f"The labels of batch '{batch.id}' were purged at {batch.purged}, so no further release of it can be "
+            "drawn; the messages of its earlier releases stay."
+        )
     if batch.state != "sealed":
         raise Conflict(f"Batch '{batch.id}' is {batch.state}; seal it before asking for a release.")

@@ -59,9 +59,11 @@ batches = sa.Table(
     sa.Column("ids_mac", sa.String(64)),
     # the conversion window: at `seal_at` the batch seals, and releases as `release_template` says, by itself
     sa.Column("seal_at", sa.String(20), index=True),
-    sa.Column("release_template", sa.JSON),
+    sa.Column("release_template", sa.JSON(none_as_null=True)),
     sa.Column("scheduled_by", sa.String(60)),
-    sa.Column("schedule_problem", sa.JSON),
+    sa.Column("schedule_problem", sa.JSON(none_as_null=True)),
+    # set in the transaction that charges the template: it is charged once
+    sa.Column("scheduled_release", sa.String(40)),
     sa.Column("purged", sa.String(20)),
     sa.UniqueConstraint("label", "seal_order"),
 )

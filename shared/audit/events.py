@@ -27,6 +27,8 @@ FAILED = "release-failed"
 RETURNED = "charge-returned"  # only where no draw was made: its ε is taken off what the batch has spent
 ACCEPTED = "message-accepted"
 TRAINED = "model-trained"
+BUDGET_ALERT = "budget-alert"  # a charge made a batch reach a share of the lifetime ε that its population names
+BATCH_PURGED = "batch-purged"
 CHARGES = frozenset({CHARGED, ACCEPTED})
 
 

@@ -21,6 +21,7 @@ def _added() -> dict[str, list[sa.Column[Any]]]:
             sa.Column("release_template", sa.JSON, nullable=True),
             sa.Column("scheduled_by", sa.String(60), nullable=True),
             sa.Column("schedule_problem", sa.JSON, nullable=True),
+            sa.Column("scheduled_release", sa.String(40), nullable=True),
             sa.Column("purged", sa.String(20), nullable=True),
         ],
         "segments": [sa.Column("mode", sa.String(10), nullable=False, server_default="insert")],
