@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 1 << 17
 ROWS_AT_ONCE = 1 << 10
+READ_BUFFER = 1 << 20  # bytes of a column read at once
 
 
 def message_schema(outputs: int) -> pa.Schema:
@@ -62,40 +63,58 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
 def read_message(paths: list[Path], manifest: Manifest) -> pa.Table:
     """The table of a *verified* message; checks schema, rows, bins, order and ids. Raises MalformedManifest."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    return pa.concat_tables(iter_message(paths, manifest)).combine_chunks()
+
+
+def iter_message(paths: list[Path], manifest: Manifest) -> Iterator[pa.Table]:
+    """As `read_message`, some 10⁵ rows at a time: a message may be larger than memory.
+
+    What is wrong further down is raised when it is reached, so whoever uses the rows drops them then.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    channel = manifest.read_channel()
-    outputs = np.asarray(channel.outputs, dtype=np.float64)
+    outputs = np.asarray(manifest.read_channel().outputs, dtype=np.float64)
     schema = message_schema(len(outputs))
-    tables = []
+    rows, last = 0, None
     try:
         for path, entry in zip(paths, manifest.message_files, strict=True):
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(path, buffer_size=READ_BUFFER) as file:
                 if file.metadata.num_rows != entry.rows:
                     raise MalformedManifest("A file of the message does not have the rows its manifest states.")
                 if not file.schema_arrow.equals(schema):
                     raise MalformedManifest("A file of the message does not have the columns example_id, bin, label.")
-                tables.append(_read_rows(file, schema))
-        table = pa.concat_tables(tables).combine_chunks()
-        ids = table["example_id"].combine_chunks()
-        bins = table["bin"].to_numpy()
-        values = table["label"].to_numpy()
+                for table in _read_rows(file, schema):
+                    rows += table.num_rows
+                    last = _check_rows(table, outputs, last)
+                    yield table
     except (pa.ArrowException, OSError, ValueError):
         raise MalformedManifest("A file of the message is not the Parquet file its manifest describes.") from None
-    if table.num_rows != manifest.n or any(table[c].null_count for c in schema.names):
+    if rows != manifest.n:
         raise MalformedManifest("The message has missing values or a wrong number of rows.")
-    if bins.size and int(bins.max()) >= len(outputs):
+
+
+def _check_rows(table: pa.Table, outputs: npt.NDArray[np.float64], last: pa.Scalar | None) -> pa.Scalar:
+    """The last id, as bytes. `last` is the one before these rows. Raises MalformedManifest."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if any(column.null_count for column in table.columns):
+        raise MalformedManifest("The message has missing values or a wrong number of rows.")
+    bins, values = table["bin"].to_numpy(), table["label"].to_numpy()
+    if int(bins.max()) >= len(outputs):
         raise MalformedManifest("The message names a bin that its channel does not have.")
     if not np.array_equal(values, outputs[bins]):
         raise MalformedManifest("The labels of the message are not the values of its bins.")
-    binary = ids.cast(pa.binary())
-    if len(ids) > 1 and not pc.all(pc.less(binary.slice(0, len(ids) - 1), binary.slice(1))).as_py():
+    ids = table["example_id"].combine_chunks().cast(pa.binary())
+    rising = pc.all(pc.less(ids.slice(0, len(ids) - 1), ids.slice(1)), min_count=0).as_py()
+    if not rising or (last is not None and not pc.less(last, ids[0]).as_py()):
         raise MalformedManifest("The ids of the message are not sorted or not unique.")
-    return table
+    return ids[len(ids) - 1]
 
 
-def _read_rows(file: Any, schema: pa.Schema) -> pa.Table:
+def _read_rows(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
     """All rows, decoded a few at a time: even a correctly signed file may be made to expand (a Parquet bomb)."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -103,13 +122,17 @@ def _read_rows(file: Any, schema: pa.Schema) -> pa.Table:
     for group in range(file.metadata.num_row_groups):
         if any("DICTIONARY" in e for e in file.metadata.row_group(group).column(0).encodings):
             raise MalformedManifest("The ids of a message are all different, so they are never dictionary-encoded.")
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
         longest = pc.max(pc.binary_length(batch.column(0))).as_py() or 0
         if longest > MAX_ID_BYTES:
             raise MalformedManifest(f"An id of the message is longer than {MAX_ID_BYTES} bytes.")
         batches.append(batch)
-    return pa.Table.from_batches(batches, schema)
+        if len(batches) * ROWS_AT_ONCE >= ROW_GROUP:
+            yield pa.Table.from_batches(batches, schema).combine_chunks()
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches, schema).combine_chunks()
 
 
 def write_prior(path: Path, labels: npt.NDArray[np.float64], probabilities: npt.NDArray[np.float64]) -> int:
