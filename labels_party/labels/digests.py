@@ -6,7 +6,7 @@ tells its id nor can be compared with another party's, and a masked label is a o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 U64 = npt.NDArray[np.uint64]
 CHUNK = 1 << 14  # keeps the working set of one chunk inside the cache
+LOADED_AFTER = 1 << 20  # rows after which a process loads the compiled kernels, which takes about as long as they save
+AT_ONCE = 1 << 10  # below this many rows a call into them saves nothing
 
 
 def _rotl(x: U64, bits: int) -> U64:
@@ -36,7 +38,7 @@ def _round(v0: U64, v1: U64, v2: U64, v3: U64) -> tuple[U64, U64, U64, U64]:
 
 def _siphash_words(words: U64, key: bytes) -> tuple[U64, U64]:
     """SipHash-2-4-128 of n padded inputs of w words each, uint64[w, n]; returns (low, high) uint64[n]."""
-    k0, k1 = (np.uint64(int.from_bytes(key[i : i + 8], "little")) for i in (0, 8))
+    k0, k1 = _halves(key)
     n = words.shape[1]
     v0 = np.full(n, k0 ^ np.uint64(0x736F6D6570736575))
     v1 = np.full(n, k1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE))
@@ -56,23 +58,34 @@ def _siphash_words(words: U64, key: bytes) -> tuple[U64, U64]:
     return low, v0 ^ v1 ^ v2 ^ v3
 
 
+class _Kernels:
+    """The compiled kernels once enough rows went by to pay for loading them: small commands stay quick."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def worth(self, rows: int) -> bool:
+        """Whether the next `rows` rows are for the compiled kernels."""
+        self.rows += rows
+        return rows >= AT_ONCE and self.rows >= LOADED_AFTER
+
+
+kernels = _Kernels()
+
+
 def siphash128(ids: pa.Array, key: bytes) -> tuple[U64, U64]:
     """(low, high) uint64[n] of the UTF-8 bytes of `ids` (Arrow string array without nulls) under a 16-byte key."""
-    import pyarrow as pa
-
-    ids = ids.cast(pa.large_string())
-    _, offsets_buffer, data_buffer = ids.buffers()
-    offsets = (
-        np.frombuffer(offsets_buffer, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-        if len(ids)
-        else np.zeros(1, np.int64)
-    )
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    offsets, data = _buffers(ids)
     low, high = np.empty(len(ids), np.uint64), np.empty(len(ids), np.uint64)
+    if kernels.worth(len(ids)):
+        from labels_party.labels.kernels import hash_rows
+
+        hash_rows(offsets, data, *_halves(key), low, high)
+        return low, high
     with np.errstate(over="ignore"):  # SipHash adds modulo 2⁶⁴
         for start in range(0, len(ids), CHUNK):
             part = slice(start, min(start + CHUNK, len(ids)))
-            first = offsets[part]
+            first = offsets[part].astype(np.int64)
             lengths = offsets[part.start + 1 : part.stop + 1] - first
             count = lengths // 8 + 1
             for words in np.unique(count):
@@ -80,6 +93,24 @@ def siphash128(ids: pa.Array, key: bytes) -> tuple[U64, U64]:
                 block = _padded(data, first[rows], lengths[rows], int(words))
                 low[start + rows], high[start + rows] = _siphash_words(block, key)
     return low, high
+
+
+def _halves(key: bytes) -> tuple[np.uint64, np.uint64]:
+    return np.uint64(int.from_bytes(key[:8], "little")), np.uint64(int.from_bytes(key[8:16], "little"))
+
+
+def _buffers(ids: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Offsets int32 or int64 [n + 1] into the bytes uint8[…] of an Arrow string array."""
+    import pyarrow as pa
+
+    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
+        ids = ids.cast(pa.large_string())
+    kind = np.dtype(np.int64 if pa.types.is_large_string(ids.type) else np.int32)
+    _, offsets, data = ids.buffers()
+    if len(ids) == 0 or offsets is None:
+        return np.zeros(1, kind), np.zeros(0, np.uint8)
+    found = np.frombuffer(offsets, kind)[ids.offset : ids.offset + len(ids) + 1]
+    return np.require(found, requirements="A"), np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
 
 
 def _padded(
@@ -99,5 +130,11 @@ def _padded(
 
 def mask(ids: pa.Array, index: npt.NDArray[np.integer], key: bytes) -> npt.NDArray[np.uint32]:
     """Domain positions (below 2³²) exclusive-or a keystream of batch key and id; the same call unmasks."""
+    masked = index.astype(np.uint32)
+    if kernels.worth(len(ids)):
+        from labels_party.labels.kernels import mask_rows
+
+        mask_rows(*_buffers(ids), *_halves(key), masked)
+        return masked
     low, _ = siphash128(ids, key)
-    return index.astype(np.uint32) ^ low.astype(np.uint32)
+    return masked ^ low.astype(np.uint32)

@@ -1,32 +1,47 @@
-"""Sorted runs of 128-bit id digests: sets by binary search and merging, without a row per id in the database."""
+"""Sorted runs of 128-bit id digests: sets by merging, without a row per id in the database."""
 
 from __future__ import annotations
+
+import heapq
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.digests import U64
+from labels_party.labels.digests import U64, kernels
 
 Run = tuple[U64, U64]
+Marks = npt.NDArray[np.bool_]
 
 
 def sort_run(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]]:
-    """The run of the given digests and the order that sorted them."""
-    order = np.argsort(high, kind="stable")
+    """The run of the given digests (uint64[n] each) and the order that sorted them, equal ones in their first order."""
+    order = np.argsort(high)
     high_sorted = high[order]
-    ties = np.flatnonzero(high_sorted[1:] == high_sorted[:-1])
-    if ties.size:  # 64-bit collisions are rare, equal ids are not expected here; a full sort settles both
+    if bool(np.any(high_sorted[1:] == high_sorted[:-1])):  # repeated ids, or a 64-bit collision, which is rare
         order = np.lexsort((low, high))
         high_sorted = high[order]
     return (low[order], high_sorted), order
 
 
-def contains(run: Run, low: U64, high: U64) -> npt.NDArray[np.bool_]:
-    """Which of the digests (uint64[n] each) occur in `run`."""
+def repeated(run: Run) -> Marks:
+    """bool[n]: which digests of a run equal the one before them."""
+    again = np.zeros(len(run[0]), dtype=bool)
+    again[1:] = (run[1][1:] == run[1][:-1]) & (run[0][1:] == run[0][:-1])
+    return again
+
+
+def members(run: Run, asked: Run) -> Marks:
+    """bool[m]: which digests of the run `asked` occur in `run`."""
+    found = np.zeros(len(asked[0]), dtype=bool)
+    if kernels.worth(len(asked[0])):
+        from labels_party.labels.kernels import mark_members
+
+        mark_members(*run, *asked, found)
+        return found
     run_low, run_high = run
+    low, high = asked
     left = np.searchsorted(run_high, high, side="left")
     right = np.searchsorted(run_high, high, side="right")
-    found = np.zeros(len(high), dtype=bool)
     single = np.flatnonzero(right - left == 1)
     found[single] = run_low[left[single]] == low[single]
     for i in np.flatnonzero(right - left > 1):
@@ -34,11 +49,33 @@ def contains(run: Run, low: U64, high: U64) -> npt.NDArray[np.bool_]:
     return found
 
 
+def contains(run: Run, low: U64, high: U64) -> Marks:
+    """bool[n]: which of the digests (uint64[n] each, in any order) occur in `run`."""
+    asked, order = sort_run(low, high)
+    found = np.empty(len(low), dtype=bool)
+    found[order] = members(run, asked)
+    return found
+
+
 def merge(runs: list[Run]) -> Run:
     """One sorted run of all digests."""
-    low = np.concatenate([r[0] for r in runs])
-    high = np.concatenate([r[1] for r in runs])
-    return sort_run(low, high)[0]
+    if len(runs) == 1:
+        return runs[0]
+    if not kernels.worth(sum(len(r[0]) for r in runs)):
+        return sort_run(np.concatenate([r[0] for r in runs]), np.concatenate([r[1] for r in runs]))[0]
+    from labels_party.labels.kernels import merge_two
+
+    # the two shortest first: every digest is then moved about log₂(runs) times
+    waiting = [(len(run[0]), number, run) for number, run in enumerate(runs)]
+    heapq.heapify(waiting)
+    number = len(runs)
+    while len(waiting) > 1:
+        (n, _, one), (m, _, other) = heapq.heappop(waiting), heapq.heappop(waiting)
+        low, high = np.empty(n + m, np.uint64), np.empty(n + m, np.uint64)
+        merge_two(*one, *other, low, high)
+        heapq.heappush(waiting, (n + m, number, (low, high)))
+        number += 1
+    return waiting[0][2]
 
 
 def same_run(one: Run, other: Run) -> bool:

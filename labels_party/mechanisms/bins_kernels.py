@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from shared.compiled import compiled
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-F = TypeVar("F", bound=Callable[..., Any])
 
 BLOCK = 64
 
 
-def _compiled(function: F) -> F:
-    """numba's `njit`, cached on disk (NUMBA_CACHE_DIR) where there is a writable place, in memory otherwise."""
-    try:
-        return cast(F, numba.njit(cache=True)(function))
-    except RuntimeError:
-        return cast(F, numba.njit(function))
-
-
-@_compiled
+@compiled()
 def _bregman_log(x: float) -> float:
     if abs(x) < 1e-3:
         return x * x * (1 / 2 - x * (1 / 6 - x * (1 / 12 - x * (1 / 20 - x * (1 / 30 - x / 42)))))
@@ -34,7 +24,7 @@ def _bregman_log(x: float) -> float:
     return (1.0 + x) * math.log1p(x) - x
 
 
-@_compiled
+@compiled()
 def _squared_row(
     p0: FloatArray, p1: FloatArray, p2: FloatArray, gain: float, i: int, j: int, stop: int, row: FloatArray
 ) -> None:
@@ -46,7 +36,7 @@ def _squared_row(
         row[e] = (t2 + gain * (p2[e] - a2)) - w0 * (x * x)
 
 
-@_compiled
+@compiled()
 def _poisson_row(
     p0: FloatArray,
     p1: FloatArray,
@@ -69,7 +59,7 @@ def _poisson_row(
         row[e] = cost
 
 
-@_compiled
+@compiled()
 def interval_edges(
     p0: FloatArray, p1: FloatArray, p2: FloatArray, gain: float, floor: float, poisson: bool
 ) -> FloatArray:
@@ -84,7 +74,7 @@ def interval_edges(
     return edges
 
 
-@_compiled
+@compiled()
 def least_path(edges: FloatArray, price: float) -> IntArray:
     """Predecessors of the least path of Σ(edge − price)."""
     nodes = edges.shape[0]
@@ -101,7 +91,7 @@ def least_path(edges: FloatArray, price: float) -> IntArray:
     return came
 
 
-@_compiled
+@compiled()
 def interval_path(
     p0: FloatArray, p1: FloatArray, p2: FloatArray, gain: float, floor: float, poisson: bool, price: float
 ) -> IntArray:
@@ -134,7 +124,7 @@ def interval_path(
     return came
 
 
-@_compiled
+@compiled()
 def absolute_path(
     x: FloatArray, p0: FloatArray, p1: FloatArray, opening: FloatArray, gain: float, price: float
 ) -> IntArray:

@@ -1,0 +1,108 @@
+"""The compiled kernels of digests and runs give what the numpy path gives, bit for bit, and the published vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from labels_party.labels import digests
+from labels_party.labels.digests import kernels, mask, siphash128
+from labels_party.labels.runs import contains, members, merge, repeated, sort_run
+from tests.unit.test_digests import KEY, VECTORS
+
+IDS = st.lists(st.text(max_size=40), max_size=60)
+HALVES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=60)
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], Any]], tuple[Any, Any]]]:
+    """What a call gives on the numpy path, and on the compiled one."""
+
+    def run(call: Callable[[], Any]) -> tuple[Any, Any]:
+        monkeypatch.setattr(kernels, "worth", lambda _rows: False)
+        plain = call()
+        monkeypatch.setattr(kernels, "worth", lambda _rows: True)
+        return plain, call()
+
+    yield run
+    monkeypatch.undo()
+
+
+def same(pair: tuple[Any, Any]) -> None:
+    plain, fast = pair
+    if isinstance(plain, tuple):
+        for a, b in zip(plain, fast, strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert a.dtype == b.dtype
+    else:
+        np.testing.assert_array_equal(plain, fast)
+
+
+def test_the_published_vectors(both: Any) -> None:
+    for n, wanted in VECTORS.items():
+        ids = pa.array([bytes(range(n))], pa.binary()).view(pa.string())
+        for low, high in both(lambda ids=ids: siphash128(ids, KEY)):
+            assert (int(low[0]).to_bytes(8, "little") + int(high[0]).to_bytes(8, "little")).hex() == wanted
+
+
+@QUICK
+@given(IDS, st.binary(min_size=16, max_size=16), st.integers(0, 5), st.booleans())
+def test_digests_and_masks(both: Any, texts: list[str], key: bytes, skipped: int, large: bool) -> None:
+    texts = [t.encode("utf-8", "replace").decode() for t in texts]
+    ids = pa.array(texts, pa.large_string() if large else pa.string()).slice(skipped)
+    index = np.arange(len(ids), dtype=np.int64) * 77_777 % (1 << 32)
+    same(both(lambda: siphash128(ids, key)))
+    same(both(lambda: mask(ids, index, key)))
+    np.testing.assert_array_equal(mask(ids, mask(ids, index, key), key), index)
+
+
+@QUICK
+@given(HALVES, HALVES)
+def test_merging_and_membership(both: Any, one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    (a_low, a_high), (b_low, b_high) = (
+        (np.array([p[0] for p in ps], np.uint64), np.array([p[1] & 7 if p[1] % 2 else p[1] for p in ps], np.uint64))
+        for ps in (one, other)
+    )
+    a, b = sort_run(a_low, a_high)[0], sort_run(b_low, b_high)[0]
+    same(both(lambda: merge([a, b, a])))
+    same(both(lambda: members(a, b)))
+    same(both(lambda: contains(a, b_low, b_high)))
+    held = set(zip(a[0].tolist(), a[1].tolist(), strict=True))
+    asked = list(zip(b[0].tolist(), b[1].tolist(), strict=True))
+    assert members(a, b).tolist() == [p in held for p in asked]
+
+
+@given(HALVES)
+def test_the_rows_of_a_repeated_digest_are_all_but_its_first(pairs: list[tuple[int, int]]) -> None:
+    pairs = [(low, high & 3) for low, high in pairs]
+    run, order = sort_run(np.array([p[0] for p in pairs], np.uint64), np.array([p[1] for p in pairs], np.uint64))
+    again = sorted(order[repeated(run)].tolist())
+    assert again == [i for i, p in enumerate(pairs) if p in pairs[:i]]
+
+
+def test_large_runs(both: Any) -> None:
+    rng = np.random.default_rng(1)
+    low, high = (rng.integers(0, 2**64, 30_000, dtype=np.uint64) for _ in range(2))
+    parts = [sort_run(low[i::3], high[i::3])[0] for i in range(3)]
+    whole = sort_run(low, high)[0]
+    for merged in both(lambda: merge(parts)):
+        same((whole, merged))
+    few = sort_run(low[::500] ^ np.uint64(1), high[::500])[0]
+    for found in both(lambda: members(whole, few)):
+        assert not found.any()
+    for found in both(lambda: members(whole, parts[1])):
+        assert found.all()
+
+
+def test_kernels_load_only_once_many_rows_went_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "rows", 0)
+    assert not kernels.worth(digests.LOADED_AFTER - 1)
+    assert not kernels.worth(1)  # enough in all, but a call for one row is not worth it
+    assert kernels.worth(digests.AT_ONCE)
