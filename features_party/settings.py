@@ -7,10 +7,11 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from features_party.labels_url import labels_url
 from shared.errors import InvalidInput, InvalidSettings
+from shared.service.settings import ServiceSettings
 
 PREFIX = "FEATURES_PARTY_"
 
@@ -20,7 +21,7 @@ def default_home() -> Path:
     return Path(state) / "features-party"
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """Every setting has a default that works on one machine with nothing installed."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
@@ -32,7 +33,6 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address that `serve` listens on.")
     port: int = Field(default=8002, ge=0, le=65535, description="Port that `serve` listens on.")
     database_url: SecretStr | None = Field(default=None, description="PostgreSQL URL; default SQLite inside the home.")
-    max_body_bytes: int = Field(default=1 << 30, ge=1 << 10, description="Largest request body; larger ones get 413.")
     data_dir: Path | None = Field(
         default=None, description="Folder whose feature tables the service may read by path; unset: uploads only."
     )
@@ -44,6 +44,14 @@ class Settings(BaseSettings):
     labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
     threads: int = Field(
         default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
+    )
+    memory_limit_mb: int = Field(
+        default=1024, ge=64, description="Memory that joining files may use before it spills to the home's disk."
+    )
+    training_memory_mb: int | None = Field(
+        default=None,
+        ge=1,
+        description="Largest feature table a training reads into memory; default half of the machine's memory.",
     )
     worker: bool = Field(default=True, description="Whether `serve` also trains; off where it only predicts.")
 

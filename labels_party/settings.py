@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from shared.errors import InvalidSettings
+from shared.service.settings import ServiceSettings
 
 PREFIX = "LABELS_PARTY_"
 
@@ -18,7 +19,7 @@ def _default_home() -> Path:
     return Path(state) / "labels-party"
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """Every setting has a default that works on one machine with nothing installed."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
@@ -31,9 +32,6 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address that `serve` listens on.")
     port: int = Field(default=8001, ge=0, le=65535, description="Port that `serve` listens on.")
-    max_body_bytes: int = Field(
-        default=1 << 30, ge=1 << 10, description="Largest request body; larger uploads get 413."
-    )
     memory_limit_mb: int = Field(
         default=1024, ge=64, description="Memory that sorting and joining labels may use before it spills to disk."
     )
@@ -49,6 +47,16 @@ class Settings(BaseSettings):
     worker: bool = Field(
         default=True, description="Whether `serve` also draws releases; off for replicas that only answer requests."
     )
+
+    webhook_hosts: str = Field(
+        default="",
+        description="Hosts that webhooks may lead to, separated by commas; http://HOST also permits plain http there. "
+        "Empty: https to public addresses, and this machine itself.",
+    )
+
+    @property
+    def webhook_host_list(self) -> tuple[str, ...]:
+        return tuple(host.strip() for host in self.webhook_hosts.split(",") if host.strip())
 
     @classmethod
     def load(cls) -> Settings:

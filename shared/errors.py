@@ -37,6 +37,20 @@ class InvalidInput(LabelDPError):
     exit_code = 2
 
 
+class InvalidRequest(InvalidInput):
+    """The request itself is malformed: its JSON, a member, a query parameter."""
+
+    code = "invalid-request"
+    title = "Invalid request"
+
+    def __init__(self, detail: str, places: Iterable[Mapping[str, str]] = ()) -> None:
+        super().__init__(detail)
+        self.places = list(places)[:20]
+
+    def extras(self) -> dict[str, object]:
+        return {"places": self.places} if self.places else {}
+
+
 class InvalidEpsilon(InvalidInput):
     code = "invalid-epsilon"
     title = "Invalid ε"
@@ -79,14 +93,19 @@ class InvalidSettings(InvalidInput):
 
 @dataclass(frozen=True)
 class RowProblem:
-    """One rejected row: its 0-based position, the field and the rule it broke. Never the value."""
+    """One rejected row: its 0-based position, the field and the rule it broke. Never the value.
+
+    `line`, where the upload was text: the line on which the row begins, counting from 1.
+    """
 
     row: int
     field: str
     rule: str
+    line: int | None = None
 
     def as_json(self) -> dict[str, object]:
-        return {"row": self.row, "field": self.field, "rule": self.rule}
+        place = {} if self.line is None else {"line": self.line}
+        return {"row": self.row, **place, "field": self.field, "rule": self.rule}
 
 
 class InvalidRows(InvalidInput):
@@ -255,8 +274,14 @@ class NotFound(LabelDPError):
 
 
 class Unauthenticated(LabelDPError):
+    """`reason` and `key_id` (of a key that was valid once) are for the log; the caller is told neither."""
+
     code = "unauthenticated"
     title = "No valid API key"
+
+    def __init__(self, detail: str, reason: str = "no key", key_id: str | None = None) -> None:
+        super().__init__(detail)
+        self.reason, self.key_id = reason, key_id
 
 
 class TooLarge(InvalidInput):
@@ -274,11 +299,25 @@ class RangeNotSatisfiable(InvalidInput):
     title = "Range cannot be served"
 
 
+class RequestTimeout(LabelDPError):
+    """The caller stopped sending in the middle of a body, or sent it too slowly."""
+
+    code = "request-timeout"
+    title = "Upload too slow"
+
+
 class Unavailable(LabelDPError):
     """Something below us failed (storage, randomness, the other party); nothing was released."""
 
     code = "unavailable"
     title = "Temporarily unavailable"
+
+
+class Busy(Unavailable):
+    """As many calls of this kind as the service takes at once are being answered."""
+
+    code = "busy"
+    title = "Busy"
 
 
 class RandomnessUnavailable(Unavailable):

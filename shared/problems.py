@@ -21,6 +21,7 @@ STATUS: dict[type[e.LabelDPError], int] = {
     e.IdempotencyConflict: 422,
     e.NotFound: 404,
     e.Unauthenticated: 401,
+    e.RequestTimeout: 408,
     e.Unavailable: 503,
     e.RemoteProblem: 502,
     e.LabelDPError: 500,

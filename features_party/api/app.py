@@ -9,10 +9,11 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from features_party.api import audit, messages, tables, trainings
+from features_party.api import audit, messages, models, tables, trainings
+from features_party.api.events import Streams
 from features_party.api.schemas import Health
 from features_party.bootstrap import Services
-from features_party.jobs import Worker
+from features_party.worker import Worker
 from shared.errors import Unavailable
 from shared.service.http import install
 from shared.service.metrics import install_metrics
@@ -41,9 +42,10 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.worker = worker
-    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes, uploads=UPLOADS)
+    app.state.streams = Streams()
+    install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS)
     install_metrics(app)
-    for part in (tables, messages, trainings, audit):
+    for part in (tables, messages, trainings, models, audit):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from labels_party.api import audit, intake, releases
+from labels_party.api import audit, daily, intake, releases, webhooks
 from labels_party.api.models import Health
 from labels_party.bootstrap import Services
 from shared.errors import Unavailable
@@ -17,7 +17,14 @@ from shared.service.http import install
 from shared.service.metrics import install_metrics
 
 UPLOADS = ("/v1/batches/[^/]+/(labels|examples)",)
-DEPENDS_ON_LABELS = frozenset({"/v1/batches/{batch}/labels", "/v1/batches/{batch}/seal"})
+DEPENDS_ON_LABELS = frozenset(
+    {
+        "/v1/batches/{batch}/labels",
+        "/v1/batches/{batch}/seal",
+        "/v1/batches/{batch}/purge",
+        "/v1/batches/{batch}",  # a change of the schedule is refused once the batch has sealed by itself
+    }
+)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -27,6 +34,7 @@ def create_app(services: Services) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if services.settings.worker:
             services.worker.start()
+            services.sender.start()
         yield
         services.close()
 
@@ -37,9 +45,9 @@ def create_app(services: Services) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.services = services
-    install(app, services.apikeys, max_body_bytes=services.settings.max_body_bytes, uploads=UPLOADS)
+    install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS, silent=DEPENDS_ON_LABELS)
     install_metrics(app, silent=DEPENDS_ON_LABELS)
-    for part in (intake, releases, audit):
+    for part in (intake, releases, daily, webhooks, audit):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
+
+from shared.service.asgi import App, Message, Receive, Scope, Send, method_of
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
+
+
+class CountRequests:
+    """Counts requests by route template, method and status, but none of the routes in `silent`."""
+
+    def __init__(self, app: App, requests: Counter, silent: frozenset[str]) -> None:
+        self.app, self.requests, self.silent = app, requests, silent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        method, status = method_of(scope), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await self.app(scope, receive, noted)
+        # the template, never the path: ids do not belong into metrics, and unknown paths would be unbounded
+        route = getattr(scope.get("route"), "path", "unknown")
+        if status and route not in self.silent:
+            self.requests.labels(route, method, str(status)).inc()
 
 
 def install_metrics(app: FastAPI, *, silent: frozenset[str] = frozenset()) -> None:
@@ -21,16 +51,7 @@ def install_metrics(app: FastAPI, *, silent: frozenset[str] = frozenset()) -> No
         ["route", "method", "status"],
         registry=registry,
     )
-
-    @app.middleware("http")
-    async def count(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
-        route = getattr(request.scope.get("route"), "path", "unknown")
-        if route in silent:
-            return response
-        # the template, never the path: ids do not belong into metrics, and unknown paths would be unbounded
-        requests.labels(route, request.method, str(response.status_code)).inc()
-        return response
+    app.add_middleware(CountRequests, requests=requests, silent=silent)
 
     @app.get("/metrics", tags=["service"], response_class=Response)
     def metrics() -> Response:

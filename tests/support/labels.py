@@ -52,9 +52,9 @@ class LabelsParty:
             first = TestClient(create_app(self.services), raise_server_exceptions=False)
             first.__enter__()
             self._clients.append(first)
-        return TestClient(
-            self._clients[0].app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {key}"}
-        )
+        # one request id for all, so that tests can compare whole problem bodies
+        headers = {"Authorization": f"Bearer {key}", "X-Request-ID": "test"}
+        return TestClient(self._clients[0].app, raise_server_exceptions=False, headers=headers)
 
     # --- through services ---------------------------------------------------------------------------------
 

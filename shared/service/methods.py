@@ -1,0 +1,92 @@
+"""HEAD wherever GET is, OPTIONS with `Allow`, query parameters that are known, and JSON where a body is JSON."""
+
+from __future__ import annotations
+
+from typing import Any, get_origin
+
+from fastapi import FastAPI, Request
+from starlette.datastructures import QueryParams
+from starlette.responses import Response
+
+from shared.errors import InvalidRequest, UnsupportedMediaType
+from shared.service.asgi import App, Message, Receive, Scope, Send, allowed_methods
+from shared.service.bodies import JSON_TYPE
+
+
+class _HeadAnswered(Exception):
+    """Ends a call once its headers are out; private to this module."""
+
+
+class Methods:
+    """Answers HEAD as GET without the body, and OPTIONS with the methods of a path."""
+
+    def __init__(self, app: App, api: FastAPI) -> None:
+        self.app, self.api = app, api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+            methods = allowed_methods(self.api, scope)
+            if methods:
+                await Response(status_code=204, headers={"Allow": ", ".join(methods)})(scope, receive, send)
+                return
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            await self._head(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
+        done = False
+
+        async def headers_only(message: Message) -> None:
+            nonlocal done
+            if message["type"] == "http.response.start":
+                await send(message)
+            elif message["type"] == "http.response.body":
+                done = True
+                await send({"type": "http.response.body", "body": b""})
+                raise _HeadAnswered  # a large file need not be read, an event stream would not end
+
+        inner = {**scope, "method": "GET"}
+        try:
+            await self.app(inner, receive, headers_only)
+        except Exception:  # also as part of a group
+            if not done:
+                raise
+        finally:
+            if "route" in inner:
+                scope["route"] = inner["route"]  # the log and the metrics name it
+
+
+def _fields(dependant: Any) -> list[Any]:
+    own = list(dependant.query_params)
+    return own + [field for inner in dependant.dependencies for field in _fields(inner)]
+
+
+async def known_request(request: Request) -> None:
+    """A dependency of every route below /v1: refuses query parameters that the route does not know or that came twice,
+    and a body that is not JSON where the route reads JSON. Raises InvalidRequest, UnsupportedMediaType."""
+    route = request.scope.get("route")
+    dependant = getattr(route, "dependant", None)
+    if dependant is None or not request.url.path.startswith("/v1/"):
+        return
+    _check_query(request.query_params, _fields(dependant))
+    if getattr(route, "body_field", None) is not None and await request.body():
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not JSON_TYPE.fullmatch(kind):
+            raise UnsupportedMediaType("This call reads JSON: send the header 'Content-Type: application/json'.")
+
+
+def _check_query(given: QueryParams, fields: list[Any]) -> None:
+    many = {field.alias: get_origin(field.field_info.annotation) in (list, tuple, set) for field in fields}
+    for name in dict.fromkeys(given.keys()):
+        if name not in many:
+            shown = name if len(name) <= 60 else name[:60] + "…"
+            known = f"the known ones are {', '.join(many)}" if many else "this call has none"
+            raise InvalidRequest(
+                f"The query parameter '{shown}' is not known; {known}.", [{"where": "query", "rule": "is not known"}]
+            )
+        if not many[name] and len(given.getlist(name)) > 1:
+            raise InvalidRequest(
+                f"The query parameter '{name}' was given more than once; give it once.",
+                [{"where": f"query.{name}", "rule": "was given more than once"}],
+            )
