@@ -18,8 +18,15 @@ from labels_party.labels.batches import Batches
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import Sealer
 from labels_party.labels.vault import LabelVault, LocalVault
+from labels_party.notify.addresses import AddressRules
+from labels_party.notify.outbox import Outbox
+from labels_party.notify.sender import Sender
+from labels_party.notify.webhooks import Webhooks
 from labels_party.release.pipeline import Pipeline
+from labels_party.release.priors import PublishedPriors
 from labels_party.release.releases import Releases
+from labels_party.release.retention import Retention
+from labels_party.release.schedule import Schedule
 from labels_party.release.worker import Worker
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
@@ -54,12 +61,19 @@ class Services:
     sealer: Sealer
     ledger: Ledger
     releases: Releases
+    priors: PublishedPriors
+    schedule: Schedule
+    retention: Retention
     pipeline: Pipeline
     worker: Worker
+    outbox: Outbox
+    webhooks: Webhooks
+    sender: Sender
     apikeys: ApiKeys
 
     def close(self) -> None:
         self.worker.stop()
+        self.sender.stop()
         self.pipeline.close()
         self.database.dispose()
 
@@ -94,8 +108,15 @@ def bootstrap(
     populations = Populations(audit)
     batches = Batches(populations, clock)
     vault = LocalVault(home.labels)
-    ledger = Ledger(audit)
-    releases = Releases(database, batches, ledger)
+    outbox = Outbox(clock)
+    ledger = Ledger(audit, outbox)
+    releases = Releases(database, batches, ledger, outbox)
+    priors = PublishedPriors(database, releases, home.releases)
+    sealer = Sealer(database, batches, vault, secrets, audit, home.spill, settings.memory_limit_mb)
+    schedule = Schedule(database, batches, sealer, releases, priors)
+    retention = Retention(database, batches, releases, vault, audit)
+    rules = AddressRules(settings.webhook_host_list)
+    webhooks = Webhooks(secrets, rules, outbox, clock)
     # imported here: numba, scipy and opendp behind it are needed by those who draw only
     from labels_party.release.engine import LocalEngine
 
@@ -112,12 +133,18 @@ def bootstrap(
         populations=populations,
         batches=batches,
         vault=vault,
-        intake=Intake(database, batches, vault, secrets),
-        sealer=Sealer(database, batches, vault, secrets, audit, home.spill, settings.memory_limit_mb),
+        intake=Intake(database, batches, vault, secrets, home.spill),
+        sealer=sealer,
         ledger=ledger,
         releases=releases,
+        priors=priors,
+        schedule=schedule,
+        retention=retention,
         pipeline=pipeline,
-        worker=Worker(pipeline, settings.poll_seconds),
+        worker=Worker(pipeline, schedule, retention, settings.poll_seconds),
+        outbox=outbox,
+        webhooks=webhooks,
+        sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
         apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
     )
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from labels_party.bootstrap import Services
 from labels_party.budget.populations import DEFAULT_AUDIENCE, Population, declare
 from labels_party.labels.batches import require_sealed
-from labels_party.release.plan import ReleaseRequest, preview
-from labels_party.release.releases import PUBLISHED, Release
+from labels_party.release.plan import CARRIED, ReleaseRequest, preview
+from labels_party.release.priors import GivenPrior, read_prior
+from labels_party.release.request import LATEST, make_request
 from shared.domain import Domain
-from shared.errors import InvalidDomain, InvalidInput, InvalidMechanism, InvalidPrior, NotFound
+from shared.errors import InvalidDomain, InvalidInput, InvalidPrior, NotFound
 from shared.losses import LOSSES, Loss, load_matrix_loss
 from shared.message.bundle import verify
 from shared.privacy import Epsilon, PrivacyUnit
-from shared.tables import read_table, require_columns
+from shared.tables import read_table
 
 
 def parse_domain(text: str) -> Domain:
@@ -65,16 +64,6 @@ def parse_population(
     )
 
 
-def parse_clip(text: str | list[Any] | None) -> dict[str, Any]:
-    """Options of the one-bit mechanism: `A:B` or a pair, both public."""
-    if text is None:
-        return {}
-    ends = text.split(":") if isinstance(text, str) else text
-    if len(ends) != 2:
-        raise InvalidMechanism("Clipping ends are written A:B, lower end first.")
-    return {"clip": [str(end) for end in ends]}
-
-
 def parse_request(
     services: Services,
     population: Population,
@@ -92,43 +81,26 @@ def parse_request(
     """A typed request; with `files` False (REST) no path that the caller named is opened. Raises InvalidInput."""
     if isinstance(loss, str) and loss not in LOSSES and files and Path(loss).exists():
         loss = load_matrix_loss(loss)
-    given, carried = None, None
-    if isinstance(prior, dict):
-        given, carried = _prior_from_json(services, population, prior)
-        prior = None
-    elif prior is not None and prior not in ("estimate", "uniform"):
+    given: Any = prior
+    if isinstance(prior, str) and prior not in ("estimate", "uniform", LATEST):
         if not files or not Path(prior).exists():
-            raise InvalidPrior("The prior is 'estimate', 'uniform', an existing file, or an own message.")
-        given, carried = _prior_from_path(services, population, Path(prior))
-        prior = None
-    return ReleaseRequest(
-        epsilon=Epsilon.parse(epsilon, positive=True),
+            raise InvalidPrior("The prior is 'estimate', 'uniform', 'latest', an existing file, or an own message.")
+        given = _prior_from_path(services, population, Path(prior))
+    return make_request(
+        services.priors,
+        population,
+        epsilon=epsilon,
         mechanism=mechanism,
         loss=loss,
-        prior=prior,
-        prior_epsilon=str(prior_epsilon),
+        prior=given,
+        prior_epsilon=prior_epsilon,
         prior_method=prior_method,
-        given_prior=given,
-        carried_from=carried,
-        options=parse_clip(clip),
+        clip=clip,
         additional_release=additional_release,
     )
 
 
-def _prior_from_json(services: Services, population: Population, prior: dict[str, Any]) -> tuple[Any, str | None]:
-    if set(prior) == {"probabilities"} and isinstance(prior["probabilities"], list):
-        try:
-            return np.asarray(prior["probabilities"], np.float64), None
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidPrior("The probabilities of a prior are numbers, one per value of the domain.") from None
-    if set(prior) == {"release"} and isinstance(prior["release"], str):
-        return published_prior(services, population, prior["release"]), prior["release"]
-    raise InvalidPrior('A prior is "estimate", "uniform", {"probabilities": [...]} or {"release": "rel_..."}.')
-
-
-def _prior_from_path(
-    services: Services, population: Population, path: Path
-) -> tuple[npt.NDArray[np.float64], str | None]:
+def _prior_from_path(services: Services, population: Population, path: Path) -> GivenPrior:
     if path.resolve().is_relative_to(services.home.path.resolve()):
         raise InvalidPrior(
             "A prior inside the home folder may not be published; name the message that was written out."
@@ -145,40 +117,9 @@ def _prior_from_path(
             raise InvalidPrior("The message's prior is over another label domain than this population's.")
         if verified.prior_path is None:
             raise InvalidPrior("The message carries no prior file; use a release whose mechanism estimated one.")
-        return _read_prior(verified.prior_path, population.domain), manifest.release
-    return _read_prior(path, population.domain), None
-
-
-def _read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
-    table = read_table(path, columns=["label", "probability"])
-    require_columns(table.column_names, ["label", "probability"], str(path))
-    try:
-        labels = table["label"].to_numpy().astype(np.float64)
-        probabilities: npt.NDArray[np.float64] = table["probability"].to_numpy().astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidPrior(f"The columns 'label' and 'probability' of '{path}' must hold numbers.") from None
-    if len(labels) != domain.k or not np.array_equal(labels, domain.values):
-        raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in increasing order.")
-    return probabilities
-
-
-def published_prior(services: Services, population: Population, release_id: str) -> npt.NDArray[np.float64]:
-    """The prior of an own published release over the same domain, already private. Raises InvalidPrior."""
-
-    def look(connection: Connection) -> tuple[Release, Population, list[Any]]:
-        release = services.releases.get(connection, release_id)
-        _, owner = services.releases.population_of(connection, release)
-        files = services.releases.files(connection, release_id) if release.state == PUBLISHED else []
-        return release, owner, files
-
-    try:
-        _, owner, files = services.database.read("prior.look", look)
-    except NotFound:
-        raise InvalidPrior(f"There is no release '{release_id}' to take a prior from.") from None
-    found = [f for f in files if f.role == "prior"]
-    if not found or owner.domain != population.domain:
-        raise InvalidPrior("A prior is carried over from a published release over the same domain that has one.")
-    return _read_prior(services.home.releases / found[0].path, population.domain)
+        paid_by = manifest.prior.release if manifest.prior.source == CARRIED else manifest.release
+        return GivenPrior(read_prior(verified.prior_path, population.domain), paid_by)
+    return GivenPrior(read_prior(path, population.domain))
 
 
 def make_preview(
@@ -187,7 +128,7 @@ def make_preview(
     """What each mechanism would give, under the newest published prior of the population or a uniform one."""
     wanted = Epsilon.parse(epsilon, positive=True)
 
-    def look(connection: Connection) -> tuple[Population, int, list[Release]]:
+    def look(connection: Connection) -> tuple[Population, int]:
         population = services.populations.get(connection, population_name)
         rows = n
         if batch_id is not None:
@@ -198,18 +139,9 @@ def make_preview(
             rows = batch.n
         if rows is None or rows < 1:
             raise InvalidInput("A plan needs the number of examples: give n (1 or more), or a sealed batch.")
-        return population, rows, services.releases.of_population(connection, population.id)
+        return population, rows
 
-    population, rows, releases = services.database.read("plan.look", look)
-    prior, source = None, ""
-    for release in reversed(releases):
-        if release.state == PUBLISHED:
-            try:
-                prior, source = (
-                    published_prior(services, population, release.id),
-                    f"carried over from release {release.id}",
-                )
-                break
-            except InvalidPrior:
-                continue
-    return preview(population, wanted, loss, rows, prior, source)
+    population, rows = services.database.read("plan.look", look)
+    given = services.priors.latest(population)
+    source = "" if given is None else f"carried over from release {given.release}"
+    return preview(population, wanted, loss, rows, None if given is None else given.probabilities, source)

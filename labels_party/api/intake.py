@@ -20,6 +20,7 @@ from labels_party.api.context import (
     upload_docs,
 )
 from labels_party.api.models import Accepted, BatchIn, BatchOut, Listed, PopulationIn, PopulationOut
+from labels_party.budget.populations import Population
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.options import parse_population
 from labels_party.storage.idempotency import Answer
@@ -85,15 +86,25 @@ def create_batch(
     body: BatchIn | None = None,
     key: IdempotencyKey = None,
 ) -> BatchOut:
-    """Open a batch of examples."""
+    """Open a batch of examples; with `seal_at` it seals, and releases as `release` says, by itself."""
     wanted = body or BatchIn()
     call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
 
-    def store(connection: Connection) -> Answer:
-        found = ctx.populations.get(connection, population)
-        return call.once(connection, lambda: (201, ctx.batches.create(connection, found, wanted.presence).as_json()))
+    def look(connection: Connection) -> tuple[Answer | None, Population]:
+        return call.earlier(connection), ctx.populations.get(connection, population)
 
-    status, answer = ctx.database.write("batch.create", store)
+    earlier, found = ctx.database.read("batch.look", look)
+    changes = wanted.changes() if earlier is None else {}
+    checked = ctx.schedule.check(found, changes) if changes else {}
+
+    def store(connection: Connection) -> Answer:
+        def effect() -> Answer:
+            batch = ctx.batches.create(connection, found, wanted.presence)
+            return 201, (ctx.schedule.set(connection, batch, checked, actor(caller)) if checked else batch).as_json()
+
+        return call.once(connection, effect)
+
+    status, answer = earlier or ctx.database.write("batch.create", store)
     response.status_code = status
     response.headers["Location"] = f"/v1/batches/{answer['id']}"
     return BatchOut(**answer)

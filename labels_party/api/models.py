@@ -70,7 +70,26 @@ class PopulationOut(BaseModel):
     alert_percent: list[int]
 
 
-class BatchIn(Body):
+SEAL_AT = "RFC 3339 time at which the batch seals by itself; labels are taken until then."
+TEMPLATE = "Charged and released when the batch has sealed by itself; needs seal_at."
+
+
+class ScheduleIn(Body):
+    """Members that are absent stay as they are; null removes."""
+
+    seal_at: str | None = Field(default=None, max_length=40, examples=["2030-01-31T04:00:00Z"], description=SEAL_AT)
+    release: ReleaseIn | None = Field(default=None, description=TEMPLATE)
+
+    def changes(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "seal_at" in self.model_fields_set:
+            found["seal_at"] = self.seal_at
+        if "release" in self.model_fields_set:
+            found["release"] = None if self.release is None else self.release.template()
+        return found
+
+
+class BatchIn(ScheduleIn):
     presence: Literal["id-list", "public"] = Field(
         default="id-list",
         description="'id-list': send the ids before any label. 'public': which ids appear is declared public.",
@@ -121,7 +140,9 @@ class ReleaseIn(Body):
     mechanism: str = Field(default="rr-on-bins", examples=["rr-on-bins", "one-bit", "discrete-laplace"])
     loss: str | LossMatrix = Field(default="squared", examples=["squared", "absolute", "poisson"])
     prior: str | dict[str, Any] | None = Field(
-        default=None, examples=["estimate", "uniform", {"release": "rel_…"}, {"probabilities": [0.5, 0.5]}]
+        default=None,
+        examples=["estimate", "uniform", "latest", {"release": "rel_…"}, {"probabilities": [0.5, 0.5]}],
+        description="'latest': that of the population's newest published release, at no cost; estimated if none is.",
     )
     prior_epsilon: Decimalish = "auto"
     prior_method: Literal["project", "clip"] = "project"
@@ -129,6 +150,17 @@ class ReleaseIn(Body):
         default=None, description="One bit only: public clipping ends.", examples=[["0", "200"]]
     )
     additional_release: bool = False
+
+    def template(self) -> dict[str, Any]:
+        """As it is stored with a batch: decimals as strings."""
+        data = self.model_dump(mode="json")
+        data |= {"epsilon": str(self.epsilon), "prior_epsilon": str(self.prior_epsilon)}
+        return data | {"clip": None if self.clip is None else [str(end) for end in self.clip]}
+
+
+class ReleasePrior(BaseModel):
+    source: str
+    release: str | None
 
 
 class FileOut(BaseModel):
@@ -138,14 +170,18 @@ class FileOut(BaseModel):
     sha256: str
 
 
+ReleaseState = Literal["accepted", "charged", "drawing", "published", "failed"]
+
+
 class ReleaseOut(BaseModel):
     id: str
     batch: str
     population: str
-    state: Literal["accepted", "charged", "drawing", "published", "failed"]
+    state: ReleaseState
     mechanism: str
     loss: str
     epsilon: dict[str, str]
+    prior: ReleasePrior
     created: str
     published: str | None
     manifest_sha256: str | None
@@ -159,6 +195,7 @@ class BudgetOut(BaseModel):
     unit: UnitOut
     epsilon_lifetime: str
     epsilon_spent_at_most: str
+    alert_percent: list[int]
     batches: list[dict[str, Any]]
 
 

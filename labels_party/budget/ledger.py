@@ -45,3 +45,8 @@ def judge(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
             lifetime=str(account.lifetime),
         )
     return Granted(Account(account.lifetime, account.spent + split.total))
+
+
+def reaches(account: Account, percent: int) -> bool:
+    """Whether at least `percent` % of the lifetime ε is spent, exactly."""
+    return 100 * account.spent.nano >= percent * account.lifetime.nano

@@ -7,10 +7,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.ledger import Account, judge
+from labels_party.budget.ledger import Account, judge, reaches
 from labels_party.budget.populations import Population
+from labels_party.notify.outbox import BUDGET_ALERT as OUTBOX_ALERT
+from labels_party.notify.outbox import Outbox
 from labels_party.storage.tables import audit_events, batches
-from shared.audit.events import CHARGED, RETURNED, Event, Subject
+from shared.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import AuditChainBroken, BudgetExceeded
 from shared.privacy import Epsilon, EpsilonSplit
@@ -19,8 +21,8 @@ from shared.privacy import Epsilon, EpsilonSplit
 class Ledger:
     """Works on the caller's write transaction, so that a charge and what it pays for commit together."""
 
-    def __init__(self, audit: AuditStore) -> None:
-        self.audit = audit
+    def __init__(self, audit: AuditStore, outbox: Outbox) -> None:
+        self.audit, self.outbox = audit, outbox
 
     def spent(self, connection: Connection, batch: str) -> Epsilon:
         """What every example of `batch` has spent: the sum of its charge events, exact."""
@@ -52,11 +54,29 @@ class Ledger:
         details: dict[str, Any],
     ) -> Account:
         """Charge before any draw. Raises BudgetExceeded (nothing recorded) or returns the account after the charge."""
-        verdict = judge(self.account(connection, population, batch), split)
+        before = self.account(connection, population, batch)
+        verdict = judge(before, split)
         if isinstance(verdict, BudgetExceeded):
             raise verdict
         self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
+        self._alert(connection, population, batch, release, before, verdict.account)
         return verdict.account
+
+    def _alert(
+        self, connection: Connection, population: Population, batch: str, release: str, before: Account, after: Account
+    ) -> None:
+        """An event and a notice for every threshold that a charge reached, in the transaction of the charge."""
+        for percent in population.alert_percent:
+            if reaches(after, percent) and not reaches(before, percent):
+                details = {"percent": percent, "spent": str(after.spent), "lifetime": str(after.lifetime)}
+                subject = Subject(population.id, population.name, population.label, batch, release)
+                event = Event(
+                    BUDGET_ALERT, subject, unit=population.unit, audiences=population.audiences, details=details
+                )
+                self.audit.append(connection, event)
+                data = {"population": population.id, "batch": batch, "release": release, "percent": percent}
+                data |= {"epsilon_spent": str(after.spent), "epsilon_lifetime": str(after.lifetime)}
+                self.outbox.queue(connection, OUTBOX_ALERT, population.id, data)
 
     def give_back(
         self, connection: Connection, population: Population, batch: str, release: str, split: EpsilonSplit, actor: str
@@ -101,6 +121,7 @@ class Ledger:
                     "examples": row.n,
                     "epsilon_spent": str(spent),
                     "epsilon_left": str(population.lifetime - spent),
+                    "alerts": [p for p in population.alert_percent if reaches(Account(population.lifetime, spent), p)],
                 }
             )
         return {
@@ -109,6 +130,7 @@ class Ledger:
             "unit": population.unit.as_json(),
             "epsilon_lifetime": str(population.lifetime),
             "epsilon_spent_at_most": str(most),
+            "alert_percent": list(population.alert_percent),
             "batches": listed,
         }
 

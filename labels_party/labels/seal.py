@@ -7,7 +7,7 @@ id digests. Which rows it has and their order do not depend on labels (invariant
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,19 +96,30 @@ class Sealer:
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
         self.spill, self.memory_mb = spill, memory_mb
 
-    def seal(self, batch_id: str, actor: str, call: IdempotentCall = NO_KEY) -> Answer:
-        """Seal an open batch. Raises Conflict, IncompleteLabels or OverlappingBatch; then nothing changed."""
+    def seal(
+        self,
+        batch_id: str,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        guard: Callable[[Connection], None] | None = None,
+    ) -> Answer:
+        """Seal an open batch. Raises Conflict, IncompleteLabels or OverlappingBatch; then nothing changed.
+
+        `guard` is asked in the transaction that seals, and may refuse.
+        """
         earlier = self.database.read("seal.seen", call.earlier)
         if earlier is not None:
             return earlier
         for _ in range(RETRIES):
             try:
-                return self._attempt(batch_id, actor, call)
+                return self._attempt(batch_id, actor, call, guard)
             except (StaleBatch, FileNotFoundError):  # an upload came first, or merged a run away
                 continue
         raise Unavailable("Too many uploads to the same batch at once, or a part of it is lost; try again.")
 
-    def _attempt(self, batch_id: str, actor: str, call: IdempotentCall) -> Answer:
+    def _attempt(
+        self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None
+    ) -> Answer:
         batch, population, segments, runs = self.database.read("seal.look", lambda c: self._look(c, batch_id))
         require_open(batch)
         if not segments[LABELS] and not (batch.presence == ID_LIST and segments[EXAMPLES] and population.missing_label):
@@ -132,6 +143,8 @@ class Sealer:
 
         def store(connection: Connection) -> Answer:
             def effect() -> Answer:
+                if guard is not None:
+                    guard(connection)
                 last = self._check_disjoint(batch, run, checked, connection)
                 self.batches.bump(connection, batch)
                 now = timestamp(self.batches.clock())

@@ -38,6 +38,9 @@ class LabelVault(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object; no error if it is not there."""
 
+    def keys(self, prefix: str) -> list[str]:
+        """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
+
 
 class LocalVault:
     """The embedded default: files below one folder."""
@@ -101,3 +104,6 @@ class LocalVault:
 
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
+
+    def keys(self, prefix: str) -> list[str]:
+        return sorted(str(p.relative_to(self.root)) for p in (self.root / prefix).glob("*") if p.is_file())

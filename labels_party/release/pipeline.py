@@ -25,6 +25,7 @@ from labels_party.budget.populations import Population
 from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.vault import LabelVault
+from labels_party.notify.outbox import RELEASE_FAILED, RELEASE_PUBLISHED
 from labels_party.release.engine import DrawJob, Engine, ProgressHook, reserve
 from labels_party.release.lease import WorkerIdentity
 from labels_party.release.manifest import build_manifest
@@ -154,6 +155,8 @@ class Pipeline:
                 connection, events.FAILED, lease.population, lease.batch.id, now.id, "worker", details, lease.attempt
             )
         connection.execute(sa.update(releases).where(releases.c.id == now.id).values(**free))
+        if refusal is not None:
+            self.releases.tell(connection, RELEASE_FAILED, now.id)
         return FAILED if refusal is not None else "free"
 
     def _take(self, connection: Connection, release_id: str) -> Lease | None:
@@ -266,6 +269,7 @@ class Pipeline:
             details,
             lease.attempt,
         )
+        self.releases.tell(connection, RELEASE_PUBLISHED, lease.release.id)
 
     # --- parts --------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from sqlalchemy.engine import Connection
 from labels_party.budget.populations import Population
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batch, Batches, require_sealed, timestamp
+from labels_party.notify.outbox import Outbox
 from labels_party.release.plan import Plan, ReleaseRequest, make_plan
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches as batches_table
@@ -52,13 +54,21 @@ class Release:
 
 
 class Releases:
-    def __init__(self, database: Database, batches: Batches, ledger: Ledger) -> None:
-        self.database, self.batches, self.ledger = database, batches, ledger
+    def __init__(self, database: Database, batches: Batches, ledger: Ledger, outbox: Outbox) -> None:
+        self.database, self.batches, self.ledger, self.outbox = database, batches, ledger, outbox
 
-    def request(self, batch_id: str, request: ReleaseRequest, actor: str, call: IdempotentCall = NO_KEY) -> Answer:
+    def request(
+        self,
+        batch_id: str,
+        request: ReleaseRequest,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        claim: Callable[[Connection, str], None] | None = None,
+    ) -> Answer:
         """Transaction 1: charge the ledger and store the work, in one. Returns (202, the release).
 
-        Raises Conflict (batch not sealed), AlreadyReleased, BudgetExceeded, InvalidInput; then nothing was charged.
+        `claim` gets the release's id in the same transaction and may refuse it. Raises Conflict (batch not sealed),
+        AlreadyReleased, BudgetExceeded, InvalidInput; then nothing was charged.
         """
         batch, population = self.database.read("release.look", lambda c: self.batches.get(c, batch_id))
         earlier = self.database.read("release.seen", call.earlier)
@@ -91,6 +101,8 @@ class Releases:
                     "created": timestamp(self.batches.clock()),
                 }
                 connection.execute(sa.insert(releases).values(**row))
+                if claim is not None:
+                    claim(connection, release_id)
                 return 202, self.describe(connection, self.get(connection, release_id), population)
 
             return call.once(connection, effect)
@@ -160,6 +172,7 @@ class Releases:
             "mechanism": plan.mechanism,
             "loss": plan.loss_name,
             "epsilon": plan.split.as_json(),
+            "prior": {"source": plan.prior_source, "release": plan.carried_from},
             "created": release.created,
             "published": release.published,
             "manifest_sha256": release.manifest_sha256,
@@ -170,6 +183,16 @@ class Releases:
             listed = self.files(connection, release.id)
             data["files"] = [{"name": f.name, "role": f.role, "bytes": f.bytes, "sha256": f.sha256} for f in listed]
         return data
+
+    def tell(self, connection: Connection, event: str, release_id: str) -> None:
+        """Queue a notice of a release's new state, in the transaction that changed it: what its audience may see."""
+        release = self.get(connection, release_id)
+        _, population = self.population_of(connection, release)
+        described = self.describe(connection, release, population)
+        data = {name: described[name] for name in ("id", "batch", "population", "state", "mechanism", "loss")}
+        data |= {name: described[name] for name in ("epsilon", "manifest_sha256", "files")}
+        data |= {"published": release.published and release.published[:10], "audiences": list(population.audiences)}
+        self.outbox.queue(connection, event, population.id, data)
 
     def spent(self, connection: Connection, batch_id: str) -> Epsilon:
         return self.ledger.spent(connection, batch_id)

@@ -1,11 +1,15 @@
-"""The background worker of `serve`: draws charged releases, resumes those a crash left behind."""
+"""The background worker of `serve`: seals and charges what its time has come for, draws charged releases, resumes
+those a crash left behind, purges labels whose retention is over."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from labels_party.release.pipeline import Pipeline
+from labels_party.release.retention import Retention
+from labels_party.release.schedule import Schedule
 from shared.errors import LabelDPError, Unavailable
 
 log = logging.getLogger("label_dp.release")
@@ -15,8 +19,8 @@ MAX_PAUSE = 60.0
 class Worker:
     """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw."""
 
-    def __init__(self, pipeline: Pipeline, poll_seconds: float) -> None:
-        self.pipeline, self.poll_seconds = pipeline, poll_seconds
+    def __init__(self, pipeline: Pipeline, schedule: Schedule, retention: Retention, poll_seconds: float) -> None:
+        self.pipeline, self.schedule, self.retention, self.poll_seconds = pipeline, schedule, retention, poll_seconds
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -37,11 +41,11 @@ class Worker:
         return self._thread is not None and self._thread.is_alive()
 
     def drain(self) -> int:
-        """Run every release that waits, once; returns how many were published."""
+        """Run every release that waits, once, after the schedule; returns how many were published."""
         releases = self.pipeline.releases
-        waiting = releases.database.read("worker.look", releases.working)
         done = 0
-        failure: Exception | None = None
+        failure: Exception | None = self._chore(self.schedule.run_due)
+        waiting = releases.database.read("worker.look", releases.working)
         for release in waiting:
             if self._stop.is_set():
                 break
@@ -54,9 +58,17 @@ class Worker:
                 log.warning("release %s failed: %s", release.id, error.code)
             except Exception as error:
                 failure = error  # a bug with one release must not keep the others waiting
+        failure = self._chore(self.retention.run_due) or failure
         if failure is not None:
             raise failure
         return done
+
+    def _chore(self, run_due: Callable[[Callable[[], bool]], int]) -> Exception | None:
+        try:
+            run_due(self._stop.is_set)
+        except Exception as error:  # the releases are drawn all the same
+            return error
+        return None
 
     def _loop(self) -> None:
         pause = self.poll_seconds

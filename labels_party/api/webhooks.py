@@ -1,0 +1,107 @@
+"""Webhooks: who is told of publications, budget alerts and requests for approval."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from sqlalchemy.engine import Connection
+
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.models import Body
+from labels_party.notify.outbox import EVENTS
+from labels_party.storage.idempotency import Answer
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
+
+
+class WebhookIn(Body):
+    url: str = Field(max_length=2000, examples=["https://example.org/label-dp"])
+    population: str | None = Field(default=None, max_length=200, description="Id or name; without one, all of them.")
+    events: list[str] | None = Field(
+        default=None, max_length=20, examples=[["release.published"]], description=f"Of {', '.join(EVENTS)}; all."
+    )
+
+
+class WebhookOut(BaseModel):
+    id: str
+    population: str | None
+    url: str
+    events: list[str]
+    created: str
+    created_by: str
+
+
+class NewWebhookOut(WebhookOut):
+    secret: str = Field(description="whsec_…, for checking signatures; it is shown here only.")
+
+
+class DeliveryOut(BaseModel):
+    id: str
+    event: str
+    state: str
+    attempts: int
+    created: str
+    delivered: str | None
+    failure: str | None
+    body: dict[str, Any]
+
+
+@router.post("", status_code=201, responses=problem_responses(409, 413))
+def create_webhook(
+    body: WebhookIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> NewWebhookOut:
+    """Have a URL told of events: signed by the Standard Webhooks convention, repeated until a day is over."""
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
+
+    def store(connection: Connection) -> Answer:
+        def effect() -> Answer:
+            population = None if body.population is None else ctx.populations.get(connection, body.population).id
+            made = ctx.webhooks.create(connection, body.url, body.events, population, actor(caller))
+            return 201, made.as_json()
+
+        return call.once(connection, effect)
+
+    response.status_code, answer = ctx.database.write("webhook.create", store)
+    response.headers["Location"] = f"/v1/webhooks/{answer['id']}"
+    # derived, not part of the remembered answer: no copy of a secret is stored
+    return NewWebhookOut(**answer, secret=ctx.webhooks.secret(answer["id"]))
+
+
+@router.get("")
+def list_webhooks(ctx: Ctx, _: Owner) -> list[WebhookOut]:
+    return [WebhookOut(**w.as_json()) for w in ctx.database.read("webhook.list", ctx.webhooks.all)]
+
+
+@router.get("/{webhook}")
+def get_webhook(webhook: str, ctx: Ctx, _: Owner) -> WebhookOut:
+    return WebhookOut(**ctx.database.read("webhook.get", lambda c: ctx.webhooks.get(c, webhook)).as_json())
+
+
+@router.delete("/{webhook}", status_code=204)
+def delete_webhook(webhook: str, ctx: Ctx, _: Owner) -> None:
+    """Forget it, with the notices that were not delivered yet."""
+    ctx.database.write("webhook.delete", lambda c: ctx.webhooks.delete(c, webhook))
+
+
+@router.get("/{webhook}/deliveries")
+def deliveries(
+    webhook: str, ctx: Ctx, _: Owner, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> list[DeliveryOut]:
+    """The newest notices: delivered, pending (with what went wrong last), or failed for good."""
+    found = ctx.database.read("webhook.deliveries", lambda c: ctx.webhooks.deliveries(c, webhook, limit))
+    return [DeliveryOut(**d) for d in found]
+
+
+@router.post("/{webhook}/test", status_code=202)
+def send_test(webhook: str, ctx: Ctx, _: Owner) -> DeliveryOut:
+    """Queue a notice of the event webhook.test; its delivery tells what came of it."""
+
+    def queue(connection: Connection) -> dict[str, Any]:
+        return ctx.webhooks.delivery(connection, ctx.webhooks.test(connection, webhook))
+
+    queued = ctx.database.write("webhook.test", queue)
+    ctx.sender.wake()
+    return DeliveryOut(**queued)

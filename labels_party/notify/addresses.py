@@ -1,0 +1,103 @@
+"""Where a webhook may lead: not to whatever this machine alone can reach (server-side request forgery).
+
+Without a list: https to hosts all of whose addresses are public, and http or https to this machine itself. With the
+setting LABELS_PARTY_WEBHOOK_HOSTS: only the hosts it names, wherever they are; `http://HOST` there permits plain http.
+Link-local addresses (cloud metadata among them) are refused in either case. The address that was checked is the one
+that is connected to, so a name cannot lead elsewhere in between.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from shared.errors import InvalidInput
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("168.63.129.16")})
+MAX_URL = 2000
+
+
+@dataclass(frozen=True)
+class Target:
+    """An endpoint with the one address that is connected to."""
+
+    url: str
+    host: str
+    port: int
+    address: str
+
+
+class AddressRules:
+    """`hosts`: entries of LABELS_PARTY_WEBHOOK_HOSTS, `host` or `http://host`; empty means no list."""
+
+    def __init__(self, hosts: tuple[str, ...] = ()) -> None:
+        self.plain = frozenset(h.removeprefix("http://").lower() for h in hosts if h.startswith("http://"))
+        self.hosts = frozenset(h.removeprefix("http://").lower() for h in hosts)
+
+    def check(self, url: str) -> SplitResult:
+        """What can be said without asking for the host's address. Raises InvalidInput."""
+        if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+            raise InvalidInput(f"A webhook's URL is at most {MAX_URL} printable ASCII characters.")
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise InvalidInput("The webhook's URL cannot be read; it looks like https://host/path.") from None
+        if parts.scheme not in ("http", "https") or not host:
+            raise InvalidInput("The webhook's URL cannot be read; it looks like https://host/path.")
+        if parts.username is not None or parts.password is not None or parts.fragment:
+            raise InvalidInput("A webhook's URL has no user name, password or fragment; notices are signed instead.")
+        if self.hosts and host.lower() not in self.hosts:
+            raise InvalidInput("LABELS_PARTY_WEBHOOK_HOSTS does not name this host; notices go to listed hosts only.")
+        local = host.lower() == "localhost" or _is_loopback(host)
+        if parts.scheme == "http" and not (local and not self.hosts) and host.lower() not in self.plain:
+            raise InvalidInput(
+                "Notices go over https; plain http is for this machine, or for a host that "
+                "LABELS_PARTY_WEBHOOK_HOSTS names as http://HOST."
+            )
+        literal = _literal(host)
+        if literal is not None:
+            self._allow(literal)
+        return parts
+
+    def resolve(self, url: str) -> Target:
+        """The checked endpoint with an address that may be connected to. Raises InvalidInput, OSError (no address)."""
+        parts = self.check(url)
+        host = str(parts.hostname)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        found = [ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in _look_up(host, port)]
+        for address in found:
+            self._allow(address)
+            # plain http was allowed for this machine alone
+            if parts.scheme == "http" and not self.hosts and not address.is_loopback:
+                raise InvalidInput("The webhook's host is not this machine; notices go there over https only.")
+        return Target(url, host, port, str(found[0]))
+
+    def _allow(self, address: Address) -> None:
+        inner = getattr(address, "ipv4_mapped", None) or address
+        if inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in METADATA:
+            raise InvalidInput("The webhook's host has an address that no service answers from; it is refused.")
+        if not self.hosts and not inner.is_global and not inner.is_loopback:
+            raise InvalidInput(
+                "The webhook's host is in a private network; name it in LABELS_PARTY_WEBHOOK_HOSTS to allow it."
+            )
+
+
+def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host.split("%")[0])
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    address = _literal(host)
+    return address is not None and address.is_loopback

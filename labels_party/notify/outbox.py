@@ -1,0 +1,49 @@
+"""The outbox: a notice is stored in the transaction of what it tells of, and sent later by somebody else.
+
+A body holds ids, a state, ε and digests: what a released message's audience may see, and nothing about labels. Which
+batches sealed, and why one did not, is not among the events: it depends on labels, and a URL may be anybody's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.storage.tables import deliveries, webhooks
+
+RELEASE_PUBLISHED, RELEASE_FAILED = "release.published", "release.failed"
+BUDGET_ALERT, APPROVAL_REQUESTED = "budget.alert", "approval.requested"
+TEST = "webhook.test"
+EVENTS = (RELEASE_PUBLISHED, RELEASE_FAILED, BUDGET_ALERT, APPROVAL_REQUESTED)
+
+PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "failed"
+
+
+class Outbox:
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.clock = clock
+
+    def queue(self, connection: Connection, event: str, population: str, data: dict[str, Any]) -> None:
+        """Store a notice of `event` for every webhook that asked for it; `data` is JSON without anything of labels."""
+        query = sa.select(webhooks.c.id, webhooks.c.events).where(
+            sa.or_(webhooks.c.population == population, webhooks.c.population.is_(None))
+        )
+        for webhook, events in connection.execute(query).all():
+            if event in events:
+                self.add(connection, webhook, event, data)
+
+    def add(self, connection: Connection, webhook: str, event: str, data: dict[str, Any]) -> str:
+        """Store a notice for one webhook; returns its id, which the receiver sees as `webhook-id`."""
+        now = self.clock().astimezone(UTC)
+        notice = "msg_" + secrets.token_hex(12)
+        # to the day, as in a manifest: a body is kept for long, and a second could tell how long a draw took
+        body = {"type": event, "timestamp": now.strftime("%Y-%m-%dT00:00:00Z"), "data": data}
+        row = {"id": notice, "webhook": webhook, "event": event, "body": body, "state": PENDING, "attempts": 0}
+        times = {"next_at": now.timestamp(), "created": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        connection.execute(sa.insert(deliveries).values(**row, **times))
+        return notice

@@ -1,0 +1,203 @@
+"""Sends what waits in the outbox, beside everything else: a dead endpoint costs its own notices time, nobody else's.
+
+At least once, in no promised order. A try that fails (no answer, any status but 2xx, a redirect) is repeated with
+growing, randomly spread pauses until a day after the event, then given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.notify.addresses import AddressRules, Target
+from labels_party.notify.outbox import DELIVERED, GIVEN_UP, PENDING
+from labels_party.notify.webhooks import Webhooks
+from labels_party.storage.tables import deliveries, webhooks
+from shared.errors import InvalidInput, LabelDPError
+from shared.message.canonical import canonical_bytes
+from shared.service.database import Database
+from shared.service.webhooks import sign_webhook
+
+log = logging.getLogger("label_dp.webhooks")
+
+TIMEOUT = httpx.Timeout(10.0)
+CLAIM_SECONDS = 60.0  # a claimed notice is tried again after this, if its sender died
+FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 5.0, 3.0, 4 * 3600.0
+LIFE_SECONDS = 86_400.0
+THREADS = 8
+GONE = 410
+
+
+def pause_after(attempts: int) -> float:
+    """Seconds until the next try after `attempts` failed ones, spread by a quarter either way."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * GROWTH ** min(attempts - 1, 30)) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads retries
+
+
+class Sender:
+    """One thread that claims due notices and a few that post them; `flush` does one round in the caller's thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        webhooks_: Webhooks,
+        rules: AddressRules,
+        clock: Callable[[], datetime],
+        poll_seconds: float,
+    ) -> None:
+        self.database, self.webhooks, self.rules, self.clock = database, webhooks_, rules, clock
+        self.poll_seconds = poll_seconds
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._busy: set[str] = set()  # webhooks with a try in flight: one at a time each
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="webhooks", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def flush(self) -> int:
+        """Try every due notice once, here and now; returns how many were delivered."""
+        delivered = 0
+        for notice in self._claim(None):
+            delivered += self._try(notice)
+        return delivered
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="webhook") as pool:
+            while not self._stop.is_set():
+                try:
+                    for notice in self._claim(THREADS):
+                        pool.submit(self._work, notice)
+                except LabelDPError as error:
+                    log.warning("webhooks wait: %s", error.code)
+                except Exception as error:
+                    log.error("webhooks: internal error of type %s", type(error).__name__)
+                self._wake.wait(self.poll_seconds)
+                self._wake.clear()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _work(self, notice: dict[str, Any]) -> None:
+        try:
+            if not self._stop.is_set():
+                self._try(notice)
+        except Exception as error:
+            log.error("webhook %s: %s", notice["webhook"], type(error).__name__)
+        finally:
+            with self._lock:
+                self._busy.discard(notice["webhook"])
+            self._wake.set()
+
+    def _claim(self, most: int | None) -> list[dict[str, Any]]:
+        """Due notices, now ours for a while. With `most` at most one of each webhook, none whose webhook is busy."""
+        now = self.clock().timestamp()
+        t = deliveries
+        # a time further away than any pause is from before the clock was set back
+        due = sa.and_(
+            t.c.state == PENDING, sa.or_(t.c.next_at <= now, t.c.next_at > now + LONGEST_PAUSE * 1.25 + CLAIM_SECONDS)
+        )
+        with self._lock:
+            busy = set(self._busy)
+        if not self.database.read("webhook.look", lambda c: c.execute(sa.select(t.c.id).where(due).limit(1)).first()):
+            return []
+
+        def claim(connection: Connection) -> list[dict[str, Any]]:
+            query = sa.select(t, webhooks.c.url).join(webhooks, webhooks.c.id == t.c.webhook).where(due)
+            if busy and most is not None:
+                query = query.where(t.c.webhook.not_in(busy))
+            claimed: list[dict[str, Any]] = []
+            taken: set[str] = set()
+            for row in connection.execute(query.order_by(t.c.next_at, t.c.id).limit(1000)).mappings():
+                if most is not None and (row["webhook"] in taken or len(taken) >= most):
+                    continue
+                taken.add(row["webhook"])
+                claimed.append(dict(row) | {"attempts": row["attempts"] + 1})
+            for notice in claimed:
+                values = {"attempts": notice["attempts"], "next_at": now + CLAIM_SECONDS}
+                connection.execute(sa.update(t).where(t.c.id == notice["id"]).values(**values))
+            return claimed
+
+        claimed = self.database.write("webhook.claim", claim)
+        if most is not None:
+            with self._lock:
+                self._busy |= {notice["webhook"] for notice in claimed}
+        return claimed
+
+    def _try(self, notice: dict[str, Any]) -> bool:
+        failure, final = self._post(notice)
+        now = self.clock().astimezone(UTC)
+        values: dict[str, Any]
+        if failure is None:
+            values = {"state": DELIVERED, "delivered": now.strftime("%Y-%m-%dT%H:%M:%SZ"), "failure": None}
+        else:
+            next_at = now.timestamp() + pause_after(notice["attempts"])
+            born = datetime.strptime(notice["created"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+            over = final or next_at > born + LIFE_SECONDS
+            values = {"state": GIVEN_UP if over else PENDING, "next_at": next_at, "failure": failure[:200]}
+            log.warning("webhook %s: notice %s not delivered (%s)", notice["webhook"], notice["id"], failure)
+        t = deliveries
+        statement = sa.update(t).where(t.c.id == notice["id"], t.c.state == PENDING).values(**values)
+        self.database.write("webhook.result", lambda c: c.execute(statement) and None)
+        return failure is None
+
+    def _post(self, notice: dict[str, Any]) -> tuple[str | None, bool]:
+        """(why it failed, whether for good); the endpoint's words are never kept, only its status."""
+        body = canonical_bytes(notice["body"])
+        try:
+            target = self.rules.resolve(notice["url"])
+        except InvalidInput as error:
+            return error.detail, False
+        except (OSError, UnicodeError):
+            return "the host's name has no address", False
+        timestamp = int(self.clock().timestamp())
+        headers = sign_webhook(self.webhooks.secret(notice["webhook"]), notice["id"], timestamp, body)
+        try:
+            status = _send(target, headers | {"Content-Type": "application/json"}, body)
+        except httpx.HTTPError as error:
+            return f"no answer ({type(error).__name__})", False
+        if 200 <= status < 300:
+            return None, False
+        redirect = "; redirects are not followed" if 300 <= status < 400 else ""
+        return f"the endpoint answered with status {status}{redirect}", status == GONE
+
+
+def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
+    """POST to the address that was checked, under the name that the certificate must have; returns the status."""
+    parts = urlsplit(target.url)
+    address = f"[{target.address}]" if ":" in target.address else target.address
+    url = urlunsplit((parts.scheme, f"{address}:{target.port}", parts.path or "/", parts.query, ""))
+    default = {"https": 443, "http": 80}[parts.scheme]
+    name = f"[{target.host}]" if ":" in target.host else target.host
+    host = name if target.port == default else f"{name}:{target.port}"
+    # proxies of the environment would look up the name again
+    with (
+        httpx.Client(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client,
+        client.stream(
+            "POST",
+            url,
+            content=body,
+            headers={"Host": host, "User-Agent": "labels-party", **headers},
+            extensions={"sni_hostname": target.host},
+        ) as response,
+    ):
+        return response.status_code  # the body is not read

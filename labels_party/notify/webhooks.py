@@ -1,0 +1,98 @@
+"""Webhooks: who is told of what, and what became of each notice."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.notify.addresses import AddressRules
+from labels_party.notify.outbox import EVENTS, TEST, Outbox
+from labels_party.storage.secrets import Secrets
+from labels_party.storage.tables import deliveries, webhooks
+from shared.errors import Conflict, InvalidInput, NotFound
+from shared.service.webhooks import PREFIX
+
+MOST = 100  # each costs a row per event
+
+
+@dataclass(frozen=True)
+class Webhook:
+    id: str
+    population: str | None
+    url: str
+    events: list[str]
+    created: str
+    created_by: str
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+class Webhooks:
+    def __init__(self, secrets_: Secrets, rules: AddressRules, outbox: Outbox, clock: Callable[[], datetime]) -> None:
+        self.secrets, self.rules, self.outbox, self.clock = secrets_, rules, outbox, clock
+
+    def create(
+        self, connection: Connection, url: str, events: list[str] | None, population: str | None, actor: str
+    ) -> Webhook:
+        """Tell `url` of `events` (default: all) of a population's id, or of all. Raises InvalidInput, Conflict."""
+        self.rules.check(url)
+        wanted = list(EVENTS) if events is None else events
+        unknown = [event for event in wanted if event not in EVENTS]
+        if unknown or not wanted or len(set(wanted)) != len(wanted):
+            raise InvalidInput(f"Events of a webhook are distinct ones of {', '.join(EVENTS)}.")
+        count = connection.execute(sa.select(sa.func.count()).select_from(webhooks)).scalar_one()
+        if count >= MOST:
+            raise Conflict(f"There are {MOST} webhooks already; delete one that is no longer needed.")
+        now = self.clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        webhook = Webhook("whk_" + secrets.token_hex(12), population, url, wanted, now, actor)
+        connection.execute(sa.insert(webhooks).values(**webhook.__dict__))
+        return webhook
+
+    def secret(self, webhook: str) -> str:
+        """`whsec_…`, derived from the party's secret, so that no copy of it is stored."""
+        return PREFIX + base64.b64encode(self.secrets.derive("webhook:" + webhook, 32)).decode("ascii")
+
+    def get(self, connection: Connection, webhook: str) -> Webhook:
+        row = webhook.isprintable() and connection.execute(sa.select(webhooks).where(webhooks.c.id == webhook)).first()
+        if not row:
+            raise NotFound(f"There is no webhook '{webhook}'.")
+        return Webhook(**row._mapping)
+
+    def all(self, connection: Connection) -> list[Webhook]:
+        query = sa.select(webhooks).order_by(webhooks.c.created, webhooks.c.id)
+        return [Webhook(**row._mapping) for row in connection.execute(query)]
+
+    def delete(self, connection: Connection, webhook: str) -> None:
+        """Forget it and its notices, also those not yet delivered. Raises NotFound."""
+        self.get(connection, webhook)
+        connection.execute(sa.delete(deliveries).where(deliveries.c.webhook == webhook))
+        connection.execute(sa.delete(webhooks).where(webhooks.c.id == webhook))
+
+    def test(self, connection: Connection, webhook: str) -> str:
+        """Queue a notice of no event; returns its id. Raises NotFound."""
+        return self.outbox.add(connection, self.get(connection, webhook).id, TEST, {"webhook": webhook})
+
+    def deliveries(self, connection: Connection, webhook: str, limit: int = 100) -> list[dict[str, Any]]:
+        """The newest notices and what became of them. Raises NotFound."""
+        self.get(connection, webhook)
+        t = deliveries
+        query = sa.select(t).where(t.c.webhook == webhook).order_by(t.c.created.desc(), t.c.id).limit(limit)
+        return [_shown(row) for row in connection.execute(query)]
+
+    def delivery(self, connection: Connection, notice: str) -> dict[str, Any]:
+        return _shown(connection.execute(sa.select(deliveries).where(deliveries.c.id == notice)).one())
+
+
+def _shown(row: sa.Row[Any]) -> dict[str, Any]:
+    data = {
+        name: row._mapping[name] for name in ("id", "event", "state", "attempts", "created", "delivered", "failure")
+    }
+    return data | {"body": row.body}

@@ -1,0 +1,107 @@
+"""Priors that cost nothing more: those of our own published releases, which ε has paid for already (invariant 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.budget.populations import Population
+from labels_party.release.plan import CARRIED, ESTIMATED
+from labels_party.release.releases import PUBLISHED, Release, Releases
+from labels_party.storage.tables import audit_events
+from shared.audit import events
+from shared.domain import Domain
+from shared.errors import InvalidPrior, NotFound
+from shared.service.database import Database
+from shared.tables import read_table, require_columns
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPrior:
+    """float64[k] of probabilities; `release` is whose ε paid for it, None where the owner declares it public."""
+
+    probabilities: npt.NDArray[np.float64]
+    release: str | None = None
+
+
+class PublishedPriors:
+    """`folder` holds the published files."""
+
+    def __init__(self, database: Database, releases: Releases, folder: Path) -> None:
+        self.database, self.releases, self.folder = database, releases, folder
+
+    def of(self, population: Population, release_id: str) -> GivenPrior:
+        """The prior of a published release over the same domain. Raises InvalidPrior."""
+
+        def look(connection: Connection) -> tuple[Population, str | None, str]:
+            release = self.releases.get(connection, release_id)
+            _, owner = self.releases.population_of(connection, release)
+            return owner, self._file(connection, release), self._paid_by(connection, release)[0]
+
+        try:
+            owner, path, paid_by = self.database.read("prior.look", look)
+        except NotFound:
+            raise InvalidPrior(f"There is no release '{release_id}' to take a prior from.") from None
+        if path is None or owner.domain != population.domain:
+            raise InvalidPrior("A prior is carried over from a published release over the same domain that has one.")
+        return GivenPrior(read_prior(self.folder / path, population.domain), paid_by)
+
+    def latest(self, population: Population) -> GivenPrior | None:
+        """That of the population's newest published release whose prior was estimated, or carried over from one."""
+
+        def look(connection: Connection) -> tuple[str, str] | None:
+            t = audit_events
+            # the order of the audit store, not of times: a clock may be set back
+            query = (
+                sa.select(t.c.release)
+                .where(t.c.kind == events.PUBLISHED, t.c.population == population.id)
+                .order_by(t.c.sequence.desc())
+            )
+            for (release_id,) in connection.execute(query).all():
+                release = self.releases.get(connection, release_id)
+                paid_by, source = self._paid_by(connection, release)
+                path = self._file(connection, release) if source == ESTIMATED else None
+                if path is not None:
+                    return path, paid_by
+            return None
+
+        found = self.database.read("prior.latest", look)
+        return None if found is None else GivenPrior(read_prior(self.folder / found[0], population.domain), found[1])
+
+    def _file(self, connection: Connection, release: Release) -> str | None:
+        if release.state != PUBLISHED:
+            return None
+        return next((f.path for f in self.releases.files(connection, release.id) if f.role == "prior"), None)
+
+    def _paid_by(self, connection: Connection, release: Release) -> tuple[str, str]:
+        """(id, prior's source) of the release at the start of a chain of carried-over priors."""
+        seen = {release.id}
+        while release.plan["prior"] == CARRIED:
+            earlier = str(release.plan["carried_from"])
+            if earlier in seen:
+                break
+            try:
+                release = self.releases.get(connection, earlier)
+            except NotFound:  # taken from a message file of another home with our key
+                return earlier, CARRIED
+            seen.add(earlier)
+        return release.id, str(release.plan["prior"])
+
+
+def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
+    """float64[k] from a file with the columns `label` and `probability`, one row per label. Raises InvalidPrior."""
+    table = read_table(path, columns=["label", "probability"])
+    require_columns(table.column_names, ["label", "probability"], str(path))
+    try:
+        labels = table["label"].to_numpy().astype(np.float64)
+        probabilities: npt.NDArray[np.float64] = table["probability"].to_numpy().astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidPrior(f"The columns 'label' and 'probability' of '{path}' must hold numbers.") from None
+    if len(labels) != domain.k or not np.array_equal(labels, domain.values):
+        raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in increasing order.")
+    return probabilities

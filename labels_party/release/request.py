@@ -1,0 +1,94 @@
+"""From what somebody wrote (REST, command line, a batch's template) to a typed request for a release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from labels_party.budget.populations import Population
+from labels_party.release.plan import DEFAULT_MECHANISM, ReleaseRequest
+from labels_party.release.priors import GivenPrior, PublishedPriors
+from shared.errors import InvalidLoss, InvalidMechanism, InvalidPrior
+from shared.losses import Loss, MatrixLoss
+from shared.privacy import Epsilon
+
+LATEST = "latest"
+
+
+def make_request(
+    priors: PublishedPriors,
+    population: Population,
+    *,
+    epsilon: str | int | float,
+    mechanism: str = DEFAULT_MECHANISM,
+    loss: str | Loss = "squared",
+    prior: str | dict[str, Any] | GivenPrior | None = None,
+    prior_epsilon: str | int | float = "auto",
+    prior_method: str = "project",
+    clip: str | list[Any] | None = None,
+    additional_release: bool = False,
+) -> ReleaseRequest:
+    """`prior`: "estimate", "uniform", "latest" (that of the newest published release, else estimated), {"release": id},
+    {"probabilities": [...]}, one that was read already, or None: estimated where the mechanism uses one.
+
+    Raises InvalidInput and its kinds.
+    """
+    rule: str | None = None
+    given: GivenPrior | None = None
+    if isinstance(prior, GivenPrior):
+        given = prior
+    elif isinstance(prior, dict):
+        given = _prior_from_json(priors, population, prior)
+    elif prior == LATEST:
+        given = priors.latest(population)
+        rule = None if given is not None else "estimate"
+    else:
+        rule = prior
+    return ReleaseRequest(
+        epsilon=Epsilon.parse(epsilon, positive=True),
+        mechanism=mechanism,
+        loss=loss,
+        prior=rule,
+        prior_epsilon=str(prior_epsilon),
+        prior_method=prior_method,
+        given_prior=None if given is None else given.probabilities,
+        carried_from=None if given is None else given.release,
+        options=parse_clip(clip),
+        additional_release=additional_release,
+    )
+
+
+def request_of_template(priors: PublishedPriors, population: Population, template: dict[str, Any]) -> ReleaseRequest:
+    """The request that a stored template (the members of POST releases) stands for now."""
+    loss = template.get("loss", "squared")
+    if isinstance(loss, dict):
+        try:
+            arrays = [np.asarray(loss[part], np.float64) for part in ("labels", "outputs", "matrix")]
+        except ValueError:
+            raise InvalidLoss("Every row of a loss matrix must have one number per output.") from None
+        loss = MatrixLoss(*arrays)
+    return make_request(priors, population, **(template | {"loss": loss}))
+
+
+def parse_clip(text: str | list[Any] | None) -> dict[str, Any]:
+    """Options of the one-bit mechanism: `A:B` or a pair, both public."""
+    if text is None:
+        return {}
+    ends = text.split(":") if isinstance(text, str) else text
+    if len(ends) != 2:
+        raise InvalidMechanism("Clipping ends are written A:B, lower end first.")
+    return {"clip": [str(end) for end in ends]}
+
+
+def _prior_from_json(priors: PublishedPriors, population: Population, prior: dict[str, Any]) -> GivenPrior:
+    if set(prior) == {"probabilities"} and isinstance(prior["probabilities"], list):
+        try:
+            return GivenPrior(np.asarray(prior["probabilities"], np.float64))
+        except (TypeError, ValueError, OverflowError):
+            raise InvalidPrior("The probabilities of a prior are numbers, one per value of the domain.") from None
+    if set(prior) == {"release"} and isinstance(prior["release"], str):
+        return priors.of(population, prior["release"])
+    raise InvalidPrior(
+        'A prior is "estimate", "uniform", "latest", {"probabilities": [...]} or {"release": "rel_..."}.'
+    )
