@@ -152,6 +152,13 @@ class BudgetExceeded(Refusal):
         return {"epsilon_asked": self.asked, "epsilon_spent": self.spent, "epsilon_lifetime": self.lifetime}
 
 
+class SecondPersonNeeded(Refusal):
+    """A release of a four-eyes population is approved or declined by somebody else than who asked for it."""
+
+    code = "second-person-needed"
+    title = "Somebody else must decide this"
+
+
 class AlreadyReleased(Refusal):
     code = "already-released"
     title = "Batch already carries a release"
@@ -259,7 +266,7 @@ class IdempotencyConflict(LabelDPError):
     title = "Idempotency key reused with another body"
 
 
-class InFlight(Conflict):
+class IdempotencyInFlight(Conflict):
     """The first call with this Idempotency-Key is still being answered."""
 
     code = "in-flight"
