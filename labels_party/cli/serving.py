@@ -16,11 +16,9 @@ def serve(
 ) -> None:
     """Run the REST service and its background worker."""
     from labels_party.api.app import create_app
-    from labels_party.bootstrap import configure_logging
     from shared.service.serving import serve as listen
 
-    configure_logging()
     party = services()
     typer.echo(f"labels party: home {party.home.path}, public key {party.home.public_key_path}", err=True)
     chosen = port if port is not None else party.settings.port
-    listen(create_app(party), host or party.settings.host, chosen, "labels party")
+    listen(create_app(party), host or party.settings.host, chosen, "labels party", party.settings)

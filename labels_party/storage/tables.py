@@ -8,7 +8,7 @@ from shared.audit.store import audit_table
 from shared.service.apikeys import apikey_table
 
 metadata = sa.MetaData()
-HEAD = "0002"
+HEAD = "0003"
 
 audit_events = audit_table(metadata)
 api_keys = apikey_table(metadata)

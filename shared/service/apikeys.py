@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 
 import sqlalchemy as sa
 
 from shared.audit.store import Clock, utc_now
-from shared.errors import InvalidInput, NotFound, Unauthenticated
+from shared.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
 from shared.service.database import Database
+
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+COLUMNS = ("id", "role", "audience", "created", "expires", "last_used", "revoked")
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,23 @@ def apikey_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("audience", sa.String(200)),
         sa.Column("created", sa.String(20), nullable=False),
         sa.Column("revoked", sa.String(20)),
+        sa.Column("expires", sa.String(20)),
+        sa.Column("last_used", sa.String(10)),  # the day: a second would cost a write per call
     )
+
+
+def expiry(text: str, now: datetime) -> str:
+    """From a number of days, or a date YYYY-MM-DD whose day (UTC) is the last one. Raises InvalidInput."""
+    try:
+        if text.isascii() and text.isdigit():
+            end = now + timedelta(days=int(text))
+        else:
+            end = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"'{text[:40]}' is neither a number of days nor a date such as 2026-12-31.") from None
+    if end <= now:
+        raise InvalidInput("A key that has expired already cannot be made; choose a later day.")
+    return end.strftime(TIME)
 
 
 class ApiKeys:
@@ -41,8 +62,8 @@ class ApiKeys:
     ) -> None:
         self.database, self.table, self.roles, self.prefix, self.clock = database, table, roles, prefix, clock
 
-    def create(self, role: str, audience: str | None = None) -> tuple[str, str]:
-        """(key id, secret). The secret is shown once and cannot be recovered."""
+    def create(self, role: str, audience: str | None = None, expires: str | None = None) -> tuple[str, str]:
+        """(key id, secret). The secret is shown once and cannot be recovered. `expires`: see `expiry`."""
         if role not in self.roles:
             raise InvalidInput(f"Role '{role}' does not exist; choose one of {', '.join(self.roles)}.")
         key_id, secret = secrets.token_hex(6), f"{self.prefix}_{secrets.token_urlsafe(32)}"
@@ -52,12 +73,13 @@ class ApiKeys:
             "role": role,
             "audience": audience,
             "created": self._now(),
+            "expires": expiry(expires, self.clock()) if expires is not None else None,
         }
         self.database.write("apikey.create", lambda c: c.execute(sa.insert(self.table).values(**row)) and None)
         return key_id, secret
 
     def list(self) -> list[dict[str, str | None]]:
-        columns = [self.table.c[name] for name in ("id", "role", "audience", "created", "revoked")]
+        columns = [self.table.c[name] for name in COLUMNS]
         rows = self.database.read(
             "apikey.list", lambda c: c.execute(sa.select(*columns).order_by(self.table.c.created)).all()
         )
@@ -73,19 +95,34 @@ class ApiKeys:
             raise NotFound(f"There is no active API key with id '{key_id}'.")
 
     def authenticate(self, secret: str | None) -> Principal:
-        """The caller behind a bearer token; Unauthenticated for none, an unknown or a revoked one."""
+        """The caller behind a bearer token; Unauthenticated for none, an unknown, a revoked or an expired one."""
+        reason, key_id = "no key", None
         if secret:
-            t = self.table
-            query = sa.select(t.c.id, t.c.role, t.c.audience).where(
-                t.c.secret_sha256 == hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest(),
-                t.c.revoked.is_(None),
-            )
+            digest = hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+            query = sa.select(self.table).where(self.table.c.secret_sha256 == digest)
             row = self.database.read("apikey.authenticate", lambda c: c.execute(query).first())
-            if row is not None:
+            if row is None:
+                reason = "unknown key"
+            elif row.revoked is not None:
+                reason, key_id = "revoked key", row.id
+            elif row.expires is not None and row.expires <= self._now():
+                reason, key_id = "expired key", row.id
+            else:
+                self._used(row.id, row.last_used)
                 return Principal(row.id, row.role, row.audience)
         raise Unauthenticated(
-            "Send a valid API key in the header 'Authorization: Bearer KEY'; the 'apikey create' command makes one."
+            "Send a valid API key in the header 'Authorization: Bearer KEY'; the 'apikey create' command makes one.",
+            reason,
+            key_id,
         )
 
+    def _used(self, key_id: str, last: str | None) -> None:
+        today = self._now()[:10]
+        if last == today:
+            return
+        statement = sa.update(self.table).where(self.table.c.id == key_id).values(last_used=today)
+        with suppress(Unavailable):  # a note for people; the call itself may not need to write
+            self.database.write("apikey.used", lambda c: c.execute(statement) and None)
+
     def _now(self) -> str:
-        return self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.clock().strftime(TIME)

@@ -38,6 +38,7 @@ _REFUSALS = {
     415: ("unsupported-media-type", "Unsupported content type"),
     416: ("range-not-satisfiable", "Range cannot be served"),
     422: ("invalid-input", "Invalid input"),
+    502: ("remote-problem", "The other side refused"),
     503: ("busy", "Busy, or temporarily unavailable; try again after Retry-After"),
 }
 

@@ -34,8 +34,6 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         line |= getattr(record, FIELDS, {})
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__  # its text and traceback may hold labels
         return json.dumps(line, ensure_ascii=False)
 
 
@@ -46,10 +44,19 @@ def configure_logging(log_format: LogFormat = "plain") -> None:
         handler.setFormatter(JsonLines())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.addFilter(_without_traceback)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("alembic", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # warns of every malformed request of any stranger
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Keeps the kind of an error; its text and its traceback may hold labels."""
+    if record.exc_info and record.exc_info[0] is not None:
+        record.msg, record.args = f"{record.getMessage().strip()} ({record.exc_info[0].__name__})", ()
+    record.exc_info = record.exc_text = None
+    return True
 
 
 def coarse_milliseconds(seconds: float) -> int:

@@ -12,11 +12,25 @@ from shared.errors import InvalidInput
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from shared.service.settings import ServiceSettings
 
-def serve(app: FastAPI, host: str, port: int, name: str) -> None:
-    """Serve until a signal ends it. Raises InvalidInput where the address cannot be bound; port 0 picks a free one."""
+MOST_CONNECTIONS = 500  # below the usual limit of 1024 open files
+KEEP_ALIVE_SECONDS = 30
+MOST_HEADER_BYTES = 1 << 15
+
+
+def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
+    """Serve until a signal ends it. Raises InvalidInput where the address cannot be bound; port 0 picks a free one.
+
+    After SIGTERM or SIGINT nothing new is accepted, requests may end within `settings.shutdown_seconds`, then the
+    application stops its worker.
+    """
     import uvicorn
 
+    from shared.service.connection import Connection
+    from shared.service.logs import configure_logging
+
+    configure_logging(settings.log_format)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -28,4 +42,16 @@ def serve(app: FastAPI, host: str, port: int, name: str) -> None:
         ) from None
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
