@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from features_party.registry.models import Models
 from features_party.settings import Settings
 from features_party.storage import tables
 from features_party.storage.home import Home
+from features_party.storage.idempotency import Idempotency
 from features_party.trainer import Trainer
 from shared.audit.store import AuditStore, Clock, utc_now
 from shared.errors import NotFound
@@ -38,6 +38,7 @@ class Services:
     trainer: Trainer
     models: Models
     trainings: Trainings
+    idempotency: Idempotency
 
     def close(self) -> None:
         self.database.dispose()
@@ -70,7 +71,18 @@ def bootstrap(
     trainings = Trainings(database, home, intake, feature_tables, trainer, models, clock)
     apikeys = ApiKeys(database, tables.api_keys, ROLES, KEY_PREFIX, clock)
     return Services(
-        settings, home, database, audit, apikeys, pinned, intake, feature_tables, trainer, models, trainings
+        settings,
+        home,
+        database,
+        audit,
+        apikeys,
+        pinned,
+        intake,
+        feature_tables,
+        trainer,
+        models,
+        trainings,
+        Idempotency(database, clock),
     )
 
 
@@ -78,10 +90,3 @@ def reader(settings: Settings | None = None) -> tuple[Settings, PinnedKeys]:
     """What `verify`, `evaluate` and `predict` need: settings and trusted keys, without making a home or a database."""
     settings = settings or Settings.load()
     return settings, PinnedKeys(Path(settings.home) / "keys" / "pinned")
-
-
-def configure_logging() -> None:
-    """One line per event on stderr; no label and no key is ever logged."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    for noisy in ("httpx", "httpcore", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,82 +1,61 @@
 """A publisher's backend in Python: the features party's REST interface with retries and typed errors.
 
-`FeaturesPartyClient` and `AsyncFeaturesPartyClient` have the same methods; the latter's are awaited. Tables may be
-Arrow tables, pandas or polars frames. Calls that change something are not repeated once an answer may have been lost,
-except those that are safe to repeat (messages).
+`FeaturesPartyClient` blocks, `AsyncFeaturesPartyClient` has the same methods to await. Tables may be Arrow tables,
+pandas or polars frames. What a method sends and returns is written once, in `client_calls`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import json
+import functools
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from shared import errors
-from shared.errors import RemoteProblem
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from features_party import client_calls as calls
+from features_party.client_calls import EventReader, Json
+from shared.errors import RemoteProblem, Unavailable
+from shared.service.cli import Progress, progress
+from shared.service.remote import Awaited, Blocking, Conversation, problem_of
 
 __all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]
 
-PARQUET = "application/vnd.apache.parquet"
-RETRIED = frozenset({429, 502, 503, 504})
-REFUSED_UNSEEN = frozenset({429})  # after the others a call may have had its effect
-RETRIES = 5
-TIMEOUT = httpx.Timeout(60.0, read=300.0)
-Call = tuple[str, str, dict[str, Any]]
+PARTY = "features party"
+RECONNECTIONS = 10  # in a row, without an event between them
+PAUSE_SECONDS = 0.5
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class _Calls:
-    """The requests as data, shared by both clients."""
+def _blocking(talk: Callable[P, Conversation[T]]) -> Callable[Concatenate[FeaturesPartyClient, P], T]:
+    @functools.wraps(talk)
+    def method(self: FeaturesPartyClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wire.run(talk(*args, **kwargs))
 
-    @staticmethod
-    def upload_table(table: Any, id_column: str, name: str = "upload") -> Call:
-        query = {"id_column": id_column, "name": name}
-        return "POST", "/v1/feature-tables", {"params": query, "content": _parquet(table), "headers": _typed(PARQUET)}
+    return method
 
-    @staticmethod
-    def use_file(path: str, id_column: str) -> Call:
-        return "POST", "/v1/feature-tables", {"json": {"path": path, "id_column": id_column}}
 
-    @staticmethod
-    def send_ids(table_id: str, url: str, batch: str, api_key: str | None = None) -> Call:
-        body = {"url": url, "batch": batch, "api_key": api_key}
-        return "POST", f"/v1/feature-tables/{table_id}/id-list", {"json": body}
+def _awaited(talk: Callable[P, Conversation[T]]) -> Callable[Concatenate[AsyncFeaturesPartyClient, P], Awaitable[T]]:
+    @functools.wraps(talk)
+    async def method(self: AsyncFeaturesPartyClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._wire.run(talk(*args, **kwargs))
 
-    @staticmethod
-    def pull(url: str, release: str, api_key: str | None = None) -> Call:
-        return "POST", "/v1/messages", {"json": {"url": url, "release": release, "api_key": api_key}}
-
-    @staticmethod
-    def upload_message(files: dict[str, bytes]) -> Call:
-        parts = [("file", (name, data, "application/octet-stream")) for name, data in files.items()]
-        return "POST", "/v1/messages", {"files": parts}
-
-    @staticmethod
-    def train(table_id: str, messages: list[str], options: dict[str, Any]) -> Call:
-        return "POST", "/v1/trainings", {"json": {"feature_table": table_id, "messages": messages, **options}}
-
-    @staticmethod
-    def predict(model: str, rows: list[dict[str, Any]]) -> Call:
-        return "POST", f"/v1/models/{model}/predict", {"json": {"rows": rows}}
+    return method
 
 
 class FeaturesPartyClient:
-    """`FeaturesPartyClient("http://127.0.0.1:8002", api_key)`; a context manager.
+    """`FeaturesPartyClient("http://127.0.0.1:8002", api_key)`; a context manager. Every call is safe to repeat.
 
     Methods return the JSON of the reply (see the service's /docs) and raise RemoteProblem for a refusal, Unavailable
     if the service cannot be reached.
     """
 
-    def __init__(self, url: str, api_key: str, *, http: httpx.Client | None = None) -> None:
-        self._http = http or httpx.Client(timeout=TIMEOUT)
-        self._base, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {api_key}"}
+    def __init__(self, url: str, api_key: str, *, retries: int = 5, http: httpx.Client | None = None) -> None:
+        self._wire = Blocking(url, api_key, PARTY, retries, http)
+        self._key = {"Authorization": f"Bearer {api_key}"}
 
     def __enter__(self) -> Self:
         return self
@@ -85,99 +64,87 @@ class FeaturesPartyClient:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._wire.http.close()
 
-    def upload_table(self, table: pa.Table | Any, id_column: str, name: str = "upload") -> dict[str, Any]:
-        """Store a feature table; `id` of the answer names it."""
-        return self._json(_Calls.upload_table(table, id_column, name))
+    upload_table = _blocking(calls.upload_table)
+    use_file = _blocking(calls.use_file)
+    tables = _blocking(calls.tables)
+    table = _blocking(calls.table)
+    delete_table = _blocking(calls.delete_table)
+    send_ids = _blocking(calls.send_ids)
+    pull = _blocking(calls.pull)
+    upload_message = _blocking(calls.upload_message)
+    messages = _blocking(calls.messages)
+    message = _blocking(calls.message)
+    train = _blocking(calls.train)
+    training = _blocking(calls.training)
+    trainings = _blocking(calls.trainings)
+    cancel = _blocking(calls.cancel)
+    wait = _blocking(calls.wait)
+    models = _blocking(calls.models)
+    model = _blocking(calls.model)
+    card_text = _blocking(calls.card_text)
+    model_schema = _blocking(calls.model_schema)
+    compare = _blocking(calls.compare)
+    export_model = _blocking(calls.export_model)
+    delete_model = _blocking(calls.delete_model)
+    predict = _blocking(calls.predict)
+    predict_report = _blocking(calls.predict_report)
+    audit_events = _blocking(calls.audit_events)
+    audit_export = _blocking(calls.audit_export)
 
-    def use_file(self, path: str, id_column: str) -> dict[str, Any]:
-        """Use a file below the service's data folder."""
-        return self._json(_Calls.use_file(path, id_column))
-
-    def send_ids(self, table_id: str, url: str, batch: str, api_key: str | None = None) -> dict[str, Any]:
-        """Declare the table's ids as the examples of a labels party's open batch."""
-        return self._json(_Calls.send_ids(table_id, url, batch, api_key))
-
-    def pull(self, url: str, release: str, api_key: str | None = None) -> dict[str, Any]:
-        """Let the service fetch, verify and account for a release."""
-        return self._json(_Calls.pull(url, release, api_key), again=True)
-
-    def upload_message(self, files: dict[str, bytes]) -> dict[str, Any]:
-        """A message by file name and bytes: the signed manifest (….dsse.json) and its files."""
-        return self._json(_Calls.upload_message(files), again=True)
-
-    def messages(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._send(("GET", "/v1/messages", {}), True).json()
-        return found
-
-    def train(self, table_id: str, messages: list[str], **options: Any) -> dict[str, Any]:
-        """options: model, loss, correction, categorical, exclude."""
-        return self._json(_Calls.train(table_id, messages, options))
-
-    def training(self, training: str) -> dict[str, Any]:
-        return self._json(("GET", f"/v1/trainings/{training}", {}), again=True)
-
-    def watch(self, training: str) -> Iterator[dict[str, Any]]:
-        """The server-sent events of a training, until its end."""
-        path = f"{self._base}/v1/trainings/{training}/events"
-        with self._http.stream("GET", path, headers=self._headers) as answer:
-            if not answer.is_success:
-                answer.read()
-                raise _problem(answer)
-            for line in answer.iter_lines():
-                if line.startswith("data: "):
-                    yield json.loads(line.removeprefix("data: "))
-
-    def wait(self, training: str, timeout: float = 3600.0) -> str:
-        """The model id once training succeeded. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
-        end = time.monotonic() + timeout
-        while (model := _ended(self.training(training))) is None:
-            if time.monotonic() > end:
-                raise errors.Unavailable(f"Training '{training}' did not end within {timeout:g} seconds.")
-            time.sleep(0.25)
-        return model
-
-    def model(self, model: str) -> dict[str, Any]:
-        """The model's card."""
-        return self._json(("GET", f"/v1/models/{model}", {}), again=True)
-
-    def predict(self, model: str, rows: list[dict[str, Any]]) -> list[float]:
-        found: list[float] = self._json(_Calls.predict(model, rows), again=True)["predictions"]
-        return found
-
-    def audit_export(self) -> bytes:
-        """The signed export of the audit store."""
-        return self._send(("GET", "/v1/audit/export", {}), True).content
-
-    def _json(self, call: Call, again: bool = False) -> dict[str, Any]:
-        data: dict[str, Any] = self._send(call, again).json()
-        return data
-
-    def _send(self, call: Call, again: bool) -> httpx.Response:
-        method, path, parts = call
-        headers = {**self._headers, **parts.pop("headers", {})}
-        for pause in _pauses():
+    def events(self, training: str) -> Iterator[Json]:
+        """The changes of a training until its end, each the whole state; a broken stream is taken up again."""
+        reader, lost = EventReader(training), 0
+        while not reader.done:
             try:
-                answer = self._http.request(method, self._base + path, headers=headers, **parts)
-            except httpx.TransportError as error:
-                if not (again or isinstance(error, httpx.ConnectError)):
-                    raise errors.Unavailable(
-                        "The connection broke before the answer; look before you repeat."
-                    ) from None
-            else:
-                if answer.status_code not in (RETRIED if again else REFUSED_UNSEEN):
-                    return _checked(answer)
-            time.sleep(pause)
-        raise errors.Unavailable(f"The features party at {self._base} does not answer; try again later.")
+                url = self._wire.base + reader.path
+                with self._wire.http.stream("GET", url, headers=self._key | reader.headers) as answer:
+                    if not answer.is_success:
+                        answer.read()
+                    _check(answer)
+                    reader.begin()
+                    for line in answer.iter_lines():
+                        for event in reader.line(line):
+                            lost = 0
+                            yield event
+            except httpx.TransportError:
+                pass
+            lost += 1
+            if not reader.done:
+                time.sleep(_pause(lost, self._wire.base))
+
+    def train_and_wait(
+        self,
+        table_id: str,
+        messages: list[str],
+        *,
+        progress: bool | Progress = False,
+        timeout: float = 3600.0,
+        **options: Any,
+    ) -> str:
+        """Train and return the model id; `progress` shows a bar on a terminal, or is told (step, share).
+
+        Raises Conflict if the training failed or was cancelled, Unavailable after `timeout` seconds.
+        """
+        training = str(self.train(table_id, messages, **options)["id"])
+        if progress is not False:
+            end = time.monotonic() + timeout
+            with _shown(progress) as report:
+                for event in self.events(training):
+                    report(event["step"], event["share"])
+                    if time.monotonic() > end:
+                        break
+            timeout = max(0.0, end - time.monotonic())
+        return self.wait(training, timeout)
 
 
 class AsyncFeaturesPartyClient:
-    """As `FeaturesPartyClient`, with methods to await."""
+    """As `FeaturesPartyClient`, with methods to await; `events` is an asynchronous iterator."""
 
-    def __init__(self, url: str, api_key: str, *, http: httpx.AsyncClient | None = None) -> None:
-        self._http = http or httpx.AsyncClient(timeout=TIMEOUT)
-        self._base, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {api_key}"}
+    def __init__(self, url: str, api_key: str, *, retries: int = 5, http: httpx.AsyncClient | None = None) -> None:
+        self._wire = Awaited(url, api_key, PARTY, retries, http)
+        self._key = {"Authorization": f"Bearer {api_key}"}
 
     async def __aenter__(self) -> Self:
         return self
@@ -186,125 +153,94 @@ class AsyncFeaturesPartyClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._wire.http.aclose()
 
-    async def upload_table(self, table: pa.Table | Any, id_column: str, name: str = "upload") -> dict[str, Any]:
-        return await self._json(_Calls.upload_table(table, id_column, name))
+    upload_table = _awaited(calls.upload_table)
+    use_file = _awaited(calls.use_file)
+    tables = _awaited(calls.tables)
+    table = _awaited(calls.table)
+    delete_table = _awaited(calls.delete_table)
+    send_ids = _awaited(calls.send_ids)
+    pull = _awaited(calls.pull)
+    upload_message = _awaited(calls.upload_message)
+    messages = _awaited(calls.messages)
+    message = _awaited(calls.message)
+    train = _awaited(calls.train)
+    training = _awaited(calls.training)
+    trainings = _awaited(calls.trainings)
+    cancel = _awaited(calls.cancel)
+    wait = _awaited(calls.wait)
+    models = _awaited(calls.models)
+    model = _awaited(calls.model)
+    card_text = _awaited(calls.card_text)
+    model_schema = _awaited(calls.model_schema)
+    compare = _awaited(calls.compare)
+    export_model = _awaited(calls.export_model)
+    delete_model = _awaited(calls.delete_model)
+    predict = _awaited(calls.predict)
+    predict_report = _awaited(calls.predict_report)
+    audit_events = _awaited(calls.audit_events)
+    audit_export = _awaited(calls.audit_export)
 
-    async def use_file(self, path: str, id_column: str) -> dict[str, Any]:
-        return await self._json(_Calls.use_file(path, id_column))
-
-    async def send_ids(self, table_id: str, url: str, batch: str, api_key: str | None = None) -> dict[str, Any]:
-        return await self._json(_Calls.send_ids(table_id, url, batch, api_key))
-
-    async def pull(self, url: str, release: str, api_key: str | None = None) -> dict[str, Any]:
-        return await self._json(_Calls.pull(url, release, api_key), again=True)
-
-    async def upload_message(self, files: dict[str, bytes]) -> dict[str, Any]:
-        return await self._json(_Calls.upload_message(files), again=True)
-
-    async def messages(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await self._send(("GET", "/v1/messages", {}), True)).json()
-        return found
-
-    async def train(self, table_id: str, messages: list[str], **options: Any) -> dict[str, Any]:
-        return await self._json(_Calls.train(table_id, messages, options))
-
-    async def training(self, training: str) -> dict[str, Any]:
-        return await self._json(("GET", f"/v1/trainings/{training}", {}), again=True)
-
-    async def watch(self, training: str) -> AsyncIterator[dict[str, Any]]:
-        path = f"{self._base}/v1/trainings/{training}/events"
-        async with self._http.stream("GET", path, headers=self._headers) as answer:
-            if not answer.is_success:
-                await answer.aread()
-                raise _problem(answer)
-            async for line in answer.aiter_lines():
-                if line.startswith("data: "):
-                    yield json.loads(line.removeprefix("data: "))
-
-    async def wait(self, training: str, timeout: float = 3600.0) -> str:
-        end = time.monotonic() + timeout
-        while (model := _ended(await self.training(training))) is None:
-            if time.monotonic() > end:
-                raise errors.Unavailable(f"Training '{training}' did not end within {timeout:g} seconds.")
-            await asyncio.sleep(0.25)
-        return model
-
-    async def model(self, model: str) -> dict[str, Any]:
-        return await self._json(("GET", f"/v1/models/{model}", {}), again=True)
-
-    async def predict(self, model: str, rows: list[dict[str, Any]]) -> list[float]:
-        found: list[float] = (await self._json(_Calls.predict(model, rows), again=True))["predictions"]
-        return found
-
-    async def audit_export(self) -> bytes:
-        return (await self._send(("GET", "/v1/audit/export", {}), True)).content
-
-    async def _json(self, call: Call, again: bool = False) -> dict[str, Any]:
-        data: dict[str, Any] = (await self._send(call, again)).json()
-        return data
-
-    async def _send(self, call: Call, again: bool) -> httpx.Response:
-        method, path, parts = call
-        headers = {**self._headers, **parts.pop("headers", {})}
-        for pause in _pauses():
+    async def events(self, training: str) -> AsyncIterator[Json]:
+        reader, lost = EventReader(training), 0
+        while not reader.done:
             try:
-                answer = await self._http.request(method, self._base + path, headers=headers, **parts)
-            except httpx.TransportError as error:
-                if not (again or isinstance(error, httpx.ConnectError)):
-                    raise errors.Unavailable(
-                        "The connection broke before the answer; look before you repeat."
-                    ) from None
-            else:
-                if answer.status_code not in (RETRIED if again else REFUSED_UNSEEN):
-                    return _checked(answer)
-            await asyncio.sleep(pause)
-        raise errors.Unavailable(f"The features party at {self._base} does not answer; try again later.")
+                url = self._wire.base + reader.path
+                async with self._wire.http.stream("GET", url, headers=self._key | reader.headers) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                    _check(answer)
+                    reader.begin()
+                    async for line in answer.aiter_lines():
+                        for event in reader.line(line):
+                            lost = 0
+                            yield event
+            except httpx.TransportError:
+                pass
+            lost += 1
+            if not reader.done:
+                await asyncio.sleep(_pause(lost, self._wire.base))
+
+    async def train_and_wait(
+        self,
+        table_id: str,
+        messages: list[str],
+        *,
+        progress: bool | Progress = False,
+        timeout: float = 3600.0,
+        **options: Any,
+    ) -> str:
+        training = str((await self.train(table_id, messages, **options))["id"])
+        if progress is not False:
+            end = time.monotonic() + timeout
+            with _shown(progress) as report:
+                async for event in self.events(training):
+                    report(event["step"], event["share"])
+                    if time.monotonic() > end:
+                        break
+            timeout = max(0.0, end - time.monotonic())
+        return await self.wait(training, timeout)
 
 
-def _pauses() -> Iterator[float]:
-    for attempt in range(RETRIES + 1):
-        yield 0.0 if attempt == RETRIES else min(10.0, 0.2 * 2**attempt)
-
-
-def _typed(content_type: str) -> dict[str, str]:
-    return {"Content-Type": content_type}
-
-
-def _ended(training: dict[str, Any]) -> str | None:
-    if training["state"] == "failed":
-        raise errors.Conflict(f"Training '{training['id']}' failed: {(training['problem'] or {}).get('detail', '')}")
-    return str(training["model"]) if training["state"] == "succeeded" else None
-
-
-def _checked(answer: httpx.Response) -> httpx.Response:
+def _check(answer: httpx.Response) -> None:
+    """Busy (503) is waited out like a broken stream; any other refusal is the caller's."""
+    if answer.status_code == 503:
+        raise httpx.RemoteProtocolError("busy")
     if not answer.is_success:
-        raise _problem(answer)
-    return answer
+        raise problem_of(answer)
 
 
-def _problem(answer: httpx.Response) -> RemoteProblem:
-    try:
-        body = answer.json()
-    except ValueError:
-        body = {}
-    return RemoteProblem.from_body(answer.status_code, body)
+def _pause(lost: int, base: str) -> float:
+    if lost > RECONNECTIONS:
+        raise Unavailable(f"The event stream of the features party at {base} broke {lost} times; try again later.")
+    return PAUSE_SECONDS
 
 
-def _parquet(table: Any) -> bytes:
-    """An Arrow table, or a pandas or polars frame, as Parquet bytes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _shown(wanted: bool | Progress) -> AbstractContextManager[Progress]:
+    return progress("train") if isinstance(wanted, bool) else _told(wanted)
 
-    if not isinstance(table, pa.Table):
-        module = type(table).__module__.split(".")[0]
-        if module == "pandas":
-            table = pa.Table.from_pandas(table, preserve_index=False)
-        elif hasattr(table, "to_arrow"):
-            table = table.to_arrow()
-        else:
-            raise errors.InvalidTable("A table is an Arrow table, or a pandas or polars frame.")
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+
+@contextmanager
+def _told(wanted: Progress) -> Iterator[Progress]:
+    yield wanted

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from features_party.storage import tables
 from features_party.storage.home import Home
+from features_party.storage.paging import Listing, Page, select_page
 from shared.audit.store import Clock
-from shared.errors import InvalidInput, InvalidTable, NotFound
+from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
 from shared.service.database import Database
 from shared.service.folders import fsync_folder
 from shared.tables import canonical_ids, read_table, refuse_duplicates, require_columns
@@ -119,11 +121,32 @@ class FeatureTables:
         row.pop("path")
         return row
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self, page: Page) -> Listing:
+        """Stored tables by the time they came."""
         t = tables.feature_tables
-        query = sa.select(t.c.id).order_by(t.c.created, t.c.id)
-        ids = self.database.read("feature-table.list", lambda c: c.execute(query).scalars().all())
-        return [self.get(table_id) for table_id in ids]
+        query = sa.select(*(column for column in t.c if column.name != "path"))
+        return self.database.read("feature-table.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+
+    def delete(self, table_id: str) -> None:
+        """Forget a table and remove an upload's file; a file of the data folder stays where it is.
+
+        Raises NotFound, Conflict (a training that waits or runs needs it).
+        """
+        t = tables.trainings
+
+        def work(connection: Connection) -> None:
+            ahead = sa.select(t.c.id, t.c.request).where(t.c.state.in_(("accepted", "running")))
+            users = [row.id for row in connection.execute(ahead) if row.request["feature_table"] == table_id]
+            if users:
+                raise Conflict(
+                    f"Training '{users[0]}' needs feature table '{table_id}'; wait for its end, or cancel it first."
+                )
+            connection.execute(sa.delete(tables.feature_tables).filter_by(id=table_id))
+
+        row = self._row(table_id)
+        self.database.write("feature-table.delete", work)
+        if row.uploaded:
+            (self.home.feature_tables / row.path).unlink(missing_ok=True)
 
     def open(self, table_id: str, text: Sequence[str] = ()) -> FeatureTable:
         """Read a stored table; `text` as in `read_features`. Raises NotFound where the row or its file is gone."""

@@ -1,19 +1,16 @@
-"""Trainings asked for over REST: accepted → running → succeeded or failed, surviving a restart.
+"""Trainings asked for over REST: accepted → running → succeeded, failed or cancelled, surviving a restart.
 
-One process per home trains (a file lock that the operating system drops when the process dies). Whoever gets the lock
-puts what a dead worker left running back in line; a training that was begun three times fails with a problem.
+Whoever holds the home's worker lock puts what a dead worker left running back in line; a training that was begun three
+times fails with a problem. Cancelling and finishing are one transaction each: the first one decides.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import secrets
 import shutil
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,18 +22,32 @@ from features_party.intake.accept import Intake
 from features_party.registry.models import Models
 from features_party.storage import tables
 from features_party.storage.home import Home
+from features_party.storage.idempotency import Claim
+from features_party.storage.paging import Listing, Page, select_page
 from features_party.trainer import Options, Trainer, check_one_label
 from shared.audit.store import Clock
-from shared.errors import LabelDPError, NotFound
+from shared.errors import Conflict, LabelDPError, NotFound
 from shared.problems import http_problem, problem
 from shared.service.database import Database
 
 log = logging.getLogger("label_dp.features_party")
 
-ACCEPTED, RUNNING, SUCCEEDED, FAILED = "accepted", "running", "succeeded", "failed"
-ENDED = (SUCCEEDED, FAILED)
+ACCEPTED, RUNNING, SUCCEEDED, FAILED, CANCELLED = "accepted", "running", "succeeded", "failed", "cancelled"
+ENDED = (SUCCEEDED, FAILED, CANCELLED)
+STATES = (ACCEPTED, RUNNING, *ENDED)
 MAX_ATTEMPTS = 3
 REPORT_SECONDS = 0.5
+
+t = tables.trainings
+SHOWN = [column for column in t.c if column.name != "cancel_requested"]
+
+
+class Cancelled(Exception):
+    """Ends a training from within its progress reports."""
+
+
+class Stopped(Exception):
+    """Ends a training because the service ends."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +60,20 @@ class Trainings:
     models: Models
     clock: Clock
 
-    def request(self, table: str, releases: list[str], options: Options) -> dict[str, Any]:
-        """Put a training in line after checking what can be checked now. Raises NotFound, InvalidInput, Conflict."""
+    def request(
+        self,
+        table: str,
+        releases: list[str],
+        options: Options,
+        *,
+        name: str | None = None,
+        note: str | None = None,
+        claim: Claim | None = None,
+    ) -> dict[str, Any]:
+        """Put a training in line after checking what can be checked now. Raises NotFound, InvalidInput, Conflict.
+
+        `claim` remembers the answer in the same transaction.
+        """
         options.check()
         self.feature_tables.get(table)
         messages = [self.intake.open(release) for release in releases]
@@ -70,74 +93,119 @@ class Trainings:
             "share": 0.0,
             "attempts": 0,
             "created": self._now(),
+            "name": name,
+            "note": note,
         }
-        self.database.write("training.request", lambda c: c.execute(sa.insert(tables.trainings).values(**row)) and None)
-        return self.get(training_id)
+
+        def work(connection: Connection) -> dict[str, Any]:
+            # it may have been deleted since it was looked at
+            if connection.execute(sa.select(tables.feature_tables.c.id).filter_by(id=table)).first() is None:
+                raise NotFound(f"There is no feature table '{table}'.")
+            connection.execute(sa.insert(t).values(**row))
+            made = self._get(connection, training_id)
+            if claim is not None:
+                claim.keep(connection, 202, made)
+            return made
+
+        return self.database.write("training.request", work)
 
     def get(self, training_id: str) -> dict[str, Any]:
         """State, progress, request, and the model or the problem. Raises NotFound."""
-        t = tables.trainings
-        query = sa.select(t).where(t.c.id == training_id)
-        row = self.database.read("training.get", lambda c: c.execute(query).first())
+        return self.database.read("training.get", lambda c: self._get(c, training_id))
+
+    @staticmethod
+    def _get(connection: Connection, training_id: str) -> dict[str, Any]:
+        row = connection.execute(sa.select(*SHOWN).where(t.c.id == training_id)).first()
         if row is None:
             raise NotFound(f"There is no training '{training_id}'.")
         return dict(row._mapping)
 
-    def list(self) -> list[dict[str, Any]]:
-        t = tables.trainings
-        query = sa.select(t).order_by(t.c.created, t.c.id)
-        return [dict(r._mapping) for r in self.database.read("training.list", lambda c: c.execute(query).all())]
+    def list(self, page: Page, state: str | None = None) -> Listing:
+        """Trainings by the time they were asked for, perhaps of one state only."""
+        query = sa.select(*SHOWN) if state is None else sa.select(*SHOWN).where(t.c.state == state)
+        return self.database.read("training.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+
+    def cancel(self, training_id: str) -> dict[str, Any]:
+        """End a training: at once while it waits, at its next report while it runs; nothing of it is kept.
+
+        Cancelling what is cancelled changes nothing. Raises NotFound, Conflict (it has succeeded or failed).
+        """
+
+        def work(connection: Connection) -> dict[str, Any]:
+            row = self._get(connection, training_id)
+            if row["state"] in (SUCCEEDED, FAILED):
+                raise Conflict(f"Training '{training_id}' has {row['state']} already; there is nothing to cancel.")
+            if row["state"] == ACCEPTED:
+                self._set(connection, training_id, **self._cancelled())
+            elif row["state"] == RUNNING:
+                self._set(connection, training_id, cancel_requested=True, step="cancelling")
+            return self._get(connection, training_id)
+
+        return self.database.write("training.cancel", work)
 
     def recover(self) -> None:
-        """After a restart: what was running is put back in line, or failed after too many attempts."""
-        t = tables.trainings
+        """After a restart: what was running is put back in line, or ended after a cancel or too many attempts."""
         body = http_problem(
             500,
             "interrupted",
             "Training interrupted",
             f"The service stopped {MAX_ATTEMPTS} times during this training.",
         )
+        again = {"state": ACCEPTED, "step": "waiting", "share": 0.0, "revision": t.c.revision + 1}
+        failed = {"state": FAILED, "step": "failed", "problem": body, "finished": self._now()}
 
-        def work(connection: Connection) -> None:
-            running = sa.update(t).where(t.c.state == RUNNING)
-            too_often = running.where(t.c.attempts >= MAX_ATTEMPTS)
-            connection.execute(too_often.values(state=FAILED, problem=body, finished=self._now()))
-            connection.execute(running.values(state=ACCEPTED, step="waiting", share=0.0))
+        def work(connection: Connection) -> list[str]:
+            running = connection.execute(
+                sa.select(t.c.id, t.c.attempts, t.c.cancel_requested).where(t.c.state == RUNNING)
+            ).all()
+            for row in running:
+                if row.cancel_requested:
+                    self._set(connection, row.id, **self._cancelled())
+                else:
+                    self._set(connection, row.id, **(failed if row.attempts >= MAX_ATTEMPTS else again))
+            return [row.id for row in running]
 
-        self.database.write("training.recover", work)
+        for training_id in self.database.write("training.recover", work):
+            shutil.rmtree(self.models.folder(model_of(training_id)), ignore_errors=True)
 
-    def run_next(self) -> bool:
-        """Run the oldest training in line, if there is one. Its failure is recorded, not raised."""
-        t = tables.trainings
+    def run_next(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Run the oldest training in line, if there is one. Its failure is recorded, not raised.
+
+        As soon as `stopping` says so the training ends and goes back in line, without counting as an attempt.
+        """
 
         def claim(connection: Connection) -> Any:
             query = sa.select(t.c.id, t.c.request).where(t.c.state == ACCEPTED).order_by(t.c.created, t.c.id).limit(1)
             row = connection.execute(query).first()
             if row is not None:
-                change = {"state": RUNNING, "step": "starting", "share": 0.0, "attempts": t.c.attempts + 1}
-                connection.execute(sa.update(t).where(t.c.id == row.id).values(**change))
+                begun = {"state": RUNNING, "step": "starting", "share": 0.0, "started": self._now()}
+                self._set(connection, row.id, attempts=t.c.attempts + 1, **begun)
             return row
 
         row = self.database.write("training.claim", claim)
         if row is None:
             return False
         # named after its training, so that a repeated attempt replaces what a dead one left
-        model_id = "m_" + row.id.removeprefix("tr_")
+        shutil.rmtree(self.models.folder(model_of(row.id)), ignore_errors=True)
         try:
-            shutil.rmtree(self.models.folder(model_id), ignore_errors=True)
-            card = self._train(row.id, row.request, model_id)
+            self._train(row.id, row.request, stopping)
+        except Cancelled:
+            self._end(row.id, **self._cancelled())
+            log.info("training %s was cancelled", row.id)
+        except Stopped:
+            self._end(row.id, state=ACCEPTED, step="waiting", share=0.0, attempts=t.c.attempts - 1)
         except LabelDPError as error:
-            self._fail(row.id, problem(error)[1])
+            self._end(row.id, **self._failed(problem(error)[1]))
         except Exception as error:
             # neither text nor locals of a bug are stored or logged
             log.error("training %s failed with an internal error of type %s", row.id, type(error).__name__)
-            self._fail(row.id, http_problem(500, "internal", "Internal error", "The training failed; see the log."))
+            internal = http_problem(500, "internal", "Internal error", "The training failed; see the log.")
+            self._end(row.id, **self._failed(internal))
         else:
-            self.database.write("training.finish", lambda c: self._finish(c, row.id, model_id, card))
-            log.info("training %s gave model %s", row.id, model_id)
+            log.info("training %s gave model %s", row.id, model_of(row.id))
         return True
 
-    def _train(self, training_id: str, request: dict[str, Any], model_id: str) -> dict[str, Any]:
+    def _train(self, training_id: str, request: dict[str, Any], stopping: Callable[[], bool]) -> None:
         messages = [self.intake.open(digest) for digest in request["digests"]]
         table = self.feature_tables.open(request["feature_table"], text=request["categorical"])
         options = Options(
@@ -151,77 +219,59 @@ class Trainings:
 
         def report(step: str, share: float) -> None:
             nonlocal last
+            if stopping():
+                raise Stopped
             if time.monotonic() - last < REPORT_SECONDS:
                 return
+            self.database.write("training.progress", lambda c: self._progress(c, training_id, step, share))
             last = time.monotonic()
-            change = sa.update(tables.trainings).where(tables.trainings.c.id == training_id)
-            self.database.write(
-                "training.progress", lambda c: c.execute(change.values(step=step, share=share)) and None
-            )
 
-        return self.trainer.train(messages, table, options, self.models.folder(model_id), report, actor=training_id)
+        def finish(connection: Connection, card: dict[str, Any]) -> None:
+            self._refuse_cancelled(connection, training_id)
+            model_id = model_of(training_id)
+            self.models.record(connection, model_id, training_id, card)
+            done = {"state": SUCCEEDED, "step": "done", "share": 1.0, "model": model_id, "finished": self._now()}
+            self._set(connection, training_id, **done)
 
-    def _finish(self, connection: Connection, training_id: str, model_id: str, card: dict[str, Any]) -> None:
-        self.models.record(connection, model_id, training_id, card)
-        change = sa.update(tables.trainings).where(tables.trainings.c.id == training_id)
-        connection.execute(change.values(state=SUCCEEDED, step="done", share=1.0, model=model_id, finished=self._now()))
+        folder = self.models.folder(model_of(training_id))
+        self.trainer.train(messages, table, options, folder, report, actor=training_id, finish=finish)
 
-    def _fail(self, training_id: str, body: dict[str, Any]) -> None:
-        change = sa.update(tables.trainings).where(tables.trainings.c.id == training_id)
-        done = change.values(state=FAILED, step="failed", problem=body, finished=self._now())
-        self.database.write("training.fail", lambda c: c.execute(done) and None)
+    def _progress(self, connection: Connection, training_id: str, step: str, share: float) -> None:
+        self._refuse_cancelled(connection, training_id)
+        self._set(connection, training_id, step=step, share=share)
+
+    @staticmethod
+    def _refuse_cancelled(connection: Connection, training_id: str) -> None:
+        if connection.execute(sa.select(t.c.cancel_requested).where(t.c.id == training_id)).scalar():
+            raise Cancelled
+
+    @staticmethod
+    def _set(connection: Connection, training_id: str, **values: Any) -> None:
+        connection.execute(sa.update(t).where(t.c.id == training_id).values(**{"revision": t.c.revision + 1} | values))
+
+    def _end(self, training_id: str, **values: Any) -> None:
+        """The end of an attempt without a model. Does nothing where the transaction that was thought to have failed
+        had made the training succeed."""
+
+        def work(connection: Connection) -> bool:
+            running = connection.execute(sa.select(t.c.state).where(t.c.id == training_id)).scalar() == RUNNING
+            if running:
+                self._set(connection, training_id, **values)
+            return running
+
+        if self.database.write("training.end", work):
+            shutil.rmtree(self.models.folder(model_of(training_id)), ignore_errors=True)
+
+    def _cancelled(self) -> dict[str, Any]:
+        return {"state": CANCELLED, "step": "cancelled", "finished": self._now()}
+
+    def _failed(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"state": FAILED, "step": "failed", "problem": body, "finished": self._now()}
 
     def _now(self) -> str:
         return self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Worker:
-    """A thread that runs trainings one by one while this process holds the home's worker lock."""
-
-    def __init__(self, trainings: Trainings, poll_seconds: float = 1.0) -> None:
-        self._trainings, self._poll = trainings, poll_seconds
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="trainings", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def stop(self, timeout: float = 5.0) -> None:
-        """Ask the thread to end after the training it is in; after `timeout` seconds it is left to the next start."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def _run(self) -> None:
-        with self._lock() as held:
-            recovered = False
-            while held and not self._stop.is_set():
-                try:
-                    if not recovered:
-                        self._trainings.recover()
-                        recovered = True
-                    if self._trainings.run_next():
-                        continue
-                except LabelDPError as error:  # the database is away: wait for it
-                    log.warning("the training worker waits: %s", error.code)
-                self._wake.wait(self._poll)
-                self._wake.clear()
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[bool]:
-        with self._trainings.home.worker_lock.open("w") as file:
-            while not self._stop.is_set():
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    self._stop.wait(self._poll)  # another process trains; take over when it ends
-                else:
-                    break
-            yield not self._stop.is_set()
+def model_of(training_id: str) -> str:
+    """The id of the model that a training makes."""
+    return "m_" + training_id.removeprefix("tr_")

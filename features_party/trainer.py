@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sqlalchemy.engine import Connection
 
 from features_party.correction import CORRECTIONS
 from features_party.feature_tables import FeatureTable
@@ -62,13 +65,15 @@ class Trainer:
         out: Path,
         progress: Progress | None = None,
         actor: str = "cli",
+        finish: Callable[[Connection, dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         """Train on accepted messages, save the model to the folder `out`, and return its card.
 
+        Whatever `progress` raises ends the training; `finish` shares the transaction of the audit event.
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
         for where there is none), Conflict (`out` is taken).
         """
-        report = progress or self._silent
+        report, began = progress or self._silent, time.monotonic()
         options.check()
         check_one_label(messages)
         report("joining", 0.0)
@@ -97,10 +102,17 @@ class Trainer:
 
         model = fit_rows(None, lambda what, done: report(what, 0.02 + share * done))
         estimate = self._estimate(joined, features, fit_rows, report) if unbiased else None
+        report("saving", 0.99)
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        card = save_model(out, model, build_card(model, joined, estimate, now))
-        self.database.write("model.trained", lambda c: self.audit.append(c, trained_event(messages, card, actor)))
-        report("done", 1.0)
+        seconds = round(time.monotonic() - began, 2)
+        card = save_model(out, model, build_card(model, joined, estimate, now, seconds))
+
+        def record(connection: Connection) -> None:
+            self.audit.append(connection, trained_event(messages, card, actor))
+            if finish is not None:
+                finish(connection, card)
+
+        self.database.write("model.trained", record)
         return card
 
     def _estimate(self, joined: Joined, features: pa.Table, fit_rows: Any, report: Progress) -> Estimate | None:

@@ -128,7 +128,7 @@ class Publisher:
 
     def wait(self, training: str, progress: Callable[[float], None]) -> str:
         """The id of the model once it is trained. Raises Conflict where the training failed."""
-        for event in self.service.watch(training):
+        for event in self.service.events(training):
             progress(float(event["share"]))
         return self.service.wait(training)
 

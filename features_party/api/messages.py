@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,23 @@ from features_party.api.context import (
     unsupported,
     workspace,
 )
+from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
+from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import AcceptedOut, MessageOut, PullIn
 from features_party.bootstrap import Services
 from features_party.intake.accepted import AcceptedMessage
 from features_party.intake.uploads import arrange, untar
 from features_party.pull import pull
-from shared.errors import InvalidInput
-from shared.service.http import PROBLEM_RESPONSES
+from features_party.storage.idempotency import Answer
+from shared.service.apikeys import Principal
+from shared.service.http import PROBLEM_RESPONSES, problem_responses, read_model
 
 router = APIRouter(prefix="/v1", tags=["messages"], responses=PROBLEM_RESPONSES)
 
+MESSAGE: dict[int | str, dict[str, Any]] = {
+    200: {"model": AcceptedOut, "description": "Accepted before"},
+    **problem_responses(409, 413, 415, 502, 503),
+}
 MESSAGE_DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -53,8 +62,10 @@ MESSAGE_DOCS: dict[str, Any] = {
 }
 
 
-@router.post("/messages", status_code=201, openapi_extra=MESSAGE_DOCS)
-async def accept(request: Request, response: Response, ctx: Ctx, caller: Trainer) -> AcceptedOut:
+@router.post("/messages", status_code=201, openapi_extra=MESSAGE_DOCS, responses=MESSAGE)
+async def accept(
+    request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+) -> AcceptedOut:
     """Pull a release (JSON), or upload a message: a form or an uncompressed tar with the signed manifest
     (`….dsse.json`) and its files. The signing key must be pinned (`features-party pin-key`). 200 where the message
     had been accepted before."""
@@ -63,8 +74,9 @@ async def accept(request: Request, response: Response, ctx: Ctx, caller: Trainer
         raise unsupported(JSON_TYPE, FORM_TYPE, TAR_TYPE)
     async with workspace(ctx, ctx.home.messages) as folder:
         if kind == JSON_TYPE:
-            body = await _pull_body(request)
-            accepted = await run_in_threadpool(_pull, ctx, body, folder, actor(caller))
+            body = await request.body()
+            wanted = read_model(body, PullIn)
+            content, take = (lambda: body), partial(_pull, ctx, wanted, folder, actor(caller))
         else:
             if kind == FORM_TYPE:
                 parts, _ = await form_to_files(request, folder)
@@ -72,10 +84,30 @@ async def accept(request: Request, response: Response, ctx: Ctx, caller: Trainer
                 archive = folder / "upload.tar"
                 await body_to_file(request, archive)
                 parts = await run_in_threadpool(untar, archive, folder)
-            accepted = await run_in_threadpool(_take, ctx, parts, folder, actor(caller))
-    if not accepted.fresh:
-        response.status_code = 200
-    return AcceptedOut(already_accepted=not accepted.fresh, message=accepted.summary())
+            content, take = partial(_fingerprint, parts), partial(_take, ctx, parts, folder, actor(caller))
+        response.status_code, answer = await run_in_threadpool(_once, ctx, caller, key, content, take)
+    return AcceptedOut(**answer)
+
+
+def _once(
+    ctx: Services, caller: Principal, key: str | None, content: Callable[[], bytes], take: Callable[[], AcceptedMessage]
+) -> Answer:
+    with claimed(ctx, caller, key, "POST /v1/messages", content) as claim:
+        if claim.answer is not None:
+            return claim.answer
+        accepted = take()
+        status, answer = 201 if accepted.fresh else 200, _answer(accepted, not accepted.fresh)
+        claim.keep_now(status, answer)
+        return status, answer
+
+
+def _answer(accepted: AcceptedMessage, already: bool) -> dict[str, Any]:
+    return {"already_accepted": already, "message": accepted.summary()}
+
+
+def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
+    """Of the files, not of the form around them, whose boundary differs from try to try."""
+    return fingerprint(*(piece for name, path in sorted(parts) for piece in (name, path)))
 
 
 def _pull(ctx: Services, body: PullIn, folder: Path, who: str) -> AcceptedMessage:
@@ -97,23 +129,14 @@ def _take(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: str) 
     return ctx.intake.accept(arrange(parts, ctx.pinned, ctx.settings.name, message), actor=who)
 
 
-async def _pull_body(request: Request) -> PullIn:
-    from pydantic import ValidationError
-
-    try:
-        return PullIn.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise InvalidInput(f"{'.'.join(str(p) for p in first['loc']) or 'body'}: {first['msg']}.") from None
-
-
-@router.get("/messages")
-def list_messages(ctx: Ctx, _: Reader) -> list[MessageOut]:
+@router.get("/messages", responses=LINK_DOCS)
+def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[MessageOut]:
     """What was accepted, and the ε of each."""
-    return [MessageOut(**row) for row in ctx.intake.list()]
+    return [MessageOut(**row) for row in with_link(ctx.intake.page(page), request, response)]
 
 
-@router.get("/messages/{release}")
+@router.get("/messages/{release}", responses=problem_responses(409))
 def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
-    """One accepted message, by its release id or its digest; its stored bytes are checked again."""
-    return AcceptedOut(already_accepted=True, message=ctx.intake.open(release).summary())
+    """One accepted message, by its release id or its digest; its stored bytes are checked again. 409 where labels
+    parties chose the same release id."""
+    return AcceptedOut(**_answer(ctx.intake.open(release), True))

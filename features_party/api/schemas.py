@@ -1,4 +1,4 @@
-"""Bodies of the REST interface."""
+"""Bodies of the REST interface: feature tables and messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 KEY_HELP = "Your key at the labels party; by default the configured one, where the service's operator listed the URL."
-Cell = str | int | float | bool | None
 
 
 class In(BaseModel):
@@ -47,7 +46,7 @@ class IdListIn(In):
 class IdListOut(BaseModel):
     batch: str
     ids: int
-    answer: dict[str, Any]
+    answer: dict[str, Any] = Field(description="What the labels party answered.")
 
 
 class PullIn(In):
@@ -58,9 +57,52 @@ class PullIn(In):
     api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
+class EpsilonOut(BaseModel):
+    """The exact split, as decimal strings."""
+
+    clip: str = Field(examples=["0"])
+    prior: str = Field(examples=["0.02"])
+    randomize: str = Field(examples=["0.98"])
+    total: str = Field(examples=["1"])
+    delta: str = Field(examples=["0"])
+
+
+class UnitOut(BaseModel):
+    """What ε protects: the label of one example, or all labels of one unit."""
+
+    kind: Literal["example", "unit"]
+    column: str | None
+    max_examples: int | None
+
+
+class MessageSummary(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    release: str = Field(examples=["rel_0123456789abcdef"])
+    batch: str
+    population: str
+    population_name: str
+    label: str
+    audiences: list[str]
+    n: int
+    domain: str = Field(examples=["0:400:1"])
+    mechanism: str
+    channel: str
+    outputs: int
+    unbiased: bool
+    loss: str
+    epsilon: EpsilonOut
+    epsilon_spent: str
+    epsilon_lifetime: str
+    unit: UnitOut
+    created: str
+    key_id: str
+    manifest_digest: str
+
+
 class AcceptedOut(BaseModel):
     already_accepted: bool
-    message: dict[str, Any]
+    message: MessageSummary
 
 
 class MessageOut(BaseModel):
@@ -71,64 +113,8 @@ class MessageOut(BaseModel):
     batch: str
     mechanism: str
     n: int
-    epsilon: dict[str, str]
+    epsilon: EpsilonOut
     accepted: str
-
-
-class TrainingIn(In):
-    feature_table: str = Field(max_length=40, examples=["ft_0123456789abcdef"])
-    messages: list[str] = Field(
-        min_length=1,
-        max_length=1000,
-        examples=[["rel_0123456789abcdef"]],
-        description="Release ids; the digest where two labels parties chose the same id.",
-    )
-    model: Literal["gbdt", "linear"] = "gbdt"
-    loss: Literal["squared", "absolute", "poisson"] | None = Field(
-        default=None, description="Default: the loss of the messages."
-    )
-    correction: Literal["auto", "none", "debias"] = "auto"
-    categorical: list[str] = Field(default=[], max_length=10_000)
-    exclude: list[str] = Field(default=[], max_length=10_000)
-
-
-class TrainingOut(BaseModel):
-    id: str = Field(examples=["tr_0123456789abcdef"])
-    state: Literal["accepted", "running", "succeeded", "failed"]
-    request: dict[str, Any]
-    step: str
-    share: float = Field(description="Progress between 0 and 1.")
-    attempts: int
-    model: str | None
-    problem: dict[str, Any] | None
-    created: str
-    finished: str | None
-
-
-class ModelOut(BaseModel):
-    id: str = Field(examples=["m_0123456789abcdef"])
-    training: str
-    kind: str
-    loss: str
-    releases: list[str]
-    rows: int
-    created: str
-
-
-class CardOut(BaseModel):
-    id: str
-    card: dict[str, Any]
-
-
-class PredictIn(In):
-    rows: list[dict[str, Cell]] = Field(
-        min_length=1, max_length=100_000, examples=[[{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]]
-    )
-
-
-class PredictOut(BaseModel):
-    model: str
-    predictions: list[float]
 
 
 class Health(BaseModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,13 +24,18 @@ from features_party.api.context import (
     unsupported,
     workspace,
 )
+from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
+from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
-from features_party.join import write_table
-from shared.errors import InvalidFile, InvalidInput
-from shared.service.http import PROBLEM_RESPONSES
+from features_party.bootstrap import Services
+from features_party.output import write_table
+from shared.errors import InvalidFile
+from shared.service.apikeys import Principal
+from shared.service.http import PROBLEM_RESPONSES, problem_responses, read_model
 
 router = APIRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 
+UPLOAD = problem_responses(409, 413, 415)
 UPLOAD_DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -50,61 +57,87 @@ UPLOAD_DOCS: dict[str, Any] = {
 }
 
 
-@router.post("/feature-tables", status_code=201, openapi_extra=UPLOAD_DOCS)
+@router.post("/feature-tables", status_code=201, openapi_extra=UPLOAD_DOCS, responses=UPLOAD)
 async def create(
     request: Request,
     response: Response,
     ctx: Ctx,
-    _: Trainer,
+    caller: Trainer,
     id_column: Annotated[str | None, Query(max_length=200, description="Id column of an uploaded table.")] = None,
     name: Annotated[str, Query(max_length=200, description="What to call an uploaded table.")] = "upload",
+    key: IdempotencyKey = None,
 ) -> TableOut:
     """Upload a Parquet or CSV table (raw body, or a form with `file` and `id_column`), or name a file below the
     service's data folder (JSON)."""
     kind = media_type(request)
-    if kind == JSON_TYPE:
-        body = await _path_body(request)
-        row = await run_in_threadpool(ctx.feature_tables.register, body.path, body.id_column)
-    elif kind in (*TABLE_TYPES, FORM_TYPE):
-        async with workspace(ctx, ctx.home.feature_tables) as folder:
-            if kind == FORM_TYPE:
-                files, fields = await form_to_files(request, folder)
-                if len(files) != 1:
-                    raise InvalidFile("Send exactly one file in the form.")
-                name, source = (name if name != "upload" else files[0][0]), files[0][1]
-                id_column = id_column or fields.get("id_column")
-            else:
-                source = folder / "body"
-                await body_to_file(request, source)
-            column = checked_id_column(id_column)
-            row = await run_in_threadpool(ctx.feature_tables.upload, lambda target: source.rename(target), column, name)
-    else:
+    if kind not in (*TABLE_TYPES, FORM_TYPE, JSON_TYPE):
         raise unsupported(*TABLE_TYPES, FORM_TYPE, JSON_TYPE)
+    async with workspace(ctx, ctx.home.feature_tables) as folder:
+        wanted = _Wanted(id_column, name)
+        if kind == JSON_TYPE:
+            wanted.path = read_model(await request.body(), TablePath)
+        elif kind == FORM_TYPE:
+            files, fields = await form_to_files(request, folder)
+            if len(files) != 1:
+                raise InvalidFile("Send exactly one file in the form.")
+            wanted.name = name if name != "upload" else files[0][0]
+            wanted.id_column, wanted.source = id_column or fields.get("id_column"), files[0][1]
+        else:
+            wanted.source = folder / "body"
+            await body_to_file(request, wanted.source)
+        row = await run_in_threadpool(_store, ctx, caller, key, wanted)
     response.headers["Location"] = f"/v1/feature-tables/{row['id']}"
     return TableOut(**row)
 
 
-async def _path_body(request: Request) -> TablePath:
-    from pydantic import ValidationError
+@dataclass
+class _Wanted:
+    """A table to store: an uploaded file, or a path below the data folder."""
 
-    try:
-        return TablePath.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise InvalidInput(f"{'.'.join(str(p) for p in first['loc']) or 'body'}: {first['msg']}.") from None
+    id_column: str | None
+    name: str
+    source: Path | None = None
+    path: TablePath | None = None
+
+    def fingerprint(self) -> bytes:
+        path = self.path.model_dump_json() if self.path is not None else None
+        return fingerprint(self.id_column, self.name, self.source, path)
 
 
-@router.get("/feature-tables")
-def list_tables(ctx: Ctx, _: Reader) -> list[TableOut]:
-    return [TableOut(**row) for row in ctx.feature_tables.list()]
+def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -> dict[str, Any]:
+    with claimed(ctx, caller, key, "POST /v1/feature-tables", wanted.fingerprint) as claim:
+        if claim.answer is not None:
+            return claim.answer[1]
+        source = wanted.source
+        if wanted.path is not None:
+            row = ctx.feature_tables.register(wanted.path.path, wanted.path.id_column)
+        else:
+            assert source is not None
+            column = checked_id_column(wanted.id_column)
+            row = ctx.feature_tables.upload(lambda target: source.rename(target), column, wanted.name)
+        claim.keep_now(201, row)
+        return row
+
+
+@router.get("/feature-tables", responses=LINK_DOCS)
+def list_tables(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[TableOut]:
+    """Stored tables by the time they came."""
+    return [TableOut(**row) for row in with_link(ctx.feature_tables.list(page), request, response)]
 
 
 @router.get("/feature-tables/{table}")
 def get_table(table: str, ctx: Ctx, _: Reader) -> TableOut:
+    """Name, id column, rows and columns."""
     return TableOut(**ctx.feature_tables.get(table))
 
 
-@router.post("/feature-tables/{table}/id-list")
+@router.delete("/feature-tables/{table}", status_code=204, responses=problem_responses(409))
+def delete_table(table: str, ctx: Ctx, _: Trainer) -> None:
+    """Remove a table, and the file of an upload; refused (409) while a training that waits or runs needs it."""
+    ctx.feature_tables.delete(table)
+
+
+@router.post("/feature-tables/{table}/id-list", responses=problem_responses(413, 502, 503))
 def send_ids(table: str, body: IdListIn, ctx: Ctx, _: Trainer) -> IdListOut:
     """Send the table's ids to a labels party as the examples of an open batch. Ids are not private; labels are."""
     import pyarrow as pa

@@ -1,94 +1,94 @@
-"""Trainings and models. There is no call that takes true labels: evaluation exists on files only (invariant 8)."""
+"""Trainings. There is no call that takes true labels: evaluation exists on files only (invariant 8)."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
-from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import StreamingResponse
 
-from features_party.api.context import Ctx, Reader, Trainer, rows_table
-from features_party.api.schemas import CardOut, ModelOut, PredictIn, PredictOut, TrainingIn, TrainingOut
-from features_party.bootstrap import Services
-from features_party.jobs import ENDED
+from features_party.api.context import Ctx, Reader, Trainer
+from features_party.api.events import Streams, event_stream
+from features_party.api.idempotent import IdempotencyKey, claimed
+from features_party.api.listings import LINK_DOCS, Paged, with_link
+from features_party.api.schemas_trainings import State, TrainingIn, TrainingOut
 from features_party.trainer import Options
-from shared.service.http import PROBLEM_RESPONSES
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
-router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+router = APIRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 
-POLL_SECONDS = 0.25
-KEEP_ALIVE_SECONDS = 15.0
+EVENT_DOCS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The stream.",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'retry: 2000\n\nid: 7\nevent: progress\ndata: {"state": "running", "share": 0.4}\n\n',
+            }
+        },
+    },
+    204: {"description": "The training has ended and `Last-Event-ID` is its last event: there is nothing to follow."},
+    **problem_responses(503),
+}
 
 
-@router.post("/trainings", status_code=202, tags=["trainings"])
-def request_training(body: TrainingIn, request: Request, response: Response, ctx: Ctx, _: Trainer) -> TrainingOut:
+@router.post("", status_code=202, responses=problem_responses(409, 413))
+def request_training(
+    body: TrainingIn, request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+) -> TrainingOut:
     """Train on accepted messages and a stored feature table, in the background."""
     options = Options(body.model, body.loss, body.correction, tuple(body.categorical), tuple(body.exclude))
-    row = ctx.trainings.request(body.feature_table, body.messages, options)
+    with claimed(ctx, caller, key, request.url.path, lambda: body.model_dump_json().encode()) as claim:
+        row = (
+            claim.answer[1]
+            if claim.answer is not None
+            else ctx.trainings.request(
+                body.feature_table, body.messages, options, name=body.name, note=body.note, claim=claim
+            )
+        )
     request.app.state.worker.wake()
     response.headers["Location"] = f"/v1/trainings/{row['id']}"
     return TrainingOut(**row)
 
 
-@router.get("/trainings", tags=["trainings"])
-def list_trainings(ctx: Ctx, _: Reader) -> list[TrainingOut]:
-    return [TrainingOut(**row) for row in ctx.trainings.list()]
+@router.get("", responses=LINK_DOCS)
+def list_trainings(
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    _: Reader,
+    page: Paged,
+    state: Annotated[State | None, Query(description="Only trainings in this state.")] = None,
+) -> list[TrainingOut]:
+    """Trainings by the time they were asked for."""
+    return [TrainingOut(**row) for row in with_link(ctx.trainings.list(page, state), request, response)]
 
 
-@router.get("/trainings/{training}", tags=["trainings"])
+@router.get("/{training}")
 def get_training(training: str, ctx: Ctx, _: Reader) -> TrainingOut:
     """State, progress, and in the end the model or the problem."""
     return TrainingOut(**ctx.trainings.get(training))
 
 
-@router.get(
-    "/trainings/{training}/events",
-    tags=["trainings"],
-    response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"example": 'event: progress\ndata: {"share": 0.4}\n\n'}}}},
-)
-async def watch(training: str, ctx: Ctx, _: Reader) -> StreamingResponse:
-    """Server-sent events: `progress` whenever something changed, then `succeeded` or `failed`, then the end."""
-    await run_in_threadpool(ctx.trainings.get, training)  # a 404 must come before the stream begins
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(ctx, training), media_type="text/event-stream", headers=headers)
+@router.post("/{training}/cancel", responses=problem_responses(409))
+def cancel_training(training: str, ctx: Ctx, _: Trainer) -> TrainingOut:
+    """End a training: at once while it waits; while it runs within seconds, when it next reports progress. Nothing of
+    it is kept. Cancelling again changes nothing; what has succeeded or failed cannot be cancelled (409)."""
+    return TrainingOut(**ctx.trainings.cancel(training))
 
 
-async def _events(ctx: Services, training: str) -> AsyncIterator[str]:
-    shown, quiet_since = "", time.monotonic()
-    while True:
-        row = await run_in_threadpool(ctx.trainings.get, training)
-        ended = row["state"] in ENDED
-        data = json.dumps({key: row[key] for key in ("state", "step", "share", "model", "problem")}, ensure_ascii=False)
-        if data != shown:
-            shown, quiet_since = data, time.monotonic()
-            yield f"event: {row['state'] if ended else 'progress'}\ndata: {data}\n\n"
-        if ended:
-            return
-        if time.monotonic() - quiet_since > KEEP_ALIVE_SECONDS:
-            quiet_since = time.monotonic()
-            yield ": still there\n\n"
-        await asyncio.sleep(POLL_SECONDS)
-
-
-@router.get("/models", tags=["models"])
-def list_models(ctx: Ctx, _: Reader) -> list[ModelOut]:
-    return [ModelOut(**row) for row in ctx.models.list()]
-
-
-@router.get("/models/{model}", tags=["models"])
-def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
-    """The card: messages, ε, corrections, capacity and why, features, training report."""
-    return CardOut(id=model, card=ctx.models.open(model).card)
-
-
-@router.post("/models/{model}/predict", tags=["models"])
-def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
-    """Predict JSON rows. An unknown category counts as missing; a column that no row has is refused."""
-    saved = ctx.models.open(model)
-    table = rows_table(saved.model.schema, body.rows)
-    return PredictOut(model=model, predictions=saved.model.predict(table).tolist())
+@router.get("/{training}/events", response_class=Response, responses=EVENT_DOCS)
+async def watch(
+    training: str,
+    request: Request,
+    ctx: Ctx,
+    _: Reader,
+    last: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="Nothing up to this event is sent again.")
+    ] = None,
+) -> Response:
+    """Server-sent events: `progress` whenever something changed, then `succeeded`, `failed` or `cancelled`, then the
+    end. Each event is the whole state, its id the training's revision, so that none is missed by who comes late."""
+    row = await run_in_threadpool(ctx.trainings.get, training)  # a 404 must come before the stream begins
+    streams: Streams = request.app.state.streams
+    return event_stream(streams, lambda: ctx.trainings.get(training), row, last)

@@ -17,6 +17,7 @@ from features_party.intake.accepted import AcceptedMessage
 from features_party.intake.pinned import PinnedKeys
 from features_party.storage import tables
 from features_party.storage.home import Home, place_folder
+from features_party.storage.paging import Listing, Page, select_page
 from shared.audit.events import ACCEPTED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, MalformedManifest, NotFound, ReplayConflict
@@ -103,6 +104,12 @@ class Intake:
         query = sa.select(*columns).order_by(t.c.accepted, t.c.release)
         rows = self.database.read("message.list", lambda c: c.execute(query).all())
         return [dict(row._mapping) for row in rows]
+
+    def page(self, page: Page) -> Listing:
+        """Accepted messages in pages, by the time they were accepted."""
+        t = tables.messages
+        query = sa.select(*(c for c in t.c if c.name != "folder"))
+        return self.database.read("message.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page))
 
     def open(self, name: str) -> AcceptedMessage:
         """An accepted message by its release id or its manifest's digest, its bytes checked again.

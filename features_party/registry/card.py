@@ -2,45 +2,71 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 from features_party.join import Joined
 from features_party.training.estimate import Estimate
 from features_party.training.model import TrainedModel
 from shared.message.manifest import Manifest
-from shared.privacy import ZERO, Epsilon
+from shared.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
+
+EPSILON_RULE = (
+    "Releases of one batch add up. Batches of a population have no example in common, so the largest batch counts. "
+    "Populations are listed apart: whoever is in several has the sum. A person with up to c examples over the "
+    "population's lifetime has at most c times the figure per example."
+)
 
 
-def epsilon_by_population(manifests: Iterable[Manifest]) -> list[dict[str, str]]:
-    """ε per example of each population: releases of one batch add up, batches are disjoint, so the largest counts."""
-    names: dict[str, str] = {}
-    spent: dict[str, dict[str, Epsilon]] = defaultdict(lambda: defaultdict(lambda: ZERO))
+def epsilon_by_population(manifests: Iterable[Manifest]) -> list[dict[str, Any]]:
+    """ε (and δ) per example of each population by EPSILON_RULE; per unit too where messages name a unit column."""
+    of: dict[tuple[str, str], list[Manifest]] = {}
     for manifest in manifests:
-        population = manifest.population
-        names[population.id] = population.name
-        spent[population.id][manifest.batch] += manifest.split.total
-    return [
-        {"population": key, "name": names[key], "epsilon_per_example": str(max(spent[key].values()))} for key in names
-    ]
+        # a labels party chooses the ids of its populations, so they say nothing about another's
+        of.setdefault((manifest.key_id, manifest.population.id), []).append(manifest)
+    return [_population(found) for found in of.values()]
 
 
-def build_card(model: TrainedModel, joined: Joined, estimate: Estimate | None, created: str) -> dict[str, Any]:
-    """All members of `card.json` besides its format and the digest of the model."""
-    messages = [
-        {
-            "release": m.release,
-            "batch": m.manifest.batch,
-            "population": m.manifest.population.id,
-            "manifest_digest": m.digest,
-            "mechanism": m.manifest.mechanism.name,
-            "n": m.manifest.n,
-            "epsilon": dict(m.manifest.epsilon),
-            "correction": c.as_json(),
-        }
-        for m, c in zip(joined.messages, joined.corrections, strict=True)
-    ]
+def _population(manifests: list[Manifest]) -> dict[str, Any]:
+    batches: dict[str, list[EpsilonSplit]] = {}
+    for manifest in manifests:
+        batches.setdefault(manifest.batch, []).append(manifest.split)
+    epsilon = max(sum((split.total for split in splits), ZERO) for splits in batches.values())
+    delta = max(sum(split.delta_atto for split in splits) for splits in batches.values())
+    first = manifests[0]
+    return {
+        "population": first.population.id,
+        "name": first.population.name,
+        "label": first.population.label,
+        "key_id": first.key_id,
+        "batches": len(batches),
+        "releases": len(manifests),
+        "epsilon_per_example": str(epsilon),
+        "delta_per_example": delta_string(delta),
+        "unit": _unit(manifests, epsilon),
+    }
+
+
+def _unit(manifests: list[Manifest], epsilon: Epsilon) -> dict[str, Any] | None:
+    """c·ε, since no more than c of a person's examples are in the population, in whichever batches."""
+    units = [m.unit for m in manifests]
+    most = [u.max_examples for u in units if u.max_examples is not None]
+    columns = {u.column for u in units}
+    if len(most) < len(units) or len(columns) > 1:
+        return None
+    bound = max(most)
+    return {
+        "column": columns.pop(),
+        "max_examples": bound,
+        "epsilon_per_unit": f"{(bound * Decimal(str(epsilon))).normalize():f}",
+    }
+
+
+def build_card(
+    model: TrainedModel, joined: Joined, estimate: Estimate | None, created: str, seconds: float
+) -> dict[str, Any]:
+    """All members of `card.json` besides its format and the digest of the model. `seconds` is how long it took."""
     unbiased = all(c.unbiased for c in joined.corrections)
     why = (
         "from held-out rows: corrected labels have the true labels as their expectation"
@@ -53,13 +79,19 @@ def build_card(model: TrainedModel, joined: Joined, estimate: Estimate | None, c
     first = joined.messages[0].manifest
     return {
         "created": created,
+        "seconds": seconds,
         "kind": model.kind,
         "loss": model.loss,
         "objective": model.objective,
         "label": first.population.label,
         "domain": first.domain,
-        "messages": messages,
+        "domain_text": str(first.read_domain()),
+        "messages": [
+            _message(m.manifest, m.digest) | {"correction": c.as_json()}
+            for m, c in zip(joined.messages, joined.corrections, strict=True)
+        ],
         "epsilon": epsilon_by_population(m.manifest for m in joined.messages),
+        "epsilon_rule": EPSILON_RULE,
         "capacity": model.capacity.as_json(),
         "features": [
             {"name": c.name, "kind": c.kind, **({"values": len(c.vocabulary)} if c.kind == "category" else {})}
@@ -76,4 +108,31 @@ def build_card(model: TrainedModel, joined: Joined, estimate: Estimate | None, c
             "error_estimate_why": why,
         },
         "notes": list(model.notes),
+    }
+
+
+def _message(manifest: Manifest, digest: str) -> dict[str, Any]:
+    unit = manifest.unit
+    return {
+        "release": manifest.release,
+        "batch": manifest.batch,
+        "population": manifest.population.id,
+        "population_name": manifest.population.name,
+        "label": manifest.population.label,
+        "key_id": manifest.key_id,
+        "manifest_digest": digest,
+        "created": manifest.created,
+        "mechanism": manifest.mechanism.name,
+        "loss": manifest.loss,
+        "n": manifest.n,
+        "epsilon": dict(manifest.epsilon),
+        # by the labels party's ledger when it released this; later releases add to it
+        "epsilon_spent": manifest.epsilon_spent,
+        "epsilon_lifetime": manifest.epsilon_lifetime,
+        "unit": {
+            "kind": unit.kind,
+            "column": unit.column,
+            "max_examples": unit.max_examples,
+            "epsilon_per_unit": unit.epsilon_per_unit,
+        },
     }

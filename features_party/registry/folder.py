@@ -1,4 +1,5 @@
-"""A model on disk: a folder with `model.json` (all that predicts) and `card.json` (where it comes from). No pickle."""
+"""A model on disk: a folder with `model.json` (all that predicts), `card.json` (where it comes from) and `card.md` (the
+same for people). No pickle."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from features_party.registry.card_text import card_markdown
 from features_party.storage.home import place_folder
 from features_party.training.model import TrainedModel
 from shared.errors import Conflict, InvalidFile
 from shared.message.canonical import digest
 
-MODEL_FILE, CARD_FILE = "model.json", "card.json"
+MODEL_FILE, CARD_FILE, CARD_TEXT = "model.json", "card.json", "card.md"
 CARD_FORMAT, CARD_VERSION = "label-dp-model-card", 1
 MAX_FILE_BYTES = 1 << 31
 
@@ -26,7 +28,7 @@ class SavedModel:
 
 
 def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[str, Any]:
-    """Write both files to a temporary folder beside `folder` and rename; returns the card as written.
+    """Write the files to a temporary folder beside `folder` and rename; returns the card as written.
 
     An empty folder is taken; anything else there is a Conflict. Raises InvalidFile where it cannot be written.
     """
@@ -41,6 +43,7 @@ def save_model(folder: Path, model: TrainedModel, card: dict[str, Any]) -> dict[
         (temporary / MODEL_FILE).write_bytes(data)
         text = json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
         (temporary / CARD_FILE).write_text(text + "\n", encoding="utf-8")
+        (temporary / CARD_TEXT).write_text(card_markdown(whole), encoding="utf-8")
         if folder.exists():
             folder.rmdir()
         place_folder(temporary, folder)

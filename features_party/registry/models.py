@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from sqlalchemy.engine import Connection
 from features_party.registry.folder import SavedModel, load_model
 from features_party.storage import tables
 from features_party.storage.home import Home
+from features_party.storage.paging import Listing, Page, select_page
 from shared.errors import NotFound
 from shared.service.database import Database
 
 KEPT = 8  # models in memory
+TRAINED_BY = tables.models.c.training == tables.trainings.c.id
 
 
 @dataclass(frozen=True)
@@ -44,24 +47,46 @@ class Models:
             )
         )
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self, page: Page, training: str | None = None) -> Listing:
+        """Models by the time they were made, with the name of their training."""
         t = tables.models
-        query = sa.select(t).order_by(t.c.created, t.c.id)
-        rows = self.database.read("model.list", lambda c: c.execute(query).all())
-        return [dict(row._mapping) for row in rows]
+        query = sa.select(t, tables.trainings.c.name).outerjoin_from(t, tables.trainings, TRAINED_BY)
+        if training is not None:
+            query = query.where(t.c.training == training)
+        return self.database.read("model.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
 
     def open(self, model_id: str) -> SavedModel:
         """The model and its card. Raises NotFound, or InvalidFile where its folder is damaged."""
+        query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
+        # asked each time: another process may have deleted it
+        if self.database.read("model.open", lambda c: c.execute(query).scalar()) is None:
+            with self._lock:
+                self._loaded.pop(model_id, None)
+            raise NotFound(f"There is no model '{model_id}'.")
         with self._lock:
             if model_id in self._loaded:
                 self._loaded.move_to_end(model_id)
                 return self._loaded[model_id]
-        query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
-        if self.database.read("model.open", lambda c: c.execute(query).scalar()) is None:
-            raise NotFound(f"There is no model '{model_id}'.")
         saved = load_model(self.folder(model_id))
         with self._lock:
             self._loaded[model_id] = saved
             while len(self._loaded) > KEPT:
                 self._loaded.popitem(last=False)
         return saved
+
+    def delete(self, model_id: str) -> None:
+        """Forget a model and remove its folder. Its training and the audit store keep saying that it was made.
+
+        Raises NotFound.
+        """
+        statement = sa.delete(tables.models).where(tables.models.c.id == model_id)
+        if self.database.write("model.delete", lambda c: c.execute(statement).rowcount) == 0:
+            raise NotFound(f"There is no model '{model_id}'.")
+        with self._lock:
+            self._loaded.pop(model_id, None)
+        gone = self.home.incoming(self.home.models)  # half-removed it has no name, and a sweep finds it
+        try:
+            self.folder(model_id).rename(gone)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)

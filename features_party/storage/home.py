@@ -1,12 +1,14 @@
 """The home folder: its layout and durable small-file habits.
 
 `keys/` own signing key (for audit exports), `keys/pinned/` labels parties' public keys, `messages/` accepted messages,
-`feature-tables/` uploads, `models/` trained models, `features-party.sqlite` unless PostgreSQL is set.
+`feature-tables/` uploads, `models/` trained models, `spill/` what a running join does not keep in memory, `features-party.sqlite` unless PostgreSQL is set.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
 import secrets
 import shutil
@@ -89,17 +91,27 @@ class Home:
         return self.path / "models"
 
     @property
+    def spill(self) -> Path:
+        return self.path / "spill"
+
+    @property
     def worker_lock(self) -> Path:
         return self.path / "worker.lock"
 
     def prepare(self) -> None:
         """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
-        folders = (self.pinned.parent, self.pinned, self.messages, self.feature_tables, self.models)
+        folders = (self.pinned.parent, self.pinned, self.messages, self.feature_tables, self.models, self.spill)
         make_private(self.path, folders, "FEATURES_PARTY_HOME")
 
     def own_key(self) -> SigningKey:
         """Our signing key, made on first use; its public half lies beside it for whoever checks our exports."""
         return own_key(self.signing_key, self.public_key)
+
+    def mac(self, purpose: str, data: bytes) -> str:
+        """A keyed MAC in hex, comparable by this party only: a request may hold somebody's API key."""
+        master = self.own_key().key.private_bytes_raw()
+        derived = hmac.new(master, b"mac:" + purpose.encode(), hashlib.sha256).digest()
+        return hmac.new(derived, data, hashlib.sha256).hexdigest()
 
     def incoming(self, room: Path) -> Path:
         """A fresh name for a folder or file that is not finished; never one that exists."""
@@ -108,7 +120,7 @@ class Home:
     def sweep(self) -> int:
         """Remove what a crash left unfinished over a day ago; returns how many."""
         removed = 0
-        for room in (self.messages, self.feature_tables, self.models):
+        for room in (self.messages, self.feature_tables, self.models, self.spill):
             for path in room.glob(f"{INCOMING}*") if room.is_dir() else ():
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:

@@ -12,7 +12,7 @@ from shared.service.database import Database
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0001"
+HEAD = "0003"
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
@@ -61,6 +61,12 @@ trainings = sa.Table(
     sa.Column("problem", sa.JSON),
     sa.Column("created", sa.String(20), nullable=False),
     sa.Column("finished", sa.String(20)),
+    sa.Column("name", sa.String(200)),
+    sa.Column("note", sa.String(2000)),
+    # counts changes; the id of a server-sent event
+    sa.Column("revision", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("started", sa.String(20)),
 )
 
 models = sa.Table(
@@ -73,6 +79,20 @@ models = sa.Table(
     sa.Column("releases", sa.JSON, nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("created", sa.String(20), nullable=False),
+)
+
+idempotency = sa.Table(
+    "idempotency",
+    metadata,
+    sa.Column("caller", sa.String(40), primary_key=True),
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("body_mac", sa.String(64), nullable=False),
+    # of the call in flight: who works on it, and until when nobody else may; no answer yet
+    sa.Column("holder", sa.String(32), nullable=False),
+    sa.Column("claimed_until", sa.Float),
+    sa.Column("status", sa.Integer),
+    sa.Column("answer", sa.JSON),
+    sa.Column("created", sa.String(20), nullable=False, index=True),
 )
 
 

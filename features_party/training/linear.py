@@ -51,13 +51,17 @@ class Design:
     def width(self) -> int:
         return len(self.mean) + len(self.gaps) + sum(size for _, size in self.one_hot)
 
+    @property
+    def scale(self) -> FloatArray:
+        """float64[columns of numbers]; infinite where a column did not vary, so that it says nothing."""
+        return np.where(self.spread > SMALLEST_SPREAD * (1.0 + np.abs(self.mean)), self.spread, np.inf)
+
     def columns(self, numbers: Float32, codes: Codes, effects: Float32) -> FloatArray:
         """float64[n, width]."""
         values = np.hstack([numbers, effects[:, self.large]]).astype(np.float64)
         present = np.isfinite(values)
-        scale = np.where(self.spread > SMALLEST_SPREAD * (1.0 + np.abs(self.mean)), self.spread, np.inf)
         # a value far outside of the training range must not decide on its own
-        standard = np.clip(np.where(present, (values - self.mean) / scale, 0.0), -10.0, 10.0)
+        standard = np.clip(np.where(present, (values - self.mean) / self.scale, 0.0), -10.0, 10.0)
         parts = [standard, (~present[:, self.gaps]).astype(np.float64)]
         parts += [(codes[:, [at]] == np.arange(size)).astype(np.float64) for at, size in self.one_hot]
         return np.hstack(parts)

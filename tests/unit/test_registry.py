@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from features_party.registry.card import epsilon_by_population
-from features_party.registry.folder import CARD_FILE, MODEL_FILE, load_model, save_model
+from features_party.registry.folder import CARD_FILE, CARD_TEXT, MODEL_FILE, load_model, save_model
 from features_party.training import fit
 from shared.domain import Domain
 from shared.errors import Conflict, InvalidFile
@@ -31,7 +31,7 @@ def test_what_is_written_is_what_is_read(saved: Path) -> None:
     assert np.array_equal(again.model.predict(w.features), fresh.predict(w.features))
     assert again.card["created"] == "now"
     assert again.model.notes == fresh.notes
-    assert sorted(p.name for p in saved.iterdir()) == [CARD_FILE, MODEL_FILE]
+    assert sorted(p.name for p in saved.iterdir()) == [CARD_FILE, CARD_TEXT, MODEL_FILE]
     assert [p.name for p in saved.parent.iterdir()] == ["model"]  # nothing half-written beside it
 
 
@@ -95,4 +95,6 @@ def test_epsilon_of_a_population_adds_within_a_batch_and_not_across(tmp_path: Pa
         sender.write(tmp_path / f"{r}.parquet", ["a"], labels, release=r, batch=b, epsilon=e)
         for r, b, e in (("r1", "b1", "0.5"), ("r2", "b1", "0.25"), ("r3", "b2", "0.6"))
     ]
-    assert epsilon_by_population(manifests) == [{"population": "pop_1", "name": "shop", "epsilon_per_example": "0.75"}]
+    (found,) = epsilon_by_population(manifests)
+    assert (found["population"], found["name"], found["epsilon_per_example"]) == ("pop_1", "shop", "0.75")
+    assert (found["batches"], found["releases"], found["unit"]) == (2, 3, None)

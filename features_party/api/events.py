@@ -1,0 +1,88 @@
+"""A training's changes as server-sent events: resumable, with heartbeats, no more streams than the service can hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from features_party.jobs import ENDED
+from shared.errors import LabelDPError, Unavailable
+
+POLL_SECONDS = 0.25
+HEARTBEAT_SECONDS = 15.0
+LONGEST_SECONDS = 3600.0  # then the client comes back with Last-Event-ID; a forgotten stream ends
+RECONNECT_MILLISECONDS = 2000
+MOST_STREAMS = 100
+SHOWN = ("state", "step", "share", "model", "problem")
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+Look = Callable[[], dict[str, Any]]
+
+
+@dataclass
+class Streams:
+    """How many are open in this process, and whether it is about to end."""
+
+    open: int = 0
+    closing: bool = False
+
+
+class EventStream(StreamingResponse):
+    """Counts itself for as long as it is being sent, however that ends."""
+
+    def __init__(self, streams: Streams, content: AsyncIterator[str]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers=HEADERS)
+        self.streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.streams.open -= 1
+
+
+def event_stream(streams: Streams, look: Look, row: dict[str, Any], last: str | None) -> Response:
+    """The stream from `row` on, or 204 where the client has seen the end. Raises Unavailable when there are too many.
+
+    `last` is the client's Last-Event-ID; what is no revision of ours counts as none.
+    """
+    seen = int(last) if last is not None and last.isdecimal() and len(last) < 10 else 0
+    if row["state"] in ENDED and seen >= row["revision"]:
+        return Response(status_code=204)  # tells a browser's EventSource to stop coming back
+    if streams.open >= MOST_STREAMS:
+        raise Unavailable(f"{MOST_STREAMS} event streams are open; ask for the training's state instead, or try later.")
+    return EventStream(streams, _events(streams, look, row, seen))
+
+
+async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[str]:
+    yield f"retry: {RECONNECT_MILLISECONDS}\n\n"
+    begun = spoken = time.monotonic()
+    while True:
+        if row["revision"] > seen:
+            seen, spoken = row["revision"], time.monotonic()
+            yield _event(row)
+        if row["state"] in ENDED or streams.closing or time.monotonic() - begun > LONGEST_SECONDS:
+            return
+        if time.monotonic() - spoken > HEARTBEAT_SECONDS:
+            spoken = time.monotonic()
+            yield ": still there\n\n"
+        await asyncio.sleep(POLL_SECONDS)
+        try:
+            row = await run_in_threadpool(look)
+        except LabelDPError:
+            return  # the client comes back, and is told why in a problem body
+
+
+def _event(row: dict[str, Any]) -> str:
+    data = json.dumps({key: row[key] for key in SHOWN}, ensure_ascii=False)
+    kind = row["state"] if row["state"] in ENDED else "progress"
+    return f"id: {row['revision']}\nevent: {kind}\ndata: {data}\n\n"

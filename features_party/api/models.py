@@ -1,0 +1,190 @@
+"""Models: their cards, comparison, export, and predictions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from features_party.api.context import Ctx, Reader, Trainer
+from features_party.api.listings import LINK_DOCS, Paged, with_link
+from features_party.api.rows import read_rows
+from features_party.api.schemas_models import (
+    MOST_ROWS,
+    Card,
+    CardOut,
+    Comparison,
+    LeftOut,
+    ModelOut,
+    PredictIn,
+    PredictOut,
+    SchemaColumn,
+    SchemaOut,
+)
+from features_party.registry.card_text import card_markdown
+from features_party.registry.compare import MOST, compare
+from features_party.registry.export import FORMATS, export
+from features_party.training.encoding import Column
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+
+router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
+
+MARKDOWN = "text/markdown"
+ACCEPTS = {
+    "number": "a number",
+    "category": "a text; whole numbers and true or false count as their text",
+    "date": "an ISO 8601 date, such as 2024-06-01",
+    "timestamp": "an ISO 8601 time, such as 2024-06-01T12:00:00 (UTC, or with its offset)",
+}
+EXAMPLES: dict[str, Any] = {"number": 1.5, "date": "2024-06-01", "timestamp": "2024-06-01T12:00:00"}
+CARD_DOCS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The card, as JSON or, where `Accept` prefers it, as Markdown.",
+        "content": {MARKDOWN: {"schema": {"type": "string"}}},
+    }
+}
+MARKDOWN_DOCS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The card for people.", "content": {MARKDOWN: {"schema": {"type": "string"}}}}
+}
+EXPORT_DOCS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file.",
+        "content": {kind: {"schema": {"type": "string", "format": "binary"}} for _, kind, _ in FORMATS.values()},
+    }
+}
+
+
+@router.get("", responses=LINK_DOCS)
+def list_models(
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    _: Reader,
+    page: Paged,
+    training: Annotated[str | None, Query(max_length=40, description="Only the model of this training.")] = None,
+) -> list[ModelOut]:
+    """Models by the time they were made."""
+    return [ModelOut(**row) for row in with_link(ctx.models.list(page, training), request, response)]
+
+
+@router.get("/compare")
+def compare_models(
+    ctx: Ctx,
+    _: Reader,
+    model: Annotated[
+        list[str], Query(min_length=2, max_length=MOST, description="Ids of models of one label and domain.")
+    ],
+) -> Comparison:
+    """Side by side: mechanisms, ε and releases, rows, loss, capacity, noise, and the gain over the constant."""
+    return Comparison(**compare([(name, ctx.models.open(name).card) for name in model]))
+
+
+@router.get("/{model}", response_model_exclude_unset=True)
+def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
+    """The card: messages, ε, corrections, capacity and why, features, training report."""
+    return CardOut(id=model, card=Card(**ctx.models.open(model).card))
+
+
+@router.delete("/{model}", status_code=204)
+def delete_model(model: str, ctx: Ctx, _: Trainer) -> None:
+    """Remove a model and its files. Its training and the audit store keep saying that it was made."""
+    ctx.models.delete(model)
+
+
+@router.get("/{model}/card.md", response_class=Response, responses=MARKDOWN_DOCS)
+def get_card_text(model: str, ctx: Ctx, _: Reader) -> Response:
+    """The card as Markdown."""
+    return Response(card_markdown(ctx.models.open(model).card), media_type=MARKDOWN)
+
+
+@router.get("/{model}/card", response_model=Card, response_model_exclude_unset=True, responses=CARD_DOCS)
+def get_card(model: str, request: Request, ctx: Ctx, _: Reader) -> Any:
+    """The card as it lies in the model's folder: `card.json`, or `card.md` with `Accept: text/markdown`."""
+    card = ctx.models.open(model).card
+    if prefers_markdown(request.headers.get("accept", "")):
+        return Response(card_markdown(card), media_type=MARKDOWN, headers={"Vary": "Accept"})
+    return Card(**card)
+
+
+def prefers_markdown(accept: str) -> bool:
+    """Whether an Accept header names Markdown (or any text) with a larger weight than JSON."""
+    weights: dict[str, float] = {}
+    for part in accept.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        given = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
+        try:
+            weights[kind] = float(given)
+        except ValueError:
+            weights[kind] = 0.0
+    text = max(weights.get(MARKDOWN, 0.0), weights.get("text/*", 0.0))
+    return text > max(weights.get("application/json", 0.0), weights.get("application/*", 0.0))
+
+
+@router.get("/{model}/schema")
+def get_schema(
+    model: str,
+    ctx: Ctx,
+    _: Reader,
+    categories: Annotated[int, Query(ge=0, le=100_000, description="Most categories to list per column.")] = 1000,
+) -> SchemaOut:
+    """What a row for `predict` looks like: columns, kinds, categories, and what becomes of missing values."""
+    saved = ctx.models.open(model)
+    schema = saved.model.schema
+    return SchemaOut(
+        model=model,
+        label=saved.card.get("label"),
+        columns=[_described(column, categories) for column in schema.columns],
+        left_out=[LeftOut(name=name, why=why) for name, why in schema.left_out],
+        most_rows=MOST_ROWS,
+        example={c.name: EXAMPLES.get(c.kind, c.vocabulary[0] if c.vocabulary else None) for c in schema.columns},
+    )
+
+
+def _described(column: Column, most: int) -> SchemaColumn:
+    described = SchemaColumn(
+        name=column.name,
+        kind=column.kind,
+        accepts=ACCEPTS[column.kind] + ", or null",
+        missing="the model treats null as a value of its own, as it did with gaps in training",
+    )
+    if column.kind == "category":
+        described.categories = list(column.vocabulary[:most])
+        described.categories_total = len(column.vocabulary)
+        described.unknown = "counts as null, and is counted in the answer; refused where the request says so"
+    return described
+
+
+@router.get("/{model}/export", response_class=Response, responses=EXPORT_DOCS)
+def export_model(
+    model: str,
+    ctx: Ctx,
+    _: Trainer,
+    form: Annotated[
+        Literal["xgboost", "onnx"],
+        Query(alias="format", description="xgboost: a zip of booster, encoding and card; onnx: the whole pipeline."),
+    ],
+) -> Response:
+    """The model for another stack."""
+    data = export(ctx.models.open(model), form)
+    _made, kind, ending = FORMATS[form]
+    return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{model}{ending}"'})
+
+
+@router.post("/{model}/predict", responses=problem_responses(413))
+def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
+    """Predict JSON rows. Every column of the model must occur (null, or absent from a row, is a missing value); other
+    columns and cells of the wrong kind are refused by name and row; unknown categories are counted in the answer."""
+    saved = ctx.models.open(model)
+    read = read_rows(
+        saved.model.schema,
+        body.rows,
+        refuse_unknown=body.unknown_categories == "refuse",
+        ignore_unexpected=body.unexpected_columns == "ignore",
+    )
+    return PredictOut(
+        model=model,
+        predictions=saved.model.predict_encoded(read.encoded).tolist(),
+        rows=len(body.rows),
+        unknown_categories=read.unknown,
+        missing_values=read.missing,
+    )

@@ -1,0 +1,236 @@
+"""Bodies of the REST interface: models, their cards, comparisons and predictions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from features_party.api.schemas import EpsilonOut, In
+
+MOST_ROWS = 100_000
+Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
+
+
+class ModelOut(BaseModel):
+    id: str = Field(examples=["m_0123456789abcdef"])
+    name: str | None = Field(description="That of its training.")
+    training: str
+    kind: str
+    loss: str
+    releases: list[str]
+    rows: int
+    created: str
+
+
+class _Open(BaseModel):
+    """Models of an earlier version lack members that later ones have, and the other way round."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class CorrectionOut(_Open):
+    applied: str = Field(examples=["debias"])
+    why: str
+    noise_variance: float
+    unbiased: bool
+
+
+class CardUnit(_Open):
+    kind: Literal["example", "unit"]
+    column: str | None
+    max_examples: int | None
+    epsilon_per_unit: str | None
+
+
+class CardMessage(_Open):
+    release: str
+    batch: str
+    population: str
+    population_name: str | None = None
+    label: str | None = None
+    key_id: str | None = None
+    manifest_digest: str
+    created: str | None = None
+    mechanism: str
+    loss: str | None = None
+    n: int
+    epsilon: EpsilonOut
+    epsilon_spent: str | None = Field(default=None, description="Per example, by the ledger when it released this.")
+    epsilon_lifetime: str | None = None
+    unit: CardUnit | None = None
+    correction: CorrectionOut
+
+
+class PopulationUnit(BaseModel):
+    column: str
+    max_examples: int
+    epsilon_per_unit: str
+
+
+class CardEpsilon(_Open):
+    """ε of one population's examples by all messages of the model, by `epsilon_rule`."""
+
+    population: str
+    name: str
+    label: str | None = None
+    key_id: str | None = None
+    batches: int | None = None
+    releases: int | None = None
+    epsilon_per_example: str = Field(examples=["1.5"])
+    delta_per_example: str | None = None
+    unit: PopulationUnit | None = None
+
+
+class CapacityOut(_Open):
+    rows: int
+    noise_variance: float
+    label_variance: float
+    signal_share: float
+    effective_rows: float
+    depth: int
+    rounds: int
+    learning_rate: float
+    rows_per_leaf: float
+    leaf_penalty: float
+    subsample: float
+    columns_per_tree: float
+    max_bins: int
+    why: str
+
+
+class FeatureOut(_Open):
+    name: str
+    kind: str
+    values: int | None = Field(default=None, description="Of a category: how many.")
+
+
+class EstimateOut(_Open):
+    """Mean squared error below that of the constant, with its 95 % interval, over held-out rows."""
+
+    mse_below_constant: float
+    low: float
+    high: float
+    rows: int
+
+
+class ReportOut(_Open):
+    rows: int
+    messages: int
+    message_rows: int
+    feature_rows: int
+    matched: int
+    message_ids_without_features: int
+    features_without_message: int
+    ids_in_several_messages: int
+    corrected_mean: float
+    noise_variance: float
+    label_variance: float
+    error_estimate: EstimateOut | None
+    error_estimate_why: str
+
+
+class Card(_Open):
+    format: str
+    version: int
+    model_sha256: str
+    created: str
+    seconds: float | None = Field(default=None, description="How long the training took.")
+    kind: str
+    loss: str
+    objective: str
+    label: str
+    domain: dict[str, Any] = Field(description="As in the manifest.")
+    domain_text: str | None = Field(default=None, examples=["0:400:1"])
+    messages: list[CardMessage]
+    epsilon: list[CardEpsilon]
+    epsilon_rule: str | None = None
+    capacity: CapacityOut
+    features: list[FeatureOut]
+    importance: dict[str, float]
+    report: ReportOut
+    notes: list[str]
+
+
+class CardOut(BaseModel):
+    id: str
+    card: Card
+
+
+class ComparedEpsilon(BaseModel):
+    name: str
+    epsilon_per_example: str
+
+
+class ComparedModel(BaseModel):
+    model: str
+    kind: str
+    loss: str
+    objective: str
+    mechanisms: list[str]
+    corrections: list[str]
+    releases: list[str]
+    epsilon: list[ComparedEpsilon]
+    rows: int
+    effective_rows: float
+    noise_variance: float
+    trees: int | None
+    depth: int | None
+    gain: EstimateOut | None = Field(description="Only where the channel identifies it; `gain_why` says why not.")
+    gain_why: str
+    seconds: float | None
+    created: str
+
+
+class Comparison(BaseModel):
+    label: str
+    domain: str
+    same_messages: bool
+    note: str
+    models: list[ComparedModel]
+
+
+class SchemaColumn(BaseModel):
+    name: str
+    kind: Literal["number", "category", "date", "timestamp"]
+    accepts: str
+    missing: str = Field(description="What becomes of null.")
+    categories: list[str] | None = Field(default=None, description="Most frequent first; up to the limit asked for.")
+    categories_total: int | None = None
+    unknown: str | None = Field(default=None, description="What becomes of a category that training did not see.")
+
+
+class LeftOut(BaseModel):
+    name: str
+    why: str
+
+
+class SchemaOut(BaseModel):
+    """What a row for this model looks like."""
+
+    model: str
+    label: str | None
+    columns: list[SchemaColumn]
+    left_out: list[LeftOut] = Field(description="Columns of the training table that are not used; they may come along.")
+    most_rows: int
+    example: dict[str, Cell]
+
+
+class PredictIn(In):
+    rows: list[dict[str, Cell]] = Field(
+        min_length=1, max_length=MOST_ROWS, examples=[[{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]]
+    )
+    unknown_categories: Literal["encode", "refuse"] = Field(
+        default="encode", description="A category that training did not see: encoded as missing, or refused."
+    )
+    unexpected_columns: Literal["refuse", "ignore"] = Field(
+        default="refuse", description="A column that the model does not know."
+    )
+
+
+class PredictOut(BaseModel):
+    model: str
+    predictions: list[float] = Field(description="One per row, inside the label domain.")
+    rows: int
+    unknown_categories: dict[str, int] = Field(description="Cells by column; only columns that have some.")
+    missing_values: dict[str, int] = Field(description="Cells by column; only columns that have some.")

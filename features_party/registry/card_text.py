@@ -1,0 +1,114 @@
+"""A model's card as Markdown, for people: what it learned from, what that cost, what it may claim."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+SHOWN_FEATURES = 30
+
+
+def card_markdown(card: dict[str, Any]) -> str:
+    """Sections for what the card has: cards of earlier versions lack some members."""
+    parts = [f"# Model card: {_plain(card.get('label', 'label'))}", _facts(card)]
+    for title, part in (
+        ("Labels it was trained on", _messages(card)),
+        ("Privacy", _privacy(card)),
+        ("What it may claim", _claims(card)),
+        ("Capacity", [card["capacity"]["why"] + "."] if "capacity" in card else []),
+        ("Features", _features(card)),
+        ("Notes", [f"- {_plain(note)}" for note in card.get("notes", [])]),
+    ):
+        if part:
+            parts += [f"## {title}", "\n".join(part)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(card: dict[str, Any]) -> str:
+    report = card.get("report", {})
+    facts = {
+        "model": f"{card.get('kind', '')}, {card.get('loss', '')} loss",
+        "label domain": card.get("domain_text"),
+        "training rows": f"{report['rows']:,}" if "rows" in report else None,
+        "trained": card.get("created"),
+        "seconds": card.get("seconds"),
+        "SHA-256 of model.json": card.get("model_sha256"),
+    }
+    return "\n".join(_table(["", ""], [[name, value] for name, value in facts.items() if value is not None]))
+
+
+def _messages(card: dict[str, Any]) -> list[str]:
+    rows = []
+    for m in card.get("messages", []):
+        eps, fix = m["epsilon"], m["correction"]
+        spent = f"{m['epsilon_spent']} of {m['epsilon_lifetime']}" if "epsilon_spent" in m else ""
+        rows.append(
+            [
+                m["release"],
+                m.get("population_name", m["population"]),
+                m["batch"],
+                f"{m['n']:,}",
+                m["mechanism"],
+                f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize",
+                spent,
+                f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}",
+            ]
+        )
+    columns = ["release", "population", "batch", "examples", "mechanism", "ε", "spent of lifetime ε then", "correction"]
+    return _table(columns, rows) if rows else []
+
+
+def _privacy(card: dict[str, Any]) -> list[str]:
+    lines = []
+    for entry in card.get("epsilon", []):
+        delta = entry.get("delta_per_example", "0")
+        also = f", δ = {delta}" if delta != "0" else ""
+        unit = entry.get("unit")
+        person = (
+            f"; {unit['epsilon_per_unit']} per {_plain(unit['column'])} (at most {unit['max_examples']} examples each)"
+            if unit
+            else ""
+        )
+        lines.append(f"- **{_plain(entry['name'])}**: ε = {entry['epsilon_per_example']} per example{also}{person}")
+    if lines and "epsilon_rule" in card:
+        lines += ["", card["epsilon_rule"]]
+    return lines
+
+
+def _claims(card: dict[str, Any]) -> list[str]:
+    report = card.get("report")
+    if report is None:
+        return []
+    estimate = report["error_estimate"]
+    if estimate is None:
+        return [f"No error estimate: {report['error_estimate_why'].removeprefix('none: ')}."]
+    return [
+        f"Mean squared error below that of the constant {report['corrected_mean']:.6g}: "
+        f"{estimate['mse_below_constant']:.6g} (95 %: {estimate['low']:.6g} to {estimate['high']:.6g}), "
+        f"{report['error_estimate_why']}."
+    ]
+
+
+def _features(card: dict[str, Any]) -> list[str]:
+    importance = card.get("importance", {})
+    rows = [
+        [f["name"], f["kind"], f.get("values", ""), f"{importance[f['name']]:.1%}" if f["name"] in importance else ""]
+        for f in card.get("features", [])
+    ]
+    if not rows:
+        return []
+    rest = len(rows) - SHOWN_FEATURES
+    more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
+    return _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(_plain(cell) if line is not lines[1] else cell for cell in line) + " |" for line in lines]
+
+
+def _plain(value: Any) -> str:
+    """Names come from messages and tables: they must not become markup."""
+    return SPECIAL.sub(r"\\\1", CONTROL.sub(" ", str(value)))

@@ -1,0 +1,57 @@
+"""How a model turns columns into the inputs of its trees, as data: for whoever predicts in another stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from features_party.training.encoding import PARTS
+from features_party.training.gbdt import ONE_HOT, Trees
+from features_party.training.model import TrainedModel
+
+FORMAT, VERSION = "label-dp-encoding", 1
+
+RULES = [
+    "The trees see one float32 matrix with the inputs in the order of `inputs`; their DMatrix needs "
+    "enable_categorical=True and the `feature_types` given here.",
+    "value: the number as float32; true is 1, false is 0; missing, NaN and infinity are NaN.",
+    "days: days since 1970-01-01, of a timestamp with its fraction of a day; month 1 to 12; weekday 0 (Monday) to 6; "
+    "hour 0 to 23. Timestamps with a time zone are read in UTC. Missing is NaN.",
+    "code: the position of the value in the column's `vocabulary`; NaN where it is missing or not in it.",
+    "effect: the entry of `effects` at that position; `missing_effect` where the value is missing or not in it.",
+    "Categories are compared as text: whole numbers in decimal digits, booleans as true and false.",
+    "The booster's output is a score (output_margin). With the link `exp` it is clipped to low and high, then its "
+    "exponential is taken; every prediction is clipped to `clip` in the end.",
+]
+
+
+def input_parts(model: TrainedModel) -> list[tuple[str, str]]:
+    """(column, what of it) for each input of the trees, in order: numbers, then categories."""
+    parts = [(c.name, part or "value") for c in model.schema.columns for part in PARTS[c.kind]]
+    for column in model.schema.categories:
+        parts.append((column.name, "code" if len(column.vocabulary) + 1 <= ONE_HOT else "effect"))
+    return parts
+
+
+def encoding_guide(model: TrainedModel) -> dict[str, Any]:
+    """Everything besides the trees that a prediction needs; see RULES, which are part of it."""
+    assert isinstance(model.body, Trees)
+    link = model.body.link
+    effects = iter(model.effects.tables)
+    columns: list[dict[str, Any]] = []
+    for column in model.schema.columns:
+        shown: dict[str, Any] = column.as_json()
+        if column.kind == "category":
+            table = next(effects)
+            shown |= {"effects": [float(v) for v in table[1:]], "missing_effect": float(table[0])}
+        columns.append(shown)
+    parts = input_parts(model)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "rules": RULES,
+        "columns": columns,
+        "inputs": [{"index": at, "column": name, "part": part} for at, (name, part) in enumerate(parts)],
+        "feature_types": ["c" if part == "code" else "q" for _, part in parts],
+        "link": {"kind": "identity"} if link is None else {"kind": "exp", "low": link.low, "high": link.high},
+        "clip": list(model.bounds) if model.bounds is not None else None,
+    }

@@ -1,0 +1,210 @@
+"""A model as an ONNX graph, encoding and clipping included: one input [n, 1] per column, one output [n, 1].
+
+Built by hand: converters take the booster alone, and the encoding is where two stacks differ. Numbers come as float32
+(NaN missing), categories as text (missing: any text that is no category), dates as int64 days and timestamps as int64
+microseconds since 1970 (missing: the smallest int64, numpy's NaT). Operators of opset 17 and ai.onnx.ml 3 only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from features_party.registry.encoding_guide import input_parts
+from features_party.registry.folder import SavedModel
+from features_party.registry.onnx_trees import tree_attributes
+from features_party.training.encoding import Column
+from features_party.training.gbdt import Trees
+from features_party.training.linear import Linear
+from features_party.training.model import TrainedModel
+
+OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
+MISSING_TIME = np.iinfo(np.int64).min
+DAY = 86_400_000_000  # microseconds
+TYPES = {"number": TensorProto.FLOAT, "category": TensorProto.STRING}
+
+
+class _Graph:
+    """Nodes and constants, with names that no column has."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self.prefix = next(p for n in itertools.count(1) if not any(c.startswith(p := "/" * n) for c in columns))
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def fresh(self) -> str:
+        return f"{self.prefix}{len(self.nodes)}.{len(self.constants)}"
+
+    def constant(self, value: Any, kind: Any) -> str:
+        name = self.fresh()
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype=kind), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, output: str | None = None, domain: str = "", **attributes: Any) -> str:
+        name = output or self.fresh()
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def whole(self, operator: str, left: str, right: int) -> str:
+        return self.add(operator, left, self.constant(right, np.int64))
+
+    def cast(self, value: str, kind: int) -> str:
+        return self.add("Cast", value, to=kind)
+
+    def clip(self, value: str, low: float, high: float) -> str:
+        return self.add("Clip", value, self.constant(low, np.float64), self.constant(high, np.float64))
+
+
+def onnx_model(saved: SavedModel) -> bytes:
+    """The serialized graph; checked by onnx itself."""
+    model = saved.model
+    names = [column.name for column in model.schema.columns]
+    graph = _Graph(names)
+    ports = {name: name or f"{graph.prefix}column" for name in names}
+    parts = {c.name: _parts(graph, c, ports[c.name]) for c in model.schema.columns}
+    score = _trees(graph, model, parts) if isinstance(model.body, Trees) else _linear(graph, model, parts)
+    score = graph.cast(score, TensorProto.DOUBLE)
+    if model.body.link is not None:
+        score = graph.add("Exp", graph.clip(score, model.body.link.low, model.body.link.high))
+    if model.bounds is not None:
+        score = graph.clip(score, *model.bounds)
+    output = "prediction" if "prediction" not in names else f"{graph.prefix}prediction"
+    graph.add("Cast", score, output=output, to=TensorProto.FLOAT)
+    inputs = [
+        helper.make_tensor_value_info(ports[c.name], TYPES.get(c.kind, TensorProto.INT64), ["n", 1])
+        for c in model.schema.columns
+    ]
+    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 1])]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "label-dp-model", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
+        producer_name="label-dp-service",
+        ir_version=IR_VERSION,
+    )
+    helper.set_model_props(made, _properties(saved))
+    onnx.checker.check_model(made)
+    data: bytes = made.SerializeToString(deterministic=True)
+    return data
+
+
+def _properties(saved: SavedModel) -> dict[str, str]:
+    card = saved.card
+    told = {
+        "label": card.get("label", ""),
+        "releases": [m["release"] for m in card.get("messages", [])],
+        "epsilon": card.get("epsilon", []),
+        "model_sha256": card.get("model_sha256", ""),
+        "missing": {c.name: _missing(c) for c in saved.model.schema.columns},
+    }
+    return {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in told.items()}
+
+
+def _missing(column: Column) -> str | int:
+    """What to send where a value is missing."""
+    if column.kind == "number":
+        return "NaN"
+    if column.kind == "category":
+        return next(text for n in itertools.count() if (text := "?" * n) not in column.vocabulary)
+    return int(MISSING_TIME)
+
+
+def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:
+    """The float32 parts of a column by name; of a category `index` int64, 0 for missing, then the vocabulary."""
+    if column.kind == "category":
+        known = list(column.vocabulary) or ["?"]
+        codes = range(1, len(known) + 1) if column.vocabulary else [0]
+        index = graph.add(
+            "LabelEncoder", port, domain="ai.onnx.ml", keys_strings=known, values_int64s=list(codes), default_int64=0
+        )
+        return {"index": index}
+    nothing = graph.constant(np.nan, np.float32)
+    if column.kind == "number":
+        return {"value": graph.add("Where", graph.add("IsInf", port), nothing, port)}
+    missing = graph.add("Equal", port, graph.constant(MISSING_TIME, np.int64))
+    if column.kind == "date":
+        day, found = port, {"days": graph.cast(port, TensorProto.FLOAT)}
+    else:
+        rest = graph.whole("Mod", port, DAY)
+        day = graph.whole("Div", graph.add("Sub", port, rest), DAY)
+        exact = graph.add("Div", graph.cast(port, TensorProto.DOUBLE), graph.constant(DAY, np.float64))
+        hour = graph.whole("Div", rest, DAY // 24)
+        found = {"days": graph.cast(exact, TensorProto.FLOAT), "hour": graph.cast(hour, TensorProto.FLOAT)}
+    weekday = graph.whole("Mod", graph.whole("Add", day, 3), 7)  # 1970-01-01 was a Thursday
+    found |= {
+        "month": graph.cast(_month(graph, day), TensorProto.FLOAT),
+        "weekday": graph.cast(weekday, TensorProto.FLOAT),
+    }
+    return {name: graph.add("Where", missing, nothing, value) for name, value in found.items()}
+
+
+def _month(graph: _Graph, day: str) -> str:
+    """1 to 12 from days since 1970, by Hinnant's civil_from_days (years that begin in March, eras of 400 years)."""
+    in_era = graph.whole("Mod", graph.whole("Add", day, 719_468), 146_097)
+    leap = graph.add("Sub", in_era, graph.whole("Div", in_era, 1460))
+    leap = graph.add("Add", leap, graph.whole("Div", in_era, 36_524))
+    leap = graph.add("Sub", leap, graph.whole("Div", in_era, 146_096))
+    year = graph.whole("Div", leap, 365)
+    before = graph.add("Add", graph.whole("Mul", year, 365), graph.whole("Div", year, 4))
+    before = graph.add("Sub", before, graph.whole("Div", year, 100))
+    in_year = graph.add("Sub", in_era, before)
+    from_march = graph.whole("Div", graph.whole("Add", graph.whole("Mul", in_year, 5), 2), 153)
+    return graph.whole("Add", graph.whole("Mod", graph.whole("Add", from_march, 2), 12), 1)
+
+
+def _looked_up(graph: _Graph, index: str, table: npt.NDArray[Any], kind: Any) -> str:
+    return graph.add("Gather", graph.constant(table, kind), index)
+
+
+def _trees(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+    assert isinstance(model.body, Trees)
+    at = {c.name: number for number, c in enumerate(model.schema.categories)}
+    seen = []
+    for name, part in input_parts(model):
+        if part in ("code", "effect"):
+            table = model.effects.tables[at[name]]
+            values = table if part == "effect" else np.array([np.nan, *range(len(table) - 1)])
+            seen.append(_looked_up(graph, parts[name]["index"], values, np.float32))
+        else:
+            seen.append(parts[name][part])
+    matrix = graph.add("Concat", *seen, axis=1)
+    return graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **tree_attributes(model.body))
+
+
+def _linear(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+    assert isinstance(model.body, Linear)
+    body, schema = model.body, model.schema
+    design, weights = body.design, body.coefficients
+    index = [parts[c.name]["index"] for c in schema.categories]
+    numbers = [value for c in schema.columns if c.kind != "category" for value in _ordered(c, parts[c.name])]
+    numbers += [_looked_up(graph, index[at], model.effects.tables[at], np.float32) for at in design.large]
+    score = graph.constant([[body.intercept]], np.float64)
+    # a model of small categories only has no numbers; the shape then comes from them
+    if numbers:
+        values = graph.cast(graph.add("Concat", *numbers, axis=1), TensorProto.DOUBLE)
+        missing = graph.add("IsNaN", values)
+        centred = graph.add("Sub", values, graph.constant(design.mean, np.float64))
+        standard = graph.add("Div", centred, graph.constant(design.scale, np.float64))
+        standard = graph.add("Where", missing, graph.constant(0.0, np.float64), graph.clip(standard, -10.0, 10.0))
+        width = len(design.mean)
+        gaps = np.zeros(width)
+        gaps[list(design.gaps)] = weights[width : width + len(design.gaps)]
+        for term, by in ((standard, weights[:width]), (graph.cast(missing, TensorProto.DOUBLE), gaps)):
+            score = graph.add("Add", score, graph.add("MatMul", term, graph.constant(by[:, None], np.float64)))
+    start = len(design.mean) + len(design.gaps)
+    for at, size in design.one_hot:
+        table = np.concatenate([[0.0], weights[start : start + size]])
+        score = graph.add("Add", score, _looked_up(graph, index[at], table, np.float64))
+        start += size
+    return score
+
+
+def _ordered(column: Column, parts: dict[str, str]) -> list[str]:
+    from features_party.training.encoding import PARTS
+
+    return [parts[part or "value"] for part in PARTS[column.kind]]
