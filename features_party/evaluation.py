@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.feature_tables import read_features
-from features_party.join import write_table
+from features_party.output import write_table
 from features_party.registry.folder import SavedModel
 from shared.errors import InvalidRows, InvalidTable, RowProblem
 from shared.losses import get_loss
+from shared.service.cli import writable
 from shared.tables import read_table, require_columns
 
 FloatArray = npt.NDArray[np.float64]
@@ -66,12 +67,15 @@ def _labels(column: Any, name: str) -> FloatArray:
     return labels
 
 
-def predict_file(saved: SavedModel, features: Path, id_column: str, out: Path, *, threads: int = 1) -> int:
+def predict_file(
+    saved: SavedModel, features: Path, id_column: str, out: Path, *, threads: int = 1, force: bool = False
+) -> int:
     """Write id and `prediction` for every row of a feature file, in its order; returns the rows."""
     import pyarrow as pa
 
+    writable(out, force)
     table = read_features(features, id_column, text=_categories(saved))
     predictions = saved.model.predict(table.features, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
-    write_table(pa.table({id_column: table.ids, name: predictions}), out)
+    write_table(pa.table({id_column: table.ids, name: predictions}), out, force=force)
     return table.rows

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,8 @@ import numpy.typing as npt
 from features_party.correction import Correction, correct
 from features_party.feature_tables import FeatureTable
 from features_party.intake.accepted import AcceptedMessage
-from shared.errors import InvalidFile, InvalidTable
+from features_party.output import write_table
+from shared.errors import InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,10 +49,64 @@ class Counts:
         }
 
 
+ADDED = ("raw_label", "corrected_label", "noise_variance", "release")
+
+
+def refuse_taken(names: Sequence[str]) -> None:
+    """Raises InvalidTable where the features have a column that the join adds."""
+    taken = [name for name in ADDED if name in names]
+    if taken:
+        raise InvalidTable(f"The feature table has a column '{taken[0]}', which the join would add; rename it.")
+
+
+def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
+    raise InvalidTable(
+        f"None of the {message_rows} message rows has an id of the {feature_rows} feature rows. "
+        "Check the id column and how both sides write their ids."
+    )
+
+
+@dataclass(frozen=True)
+class LabelColumns:
+    """What the outputs of several messages stand for: those of all messages one after the other, float64[Σ outputs];
+    `starts` int64[messages] says where each message's begin."""
+
+    releases: tuple[str, ...]
+    starts: IntArray
+    raw: FloatArray
+    corrected: FloatArray
+    noise_variance: FloatArray
+
+    @classmethod
+    def of(cls, messages: Sequence[AcceptedMessage], corrections: Sequence[Correction]) -> LabelColumns:
+        starts = np.cumsum([0, *(len(c.raw) for c in corrections)])[:-1]
+        noise = [np.full(len(c.raw), c.noise_variance) for c in corrections]
+        raw, corrected = [c.raw for c in corrections], [c.corrected for c in corrections]
+        arrays = (np.concatenate(parts) for parts in (raw, corrected, noise))
+        return cls(tuple(release_names(messages)), starts, *arrays)
+
+    def index(self, message: npt.NDArray[Any], bins: npt.NDArray[Any]) -> IntArray:
+        """int64[N]: where the outputs of rows with these message numbers and bins, both [N], are."""
+        return np.asarray(self.starts[message] + bins, np.int64)
+
+    def columns(self, message: npt.NDArray[Any], index: IntArray) -> dict[str, pa.Array]:
+        """The columns ADDED, N rows each."""
+        import pyarrow as pa
+
+        numbers = pa.array(message, pa.int32())
+        return {
+            "raw_label": pa.array(self.raw[index]),
+            "corrected_label": pa.array(self.corrected[index]),
+            "noise_variance": pa.array(self.noise_variance[index]),
+            "release": pa.DictionaryArray.from_arrays(numbers, pa.array(self.releases, pa.string())),
+        }
+
+
 @dataclass(frozen=True)
 class Joined:
-    """N matched rows, by message and then by id: `position` int64[N] into the feature table, labels float64[N].
+    """N matched rows in the order of the feature table, those of one example in the order of the messages.
 
+    `position` int64[N] into the feature table, `message` int32[N] the number of the message, labels float64[N].
     `unmatched` are two string arrays: message ids without features, feature ids without a message.
     """
 
@@ -61,34 +115,41 @@ class Joined:
     corrections: tuple[Correction, ...]
     position: IntArray
     message: npt.NDArray[np.int32]
-    raw: FloatArray
-    corrected: FloatArray
-    noise_variance: FloatArray
+    index: IntArray
+    labels: LabelColumns
     counts: Counts
     unmatched: tuple[pa.Array, pa.Array]
 
+    @cached_property
+    def raw(self) -> FloatArray:
+        return self.labels.raw[self.index]
+
+    @cached_property
+    def corrected(self) -> FloatArray:
+        return self.labels.corrected[self.index]
+
+    @cached_property
+    def noise_variance(self) -> FloatArray:
+        return self.labels.noise_variance[self.index]
+
     def features(self) -> pa.Table:
-        """The N feature rows (without the id column)."""
+        """The N feature rows (without the id column); the table itself, not a copy, where each row met one label."""
+        return self._take(self.table.features)
+
+    def _take(self, values: Any) -> Any:
         import pyarrow as pa
 
-        return self.table.features.take(pa.array(self.position))
+        whole = len(self.position) == self.table.rows and np.array_equal(self.position, np.arange(self.table.rows))
+        return values if whole else values.take(pa.array(self.position))
 
     def as_table(self) -> pa.Table:
         """Id and features with raw_label, corrected_label, noise_variance (of the corrected label) and release."""
         import pyarrow as pa
 
         features = self.features()
-        extra: dict[str, Any] = {
-            "raw_label": self.raw,
-            "corrected_label": self.corrected,
-            "noise_variance": self.noise_variance,
-            "release": pa.DictionaryArray.from_arrays(pa.array(self.message), pa.array(release_names(self.messages))),
-        }
-        taken = [name for name in extra if name in features.column_names]
-        if taken:
-            raise InvalidTable(f"The feature table has a column '{taken[0]}', which the join would add; rename it.")
-        ids = self.table.ids.take(pa.array(self.position))
-        columns = [ids, *features.columns, *extra.values()]
+        refuse_taken(features.column_names)
+        extra = self.labels.columns(self.message, self.index)
+        columns = [self._take(self.table.ids), *features.columns, *extra.values()]
         return pa.table(columns, names=[self.table.id_column, *features.column_names, *extra])
 
 
@@ -110,20 +171,17 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
     rows = 0
     for number, message in enumerate(messages):
         channel, data = message.manifest.read_channel(), message.rows()
-        every = data["bin"].to_numpy()
-        shares = np.bincount(every, minlength=channel.m) / max(len(every), 1)
-        how = correct(channel, correction, message.prior(), shares)
-        corrections.append(how)
+        bins = data["bin"].to_numpy()
+        corrections.append(correct_message(message, correction, np.bincount(bins, minlength=channel.m)))
         rows += data.num_rows
         ids = data["example_id"].combine_chunks()
         found = pc.index_in(ids, value_set=table.ids.cast(ids.type))
         here = np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False), dtype=bool)
         position = np.asarray(found.drop_null().to_numpy(), dtype=np.int64)
-        bins = every[here]
         used[position] += 1
-        parts.append((position, np.full(len(position), number, np.int32), how.raw[bins], how.corrected[bins]))
+        parts.append((position, np.full(len(position), number, np.int32), bins[here].astype(np.int64)))
         missing.append(ids.filter(pa.array(~here)))
-    position, number_of, raw, corrected = (np.concatenate(column) for column in zip(*parts, strict=True))
+    position, number_of, bin_of = (np.concatenate(column) for column in zip(*parts, strict=True))
     lonely = pc.unique(pa.concat_arrays([part.cast(pa.large_string()) for part in missing]))
     counts = Counts(
         messages=len(messages),
@@ -135,51 +193,35 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
         repeated=int(np.count_nonzero(used > 1)),
     )
     if not len(position):
-        raise InvalidTable(
-            f"None of the {rows} message rows has an id of the {table.rows} feature rows. "
-            "Check the id column and how both sides write their ids."
-        )
-    noise = np.array([c.noise_variance for c in corrections])[number_of]
+        refuse_nothing_matched(rows, table.rows)
+    order = np.argsort(position, kind="stable")
+    position, number_of, bin_of = position[order], number_of[order], bin_of[order]
+    labels = LabelColumns.of(messages, corrections)
     unmatched = (lonely, table.ids.filter(pa.array(used == 0)))
     return Joined(
-        table, tuple(messages), tuple(corrections), position, number_of, raw, corrected, noise, counts, unmatched
+        table=table,
+        messages=tuple(messages),
+        corrections=tuple(corrections),
+        position=position,
+        message=number_of,
+        index=labels.index(number_of, bin_of),
+        labels=labels,
+        counts=counts,
+        unmatched=unmatched,
     )
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write Parquet, or CSV where the name ends so, to a temporary name and rename. Raises InvalidFile."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyarrow import csv
-
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    try:
-        with temporary.open("wb") as file:
-            if path.suffix.lower() == ".csv":
-                plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in _chunked(table)]
-                csv.write_csv(pa.table(plain, names=table.column_names), file)
-            else:
-                pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise InvalidFile(f"'{path}' cannot be written ({error.strerror or 'unknown reason'}).") from None
-    except pa.ArrowException:
-        raise InvalidFile(f"'{path}' cannot hold these columns; write to a .parquet file instead.") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+def correct_message(message: AcceptedMessage, correction: str, occurrences: IntArray) -> Correction:
+    """The correction of one message by its own channel; `occurrences` int64[m] of each output in it."""
+    shares = occurrences / max(int(occurrences.sum()), 1)
+    return correct(message.manifest.read_channel(), correction, message.prior(), shares)
 
 
-def _chunked(table: pa.Table) -> list[Any]:
-    return [column.combine_chunks() if column.num_chunks else column for column in table.columns]
-
-
-def list_unmatched(joined: Joined, path: Path) -> None:
+def list_unmatched(joined: Joined, path: Path, *, force: bool = False) -> None:
     """Write the ids that did not meet: columns example_id and missing_in (features or messages)."""
     import pyarrow as pa
 
     lonely, unused = joined.unmatched
     ids = pa.concat_arrays([lonely, unused.cast(pa.large_string())])
     where = pa.array(["features"] * len(lonely) + ["messages"] * len(unused), pa.string())
-    write_table(pa.table({"example_id": ids, "missing_in": where}), path)
+    write_table(pa.table({"example_id": ids, "missing_in": where}), path, force=force)

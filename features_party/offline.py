@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
 from features_party.correction import CORRECTIONS
-from features_party.feature_tables import read_features
+from features_party.feature_files import FeatureFile, decoded_bytes
+from features_party.feature_tables import FeatureTable, read_features
 from features_party.intake.accepted import AcceptedMessage
-from features_party.join import join, list_unmatched, write_table
+from features_party.join import join, list_unmatched
+from features_party.join_spilled import SpilledJoin
+from features_party.message_paths import message_paths
+from features_party.settings import Settings
 from features_party.trainer import Options, check_one_label
-from shared.errors import Conflict, InvalidInput
+from shared.errors import InvalidInput, TooLarge
 from shared.message.signing import VerifyingKey
-from shared.service.cli import Progress
+from shared.service.cli import Progress, replacing, writable
+
+MIB = 1 << 20
 
 
-def accept_all(services: Services, paths: list[Path], key: VerifyingKey | None) -> list[AcceptedMessage]:
+def accept_all(services: Services, named: list[Path], key: VerifyingKey | None) -> list[AcceptedMessage]:
     """Verify all messages before the first one is accounted for, then account for each."""
+    paths = message_paths(named)
     for path in paths:
         services.intake.verify(path, key)
     return [services.intake.accept(path, key) for path in paths]
@@ -25,7 +34,7 @@ def accept_all(services: Services, paths: list[Path], key: VerifyingKey | None) 
 
 def join_files(
     services: Services,
-    paths: list[Path],
+    named: list[Path],
     key: VerifyingKey | None,
     features: Path,
     id_column: str,
@@ -33,34 +42,64 @@ def join_files(
     out: Path,
     unmatched: Path | None,
     progress: Progress,
+    *,
+    force: bool = False,
 ) -> dict[str, Any]:
-    """Write features with labels to `out`; returns counts and corrections."""
+    """Write features with labels to `out`, of any size; returns counts and corrections."""
     if correction not in CORRECTIONS:
         raise InvalidInput(f"There is no correction '{correction}'; choose one of {', '.join(CORRECTIONS)}.")
-    progress("reading features", 0.0)
-    table = read_features(features, id_column)
-    progress("verifying", 0.2)
-    messages = accept_all(services, paths, key)
-    check_one_label(messages)
-    progress("joining", 0.4)
-    joined = join(messages, table, correction)
-    progress("writing", 0.7)
-    write_table(joined.as_table(), out)
-    if unmatched is not None:
-        list_unmatched(joined, unmatched)
+    for path in (out, unmatched):
+        if path is not None:
+            writable(path, force)
+    progress("looking at the features", 0.0)
+    file = FeatureFile.open(features, id_column)
+    settings = services.settings
+    folder = services.home.incoming(services.home.spill)
+    limits = {"memory_mb": settings.memory_limit_mb, "threads": settings.threads}
+    with SpilledJoin.open(file, folder, progress, **limits) as work:
+        work.load_features()
+        progress("verifying", 0.0)
+        messages = accept_all(services, named, key)
+        check_one_label(messages)
+        work.load_messages(messages, correction)
+        joined = work.write(out, force=force)
+        if unmatched is not None:
+            work.list_unmatched(unmatched, force=force)
     return {
         "table": str(out),
         "counts": joined.counts.as_json(),
         "messages": [
             {"release": m.release, "already_accepted": not m.fresh, **c.as_json()}
-            for m, c in zip(joined.messages, joined.corrections, strict=True)
+            for m, c in zip(messages, joined.corrections, strict=True)
         ],
     }
 
 
+def read_for_training(settings: Settings, features: Path, id_column: str, text: tuple[str, ...]) -> FeatureTable:
+    """The whole table in memory. Raises TooLarge with a way out where it would take more than a training may."""
+    size, limit = decoded_bytes(features) // MIB, training_memory_mb(settings)
+    if size > limit:
+        raise TooLarge(
+            f"'{features}' takes at least {size:,} MiB in memory; a training may read {limit:,} MiB. Raise "
+            "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or write the table "
+            "with 'join', which needs no memory for it, and train with a library that reads it piece by piece."
+        )
+    return read_features(features, id_column, text=text)
+
+
+def training_memory_mb(settings: Settings) -> int:
+    """The setting, or half of the machine's memory (of the container's, where that is less)."""
+    if settings.training_memory_mb is not None:
+        return settings.training_memory_mb
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no control group, or no limit ("max")
+        physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return max(physical // 2 // MIB, 1)
+
+
 def train_files(
     services: Services,
-    paths: list[Path],
+    named: list[Path],
     key: VerifyingKey | None,
     features: Path,
     id_column: str,
@@ -68,13 +107,17 @@ def train_files(
     out: Path,
     unmatched: Path | None,
     progress: Progress,
+    *,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Train on files and save the model to the folder `out`; returns its card."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise Conflict(f"'{out}' exists and is not empty; choose another --out or remove it.")
+    for path in (out, unmatched):
+        if path is not None:
+            writable(path, force)
     progress("reading features", 0.0)
-    table = read_features(features, id_column, text=options.categorical)
-    messages = accept_all(services, paths, key)
+    table = read_for_training(services.settings, features, id_column, options.categorical)
+    messages = accept_all(services, named, key)
     if unmatched is not None:
-        list_unmatched(join(messages, table, "none"), unmatched)
-    return services.trainer.train(messages, table, options, out, progress)
+        list_unmatched(join(messages, table, "none"), unmatched, force=force)
+    with replacing(out, force) as temporary:
+        return services.trainer.train(messages, table, options, temporary, progress)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_ID_BYTES = 512
 PARQUET_MAGIC = b"PAR1"
+_RAGGED = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)")
 
 
 def read_table(
@@ -45,14 +50,37 @@ def read_table(
         if magic == PARQUET_MAGIC:
             return _read_parquet(handle, columns, shown, names_are_public, most_bytes)
         return _read_csv(handle, text_columns, columns, shown, names_are_public)
-    except (pa.ArrowException, UnicodeDecodeError):  # the latter for column names
-        # Arrow quotes cell values in its texts, so they are not passed on
-        raise InvalidFile(
-            f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header."
-        ) from None
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for column names
+        raise unreadable(handle, error, shown) from None
     finally:
         if isinstance(source, Path):
             handle.close()
+
+
+def unreadable(source: Path | BinaryIO, error: Exception, name: str = "") -> InvalidFile:
+    """What to say of a file that Arrow could not read: the line of a CSV with too many or too few values, if it is that.
+
+    Arrow quotes cell values in its texts, so they are not passed on.
+    """
+    shown = name or str(source)
+    ragged, at = _RAGGED.search(str(error)), None
+    if ragged is not None:
+        with contextlib.suppress(OSError, csv.Error):
+            if isinstance(source, Path):
+                with source.open("rb") as file:
+                    at = _ragged_line(file, int(ragged[1]))
+            else:
+                source.seek(0)
+                at = _ragged_line(source, int(ragged[1]))
+    if ragged is None or at is None:
+        return InvalidFile(f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header.")
+    return InvalidFile(f"Line {at[0]} of '{shown}' has {at[1]} values, but its header names {ragged[1]} columns.")
+
+
+def _ragged_line(handle: BinaryIO, columns: int) -> tuple[int, int] | None:
+    """Of the first row that does not have `columns` values: its (last) line, from 1, and how many it has."""
+    rows = csv.reader(codecs.iterdecode(handle, "latin-1"))  # any bytes; none of them is a comma, quote or line break
+    return next(((rows.line_num, len(row)) for row in rows if row and len(row) != columns), None)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -97,16 +125,17 @@ def _read_csv(
     handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str, public: bool
 ) -> pa.Table:
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
-    convert = csv.ConvertOptions(
+    convert = arrow_csv.ConvertOptions(
         column_types={column: pa.string() for column in text_columns},
         # where only text is wanted, "NA" and "null" are text: an id may be spelled so
         strings_can_be_null=columns is None or not set(columns) <= set(text_columns),
         quoted_strings_can_be_null=False,
     )
     # newlines inside quotes are legal in CSV, and descriptions have them
-    table = csv.read_csv(handle, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert)
+    options = arrow_csv.ParseOptions(newlines_in_values=True)
+    table = arrow_csv.read_csv(handle, parse_options=options, convert_options=convert)
     if columns is not None:
         require_columns(table.column_names, columns, shown, public)
         table = table.select(list(columns))

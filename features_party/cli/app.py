@@ -26,13 +26,21 @@ LabelsKey = Annotated[
     typer.Option(help="The labels party's keys/signing.pub; default the pinned key that the message names."),
 ]
 Messages = Annotated[
-    list[FilePath], typer.Option("--message", help="A message (.parquet, or the folder of one in parts); repeatable.")
+    list[FilePath],
+    typer.Option("--message", help="A message (.parquet), a folder of them, or a pattern such as 'in/*'; repeatable."),
 ]
-Features = Annotated[FilePath, typer.Option(help="Parquet or CSV file of features.")]
+MoreMessages = Annotated[
+    list[FilePath] | None,
+    typer.Argument(
+        metavar="[MESSAGE]...", help="Further messages, as a pattern names them.", show_default=False
+    ),
+]
+Features = Annotated[FilePath, typer.Option("--features", "--examples", help="Parquet or CSV file of features.")]
 IdColumn = Annotated[str, typer.Option(help="Its column with example ids.")]
 CorrectionName = Annotated[
     str, typer.Option(help="auto (debias where the channel allows it), none (outputs as drawn) or debias.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Unmatched = Annotated[
     FilePath | None, typer.Option(help="Write the ids that found no partner to this file (.parquet or .csv).")
 ]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from features_party.cli.app import FilePath, Json, audit, public_key, services
-from shared.service.cli import emit
+from features_party.cli.app import FilePath, Force, Json, audit, public_key, services
+from shared.service.cli import emit, replacing, writable
 
 
 @audit.command("show")
@@ -27,15 +27,17 @@ def audit_show(
 
 @audit.command("export")
 def audit_export(
-    out: Annotated[FilePath, typer.Option(help="File for the signed export.")], as_json: Json = False
+    out: Annotated[FilePath, typer.Option(help="File for the signed export.")],
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Write all events as one document signed with our own key; whoever has keys/signing.pub can verify it."""
-    from features_party.storage.home import write_durably
-
+    writable(out, force)
     party = services(existing=True)
     key = party.home.own_key()
     data = party.database.read("audit.export", lambda c: party.audit.export(c, key))
-    write_durably(out, data)
+    with replacing(out, force) as temporary:
+        temporary.write_bytes(data)
     result = {"export": str(out), "bytes": len(data), "public_key": str(party.home.public_key)}
     emit(result, as_json, lambda: typer.echo(out))
 

@@ -10,10 +10,12 @@ from features_party.cli.app import (
     CorrectionName,
     Features,
     FilePath,
+    Force,
     IdColumn,
     Json,
     LabelsKey,
     Messages,
+    MoreMessages,
     Unmatched,
     app,
     public_key,
@@ -31,6 +33,8 @@ def join(
     labels_key: LabelsKey = None,
     correction: CorrectionName = "auto",
     list_unmatched: Unmatched = None,
+    more: MoreMessages = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
@@ -38,7 +42,16 @@ def join(
 
     with progress("join", as_json) as report:
         data = join_files(
-            services(), message, public_key(labels_key), features, id_column, correction, out, list_unmatched, report
+            services(),
+            [*message, *(more or ())],
+            public_key(labels_key),
+            features,
+            id_column,
+            correction,
+            out,
+            list_unmatched,
+            report,
+            force=force,
         )
 
     def human() -> None:
@@ -66,6 +79,8 @@ def train(
     ] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Leave this column out; repeatable.")] = None,
     list_unmatched: Unmatched = None,
+    more: MoreMessages = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Account for the messages, join, correct, train, and save a model with its card."""
@@ -76,7 +91,16 @@ def train(
     options.check()
     with progress("train", as_json) as report:
         card = train_files(
-            services(), message, public_key(labels_key), features, id_column, options, out, list_unmatched, report
+            services(),
+            [*message, *(more or ())],
+            public_key(labels_key),
+            features,
+            id_column,
+            options,
+            out,
+            list_unmatched,
+            report,
+            force=force,
         )
 
     def human() -> None:
@@ -112,6 +136,7 @@ def predict(
     features: Features,
     id_column: IdColumn,
     out: Annotated[FilePath, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Predict every row of a file."""
@@ -119,5 +144,5 @@ def predict(
     from features_party.evaluation import predict_file
     from features_party.registry.folder import load_model
 
-    rows = predict_file(load_model(model), features, id_column, out, threads=reader()[0].threads)
+    rows = predict_file(load_model(model), features, id_column, out, threads=reader()[0].threads, force=force)
     emit({"predictions": str(out), "rows": rows}, as_json, lambda: typer.echo(f"{out}: {rows:,} predictions"))

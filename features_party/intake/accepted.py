@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from shared.errors import MalformedManifest
 from shared.message.bundle import check_bytes
 from shared.message.manifest import Manifest
-from shared.message.parquet import read_message
+from shared.message.parquet import iter_message, read_message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,10 @@ class AcceptedMessage:
     def rows(self) -> pa.Table:
         """Columns example_id, bin, label; sorted by id. Raises MalformedManifest."""
         return read_message([self.folder / entry.name for entry in self.manifest.message_files], self.manifest)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """The rows as in `rows`, some 10⁵ at a time. Raises MalformedManifest."""
+        return iter_message([self.folder / entry.name for entry in self.manifest.message_files], self.manifest)
 
     def prior(self) -> FloatArray | None:
         """float64[k], the private prior over the domain; None where the message came without it."""

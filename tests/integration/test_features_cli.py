@@ -151,8 +151,8 @@ def test_pinned_keys_and_two_messages(shell: Shell) -> None:
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--correction", "magic"), 2, "magic"),
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--model", "mlp"), 2, "mlp"),
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--loss", "hinge"), 2, "hinge"),
-        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "home"), 1, "not empty"),
-        (("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "no/such/t.parquet"), 2, "cannot be written"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "home"), 2, "--force"),
+        (("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "no/such/t.parquet"), 2, "make it first"),
         (
             ("evaluate", "--model", "nowhere", "--examples", "examples.parquet", "--label-column", "l"),
             2,

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.feature_tables import read_features
-from features_party.join import join, list_unmatched, write_table
-from shared.errors import InvalidFile, InvalidRows, InvalidTable
+from features_party.join import join, list_unmatched
+from features_party.output import write_table
+from shared.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable
 from shared.message.signing import VerifyingKey
 from tests.support.messages import Sender, features_party, one_bit, rr, world
 
@@ -49,12 +50,12 @@ def test_counts_and_values(sender: Sender, tmp_path: Path) -> None:
         "ids_in_several_messages": 0,
     }
     table = joined.as_table().to_pydict()
-    assert table["id"] == ["a", "c"]
-    assert table["f"] == [2.0, 1.0]
+    assert table["id"] == ["c", "a"]  # as in the feature table
+    assert table["f"] == [1.0, 2.0]
     assert table["release"] == ["rel_1", "rel_1"]
     bins = dict(zip(message.rows()["example_id"].to_pylist(), message.rows()["bin"].to_pylist(), strict=True))
     outputs = one_bit().outputs
-    assert table["raw_label"] == [outputs[bins["a"]], outputs[bins["c"]]]
+    assert table["raw_label"] == [outputs[bins["c"]], outputs[bins["a"]]]
     assert set(table["noise_variance"]) == {joined.corrections[0].noise_variance}
     list_unmatched(joined, tmp_path / "unmatched.csv")
     text = (tmp_path / "unmatched.csv").read_text()
@@ -160,6 +161,6 @@ def test_csv_with_a_byte_order_mark_and_leading_zeros(tmp_path: Path) -> None:
 def test_writing_leaves_no_half_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile):
         write_table(pa.table({"a": [[1]]}), tmp_path / "nested.csv")
-    with pytest.raises(InvalidFile):
+    with pytest.raises(InvalidInput, match="make it first"):
         write_table(pa.table({"a": [1]}), tmp_path / "no-folder" / "t.parquet")
     assert list(tmp_path.iterdir()) == []

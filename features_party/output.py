@@ -1,0 +1,90 @@
+"""Tables as files: Parquet, or CSV where the name ends so; complete or not there, never over another file unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import InvalidFile
+from shared.service.cli import replacing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 1 << 17
+
+
+class TableWriter:
+    """Takes a table of one `schema` piece by piece; dictionary columns are written out in a CSV."""
+
+    def __init__(self, path: Path, schema: pa.Schema, *, csv: bool) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyarrow import csv as arrow_csv
+
+        self._csv = csv
+        self._schema = schema
+        self._file = path.open("wb")
+        try:
+            if csv:
+                self._schema = pa.schema([field.with_type(_plain(field.type)) for field in schema])
+                self._writer: Any = arrow_csv.CSVWriter(self._file, self._schema)
+            else:
+                # looking for repeated numbers costs four times as much as writing them
+                texts = [f.name for f in schema if pa.types.is_dictionary(f.type) or _is_text(f.type)]
+                self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", use_dictionary=texts)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, table: pa.Table) -> None:
+        if self._csv:
+            self._writer.write_table(table.cast(self._schema))
+        else:
+            self._writer.write_table(table, row_group_size=ROW_GROUP)
+
+    def close(self) -> None:
+        try:
+            self._writer.close()
+        finally:
+            self._file.close()
+
+
+@contextmanager
+def writing(path: Path, schema: pa.Schema, *, force: bool = False) -> Iterator[TableWriter]:
+    """A writer to a temporary file that takes the name `path` when the body ends well.
+
+    Raises InvalidInput (`path` exists and not `force`, or has no folder) and InvalidFile (it cannot be written, or a
+    CSV cannot hold a column).
+    """
+    import pyarrow as pa
+
+    with replacing(path, force) as temporary:
+        try:
+            writer = TableWriter(temporary, schema, csv=path.suffix.lower() == ".csv")
+            try:
+                yield writer
+            finally:
+                writer.close()
+        except pa.ArrowException:
+            raise InvalidFile(f"'{path}' cannot hold these columns; write to a .parquet file instead.") from None
+
+
+def write_table(table: pa.Table, path: Path, *, force: bool = False) -> None:
+    """Write a whole table; raises as `writing`."""
+    with writing(path, table.schema, force=force) as writer:
+        writer.write(table)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
