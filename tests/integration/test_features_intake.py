@@ -151,7 +151,8 @@ def test_another_labels_party_cannot_occupy_a_release_id(
 def test_a_training_keeps_the_messages_that_it_was_asked_for(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from features_party.join import join, write_table
+    from features_party.join import join
+    from features_party.output import write_table
     from features_party.trainer import Options, check_one_label
 
     services, squatter = features_party(tmp_path / "home"), Sender()
@@ -370,7 +371,7 @@ def test_training_accounts_before_it_trains_and_may_be_repeated(
     sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
     from features_party.feature_tables import read_features
-    from features_party.join import write_table
+    from features_party.output import write_table
     from features_party.registry.folder import load_model
     from features_party.trainer import Options
 
@@ -408,7 +409,7 @@ def test_messages_of_different_labels_do_not_make_one_model(sender: Sender, key:
 
 def test_a_biased_channel_gets_no_error_estimate(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     from features_party.feature_tables import read_features
-    from features_party.join import write_table
+    from features_party.output import write_table
     from features_party.trainer import Options
 
     services, w = features_party(tmp_path / "home"), world(1200)
@@ -425,7 +426,7 @@ def test_a_biased_channel_gets_no_error_estimate(sender: Sender, key: VerifyingK
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_smallest_messages_train(n: int, epsilon: str, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     from features_party.feature_tables import read_features
-    from features_party.join import write_table
+    from features_party.output import write_table
     from features_party.trainer import Options
 
     services, w = features_party(tmp_path / "home"), world(n)
