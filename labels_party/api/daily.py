@@ -31,7 +31,7 @@ def change_schedule(
     return BatchOut(**answer)
 
 
-@router.post("/batches/{batch}/purge", tags=["batches"], responses=problem_responses(409))
+@router.post("/batches/{batch}/purge", tags=["batches"], responses=problem_responses(409, 413))
 def purge(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
     """Delete the labels of a sealed batch for good. Its messages, its ledger and the digests of its ids stay."""
     call = idempotent(ctx, caller, key, request.url.path, b"")

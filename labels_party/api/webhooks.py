@@ -80,7 +80,7 @@ def get_webhook(webhook: str, ctx: Ctx, _: Owner) -> WebhookOut:
     return WebhookOut(**ctx.database.read("webhook.get", lambda c: ctx.webhooks.get(c, webhook)).as_json())
 
 
-@router.delete("/{webhook}", status_code=204)
+@router.delete("/{webhook}", status_code=204, responses=problem_responses(413))
 def delete_webhook(webhook: str, ctx: Ctx, _: Owner) -> None:
     """Forget it, with the notices that were not delivered yet."""
     ctx.database.write("webhook.delete", lambda c: ctx.webhooks.delete(c, webhook))
@@ -95,7 +95,7 @@ def deliveries(
     return [DeliveryOut(**d) for d in found]
 
 
-@router.post("/{webhook}/test", status_code=202)
+@router.post("/{webhook}/test", status_code=202, responses=problem_responses(413))
 def send_test(webhook: str, ctx: Ctx, _: Owner) -> DeliveryOut:
     """Queue a notice of the event webhook.test; its delivery tells what came of it."""
 

@@ -192,9 +192,24 @@ CALLS = [
     ("GET", "/v1/populations/{population}/budget", {"owner", "auditor"}),
     ("GET", "/v1/audit/events", {"owner", "auditor"}),
     ("GET", "/v1/audit/export", {"owner", "auditor"}),
+    ("GET", "/v1/populations/{population}/releases", {"owner"}),
+    ("GET", "/v1/batches/{batch}/releases", {"owner"}),
+    ("PATCH", "/v1/batches/{batch}", {"owner"}),
+    ("POST", "/v1/batches/{batch}/purge", {"owner"}),
+    ("POST", "/v1/webhooks", {"owner"}),
+    ("GET", "/v1/webhooks", {"owner"}),
+    ("GET", "/v1/webhooks/{webhook}", {"owner"}),
+    ("GET", "/v1/webhooks/{webhook}/deliveries", {"owner"}),
+    ("POST", "/v1/webhooks/{webhook}/test", {"owner"}),
+    ("DELETE", "/v1/webhooks/{webhook}", {"owner"}),
 ]
 ROLES = ("owner", "ingest", "features", "auditor")
-BODIES = {"/v1/populations": POPULATION, "releases": {"epsilon": "1", "additional_release": True}}
+BODIES = {
+    "/v1/populations": POPULATION,
+    "releases": {"epsilon": "1", "additional_release": True},
+    "/v1/batches/{batch}": {"release": None},
+    "/v1/webhooks": {"url": "http://127.0.0.1:9/nobody"},
+}
 
 
 def call(client: TestClient, method: str, path: str, **ids: str) -> httpx.Response:
@@ -214,8 +229,9 @@ def test_the_list_of_calls_is_complete(owner: TestClient) -> None:
 
 
 def test_every_call_by_every_role_and_by_nobody(party: LabelsParty, shop: str, batch: str, release: str) -> None:
-    ids = {"population": shop, "batch": batch, "release": release, "name": "message.parquet"}
-    absent = {"population": "pop_0", "batch": "bat_0", "release": "rel_0", "name": "message.parquet"}
+    webhook = party.client("owner").post("/v1/webhooks", json=BODIES["/v1/webhooks"]).json()["id"]
+    ids = {"population": shop, "batch": batch, "release": release, "name": "message.parquet", "webhook": webhook}
+    absent = {name: f"{name}_0" for name in ids} | {"name": "message.parquet"}
     nobody = party.client("owner")
     del nobody.headers["authorization"]
     stranger = party.client("owner")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from labels_party.bootstrap import Services, bootstrap
 from labels_party.options import parse_population
 from labels_party.release.plan import ReleaseRequest
 from labels_party.settings import Settings
+from shared.audit.store import Clock, utc_now
 from shared.domain import Domain
 from shared.message.bundle import Bundle
 from shared.privacy import Epsilon
@@ -26,13 +28,32 @@ def label_table(n: int, k: int = 11, seed: int = 0, prefix: str = "click") -> pa
     return pa.table({"example_id": [f"{prefix}-{i:06d}" for i in range(n)], "label": labels})
 
 
+class FakeClock:
+    """A clock that stands still until a test moves it; starts at 2030-01-01T00:00:00Z."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
 class LabelsParty:
     def __init__(
-        self, home: Path, *, database_url: str | None = None, faults: FaultHook = no_faults, **settings: Any
+        self,
+        home: Path,
+        *,
+        database_url: str | None = None,
+        faults: FaultHook = no_faults,
+        clock: Clock = utc_now,
+        **settings: Any,
     ) -> None:
         self.home = home
         self.settings = Settings(home=home, database_url=database_url, poll_seconds=0.05, **settings)  # type: ignore[arg-type]  # pydantic converts
-        self.services: Services = bootstrap(self.settings, faults=faults)
+        self.services: Services = bootstrap(self.settings, faults=faults, clock=clock)
         self._clients: list[TestClient] = []
 
     def __enter__(self) -> Self:
