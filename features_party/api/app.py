@@ -15,6 +15,7 @@ from features_party.api.schemas import Health
 from features_party.bootstrap import Services
 from features_party.worker import Worker
 from shared.errors import Unavailable
+from shared.service.docs import install_docs
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
@@ -39,11 +40,14 @@ def create_app(services: Services) -> FastAPI:
         version=version("label-dp-service"),
         summary="Privatized messages in, every ε accounted for, models out.",
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.services = services
     app.state.worker = worker
     app.state.streams = Streams()
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS)
+    install_docs(app)
     install_metrics(app)
     for part in (tables, messages, trainings, models, audit):
         app.include_router(part.router)

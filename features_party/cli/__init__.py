@@ -8,6 +8,7 @@ from features_party.cli import serving as serving
 from features_party.cli import keys as keys
 from features_party.cli import messages as messages
 from features_party.cli import training as training
+from features_party.cli import models as models
 from features_party.cli import audit as audit
 # isort: on
 

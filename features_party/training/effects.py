@@ -12,6 +12,7 @@ Reads corrected labels only, so it costs no ε.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +57,12 @@ def fit_effects(codes: Codes, labels: FloatArray, sizes: list[int]) -> Effects:
     return Effects(tuple(tables))
 
 
-def out_of_fold(codes: Codes, labels: FloatArray, sizes: list[int]) -> tuple[Float32, Effects]:
+def out_of_fold(
+    codes: Codes, labels: FloatArray, sizes: list[int], done: Callable[[float], None] = lambda _share: None
+) -> tuple[Float32, Effects]:
     """float32[n, c]: each row's effects from the other folds, and the averages over folds for later rows.
 
-    Zeros where there are too few rows to leave some out.
+    Zeros where there are too few rows to leave some out. `done` is told the share of folds that are behind.
     """
     n = len(labels)
     if n < 2 * FOLDS or not sizes:
@@ -72,6 +75,7 @@ def out_of_fold(codes: Codes, labels: FloatArray, sizes: list[int]) -> tuple[Flo
         inside = fold == index
         folds.append(fit_effects(codes[~inside], labels[~inside], sizes))
         out[inside] = folds[-1].apply(codes[inside])
+        done((index + 1) / FOLDS)
     averages = tuple(np.mean(tables, axis=0) for tables in zip(*(f.tables for f in folds), strict=True))
     return out, Effects(averages)
 

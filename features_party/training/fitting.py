@@ -72,7 +72,9 @@ def fit(
     encoded = schema.encode(features)
     sizes = category_sizes(schema)
     report("effects of categories", 0.05)
-    seen, effects = out_of_fold(encoded.codes, labels, sizes)
+    seen, effects = out_of_fold(
+        encoded.codes, labels, sizes, lambda share: report("effects of categories", 0.05 + 0.1 * share)
+    )
     limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     body: Trees | Linear
     if model == "gbdt":
@@ -87,8 +89,17 @@ def fit(
             progress=lambda what, share: report(what, 0.15 + 0.85 * share),
         )
     else:
-        report("solving", 0.2)
-        body = fit_linear(encoded, seen, sizes, labels, weights, objective, capacity, limits)
+        body = fit_linear(
+            encoded,
+            seen,
+            sizes,
+            labels,
+            weights,
+            objective,
+            capacity,
+            limits,
+            progress=lambda what, share: report(what, 0.15 + 0.85 * share),
+        )
     mean = float(np.average(labels, weights=weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     return TrainedModel(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity
 from features_party.training.encoding import Codes, Encoded, Float32
 from features_party.training.objectives import PoissonScore
+from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -133,8 +134,13 @@ def fit_linear(
     loss: str,
     capacity: Capacity,
     bounds: tuple[float, float],
+    *,
+    progress: Progress,
 ) -> Linear:
-    """Ridge (squared, absolute) or penalised Poisson regression of labels float64[n]. The intercept is not shrunk."""
+    """Ridge (squared, absolute) or penalised Poisson regression of labels float64[n]. The intercept is not shrunk.
+
+    `progress` is told of every chunk of rows, so that what it raises ends the training soon.
+    """
     design = Design.learn(encoded, effects, sizes)
     w = np.ones(len(labels)) if weights is None else weights
     mean = float(np.average(labels, weights=w))
@@ -153,6 +159,7 @@ def fit_linear(
     gram = np.zeros((design.width, design.width))
     moment, middle = np.zeros(design.width), np.zeros(design.width)
     for part, columns in chunks():
+        progress("moments", 0.5 * part.start / len(labels))
         weighted = columns * w[part, None]
         gram += weighted.T @ columns
         moment += weighted.T @ (labels[part] - mean)
@@ -164,7 +171,7 @@ def fit_linear(
     penalty = ridge_penalty(values, along, capacity.label_variance)
     if loss == "poisson":
         link = PoissonScore.around(mean, *bounds)
-        intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width)
+        intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width, progress)
         return Linear(design, intercept, coefficients, link)
     coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
     return Linear(design, mean - float(middle @ coefficients) / total, coefficients, None)
@@ -188,7 +195,13 @@ def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> flo
 
 
 def _poisson(
-    chunks: Callable[[], Chunks], labels: FloatArray, w: FloatArray, link: PoissonScore, penalty: float, width: int
+    chunks: Callable[[], Chunks],
+    labels: FloatArray,
+    w: FloatArray,
+    link: PoissonScore,
+    penalty: float,
+    width: int,
+    progress: Progress,
 ) -> tuple[float, FloatArray]:
     """Minimise Σ w(e^f − z·f)/scale + λ|b|²/2, with e^f continued as a line beyond the score's bounds."""
     from scipy.optimize import minimize
@@ -197,6 +210,7 @@ def _poisson(
         value = 0.5 * penalty * float(parameters[1:] @ parameters[1:])
         gradient = np.concatenate([[0.0], penalty * parameters[1:]])
         for part, columns in chunks():
+            progress("solving", 0.5)
             f = parameters[0] + columns @ parameters[1:]
             mu = link.predictions(f)
             beyond = f - np.clip(f, link.low, link.high)

@@ -1,0 +1,102 @@
+"""`models`: the models of this party's registry, or of folders that `train` wrote."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from features_party.cli.app import FilePath, Force, Json, app, services
+from shared.service.cli import emit, replacing, table, writable
+
+models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
+app.add_typer(models, name="models")
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="An id of the registry, or the folder of a model.")]
+
+
+def _open(name: str) -> Any:
+    """A model by folder or id. A name of one part that is an existing folder is that folder."""
+    from features_party.registry.folder import load_model
+
+    folder = FilePath(name)
+    return load_model(folder) if folder.is_dir() else services(existing=True).models.open(name)
+
+
+@models.command("list")
+def models_list(as_json: Json = False) -> None:
+    """The models of the registry, oldest first."""
+    from features_party.storage.paging import Page
+
+    rows: list[dict[str, Any]] = []
+    registry, cursor = services(existing=True).models, None
+    while True:
+        listing = registry.list(Page(cursor=cursor))
+        rows += listing.rows
+        cursor = listing.cursor
+        if cursor is None:
+            break
+
+    columns = ["id", "name", "kind", "loss", "rows", "releases", "created"]
+
+    def human() -> None:
+        table("Models", columns, [[_cell(row[c]) for c in columns] for row in rows])
+
+    emit(rows, as_json, human)
+
+
+def _cell(value: Any) -> str:
+    return str(len(value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+@models.command("show")
+def models_show(model: Model, as_json: Json = False) -> None:
+    """The model's card: what it was trained on, what that cost, what it may claim."""
+    from features_party.registry.card_text import card_markdown
+
+    card = _open(model).card
+    emit(card, as_json, lambda: typer.echo(card_markdown(card), nl=False))
+
+
+@models.command("compare")
+def models_compare(
+    model: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Two or more, by id or folder.")],
+    as_json: Json = False,
+) -> None:
+    """Side by side: mechanism, ε, rows, capacity, noise, gain over the constant. Of one label and domain only."""
+    from features_party.cli.show_models import show_comparison
+    from features_party.registry.compare import compare
+
+    data = compare([(name, _open(name).card) for name in model])
+    emit(data, as_json, lambda: show_comparison(data))
+
+
+@models.command("export")
+def models_export(
+    model: Model,
+    out: Annotated[FilePath, typer.Option(help="File to write: a .zip for xgboost, an .onnx for onnx.")],
+    form: Annotated[
+        str,
+        typer.Option("--format", help="xgboost (booster, encoding and card) or onnx (the whole pipeline in one file)."),
+    ],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model for another stack."""
+    from features_party.registry.export import export
+
+    writable(out, force)
+    data = export(_open(model), form)
+    with replacing(out, force) as temporary:
+        temporary.write_bytes(data)
+    result = {"model": model, "format": form, "export": str(out), "bytes": len(data)}
+    emit(result, as_json, lambda: typer.echo(f"{out}: {len(data):,} bytes"))
+
+
+@models.command("delete")
+def models_delete(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An id of the registry.")], as_json: Json = False
+) -> None:
+    """Remove a model of the registry and its files. The audit store keeps saying that it was trained."""
+    services(existing=True).models.delete(model)
+    emit({"deleted": model}, as_json, lambda: typer.echo(f"deleted {model}"))
