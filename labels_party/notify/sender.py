@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import certifi
 import httpx
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -181,6 +183,13 @@ class Sender:
         return f"the endpoint answered with status {status}{redirect}", status == GONE
 
 
+def _trusted() -> ssl.SSLContext:
+    """The machine's certificate authorities (SSL_CERT_FILE among them) and those that come with the HTTP client."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
+
+
 def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
     """POST to the address that was checked, under the name that the certificate must have; returns the status."""
     parts = urlsplit(target.url)
@@ -191,7 +200,7 @@ def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
     host = name if target.port == default else f"{name}:{target.port}"
     # proxies of the environment would look up the name again
     with (
-        httpx.Client(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client,
+        httpx.Client(verify=_trusted(), timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client,
         client.stream(
             "POST",
             url,

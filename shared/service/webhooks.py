@@ -62,7 +62,10 @@ def verify_webhook(
         valid |= hmac.compare_digest(found, expected)
     if not valid:
         raise SignatureInvalid("The notice's signature does not verify with this secret; it is not accepted.")
-    data = json.loads(body)
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
     if not isinstance(data, dict):
         raise SignatureInvalid("The notice is signed, but is not a JSON object.")
     return data
