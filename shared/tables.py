@@ -99,8 +99,9 @@ def _read_parquet(
 
     try:
         file = pq.ParquetFile(handle)
+        names = file.schema_arrow.names
         if columns is not None:
-            require_columns(file.schema_arrow.names, columns, shown, public)
+            require_columns(names, columns, shown, public)
         wanted = list(columns) if columns is not None else None
         if most_bytes is None:
             table = file.read(columns=wanted)
@@ -136,8 +137,9 @@ def _read_csv(
     # newlines inside quotes are legal in CSV, and descriptions have them
     options = arrow_csv.ParseOptions(newlines_in_values=True)
     table = arrow_csv.read_csv(handle, parse_options=options, convert_options=convert)
+    names = table.column_names  # decoded here, where a header that is no text is refused
     if columns is not None:
-        require_columns(table.column_names, columns, shown, public)
+        require_columns(names, columns, shown, public)
         table = table.select(list(columns))
     return table
 

@@ -17,12 +17,21 @@ from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 
+EVENT = {
+    "type": "object",
+    "description": "Each event of the stream, by field.",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string", "description": "`progress`, at last `succeeded`, `failed` or `cancelled`."},
+        "data": {"type": "string", "description": "JSON object of state, step, share, model and problem."},
+    },
+}
 EVENT_DOCS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The stream.",
         "content": {
             "text/event-stream": {
-                "schema": {"type": "string"},
+                "schema": EVENT,
                 "example": 'retry: 2000\n\nid: 7\nevent: progress\ndata: {"state": "running", "share": 0.4}\n\n',
             }
         },
