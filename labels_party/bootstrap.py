@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,11 +15,13 @@ from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batches
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import Sealer
+from labels_party.labels.sorting import LabelSort
 from labels_party.labels.vault import LabelVault, LocalVault
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
 from labels_party.notify.webhooks import Webhooks
+from labels_party.release.approvals import Approvals
 from labels_party.release.pipeline import Pipeline
 from labels_party.release.priors import PublishedPriors
 from labels_party.release.releases import Releases
@@ -61,6 +61,7 @@ class Services:
     sealer: Sealer
     ledger: Ledger
     releases: Releases
+    approvals: Approvals
     priors: PublishedPriors
     schedule: Schedule
     retention: Retention
@@ -112,7 +113,8 @@ def bootstrap(
     ledger = Ledger(audit, outbox)
     releases = Releases(database, batches, ledger, outbox)
     priors = PublishedPriors(database, releases, home.releases)
-    sealer = Sealer(database, batches, vault, secrets, audit, home.spill, settings.memory_limit_mb)
+    sort = LabelSort(vault, secrets, home.spill, settings.memory_limit_mb)
+    sealer = Sealer(database, batches, vault, secrets, audit, sort)
     schedule = Schedule(database, batches, sealer, releases, priors)
     retention = Retention(database, batches, releases, vault, audit)
     rules = AddressRules(settings.webhook_host_list)
@@ -137,6 +139,7 @@ def bootstrap(
         sealer=sealer,
         ledger=ledger,
         releases=releases,
+        approvals=Approvals(releases),
         priors=priors,
         schedule=schedule,
         retention=retention,
@@ -176,11 +179,3 @@ def _check_secret(database: Database, secrets: Secrets) -> None:
             "The folder's keys/secret.key is not the one this database was made with; restore both from one backup. "
             "Without it, examples that were charged before would not be recognised."
         )
-
-
-def configure_logging() -> None:
-    """Plain lines on stderr for `serve`; our own loggers never carry a label (invariant 1)."""
-    with contextlib.suppress(ValueError):
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    for noisy in ("alembic", "httpx"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)

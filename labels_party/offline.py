@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import time
@@ -13,18 +12,19 @@ from typing import Any
 from labels_party.bootstrap import Services
 from labels_party.budget.ledger import Account, judge
 from labels_party.budget.populations import Population
-from labels_party.labels.batches import ID_LIST, PUBLIC, Batch
-from labels_party.labels.parsing import ID, floats_of, ids_of, positions
-from labels_party.labels.seal import SHOWN_IDS, IncompleteLabels, SameExamples
+from labels_party.labels.batches import Batch
+from labels_party.labels.from_files import FileBatches, file_columns
+from labels_party.labels.label_file import LabelFile
+from labels_party.labels.parsing import ID
+from labels_party.labels.seal import SameExamples
 from labels_party.release.plan import ReleaseRequest, make_plan
-from labels_party.release.releases import PUBLISHED, WORKING, Release, given_prior_json
-from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, LabelDPError
+from labels_party.release.releases import ACCEPTED, PUBLISHED, WORKING, Release, given_prior_json
+from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from shared.message.bundle import ENVELOPE_SUFFIX
 from shared.message.manifest import Manifest
 from shared.message.signing import MANIFEST_TYPE, open_envelope
 from shared.privacy import ZERO
 from shared.service.cli import Progress
-from shared.tables import read_table
 
 ACTOR = "command line"
 
@@ -38,22 +38,23 @@ class PrivatizeJob:
     request: ReleaseRequest
     out: Path
     examples: Path | None = None
+    actor: str = ACTOR
 
 
 def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict[str, Any]:
     """Labels file in, signed message out. Raises typed errors; a refusal leaves no batch, charge or file behind."""
     _check_target(job.out)
     progress("reading", 0.02)
-    columns = [job.id_column, job.label_column]
-    table = read_table(job.labels, text_columns=columns, columns=columns, names_are_public=False)
+    wanted = file_columns(job.population, job.id_column, job.label_column, listed=job.examples is not None)
+    labels = LabelFile.open(job.labels, wanted["labels"])
     examples = None
     if job.examples is not None:
-        examples = read_table(job.examples, text_columns=[job.id_column], columns=[job.id_column])
-    _check_request(job, (table if examples is None else examples).num_rows)
-    _check_rows(job, table, examples)
-    population = _population(services, job.population)
-    batch, note = _sealed_batch(services, job, population, table, examples, progress)
-    release = _release(services, batch, population, job.request)
+        examples = LabelFile.open(job.examples, wanted["examples"], names_are_public=True)
+    _check_request(job, (labels if examples is None else examples).rows or 1)
+    batch, population, note = _sealed_batch(services, job, labels, examples, progress)
+    release = _release(services, batch, population, job.request, job.actor)
+    if release.state == ACCEPTED:
+        return waiting_for_approval(release, population, job.out)
     finish(services, release.id, lambda what, share: progress(what, 0.4 + 0.55 * share))
     progress("writing the message", 0.97)
     return write_out(services, release.id, job.out) | ({"note": note} if note else {})
@@ -61,24 +62,12 @@ def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict
 
 def _check_request(job: PrivatizeJob, n: int) -> None:
     """Whatever can be refused without labels is refused before a batch is sealed, which cannot be undone."""
+    if job.population.four_eyes and job.actor == ACTOR:
+        raise InvalidInput("In a four-eyes population say who asks for the release: --as NAME.")
     plan = make_plan(job.request, job.population, max(n, 1))
     verdict = judge(Account(job.population.lifetime, ZERO), plan.split)
     if isinstance(verdict, BudgetExceeded):
         raise verdict
-
-
-def _check_rows(job: PrivatizeJob, table: Any, examples: Any) -> None:
-    """What is wrong with the rows is said before the population is declared, whose rules then cannot change."""
-    import pyarrow.compute as pc
-
-    ids = ids_of(table, job.id_column)
-    labels = floats_of(table[job.label_column], job.label_column)
-    positions(labels, job.population.domain, job.population.out_of_domain, job.label_column)
-    if examples is not None and job.population.missing_label is None:
-        listed = ids_of(examples, job.id_column)
-        absent = listed.filter(pc.invert(pc.is_in(listed, value_set=ids.cast(listed.type))))
-        if len(absent):
-            raise IncompleteLabels(absent.slice(0, SHOWN_IDS).to_pylist())
 
 
 def _check_target(out: Path) -> None:
@@ -88,84 +77,54 @@ def _check_target(out: Path) -> None:
         raise InvalidInput(f"The folder '{out.parent}' for --out does not exist.")
 
 
-def _population(services: Services, wanted: Population) -> Population:
-    """The stored population of that name if its rules are the same, otherwise a new one."""
-
-    def find_or_create(connection: Any) -> Population:
-        found = services.populations.find(connection, wanted.name)
-        if found is None:
-            return services.populations.create(connection, wanted, ACTOR)
-        theirs, ours = found.rules(), wanted.rules()
-        different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
-        if different:
-            raise Conflict(
-                f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
-                "first use. Use the same ones, or another --population name."
-            )
-        return found
-
-    return services.database.write("population.ensure", find_or_create)
-
-
 def _sealed_batch(
-    services: Services, job: PrivatizeJob, population: Population, table: Any, examples: Any, progress: Progress
-) -> tuple[Batch, str]:
-    """The batch, and what its owner should know of it."""
-    presence = PUBLIC if examples is None else ID_LIST
-    batch = services.database.write("batch.create", lambda c: services.batches.create(c, population, presence))
+    services: Services, job: PrivatizeJob, labels: LabelFile, examples: LabelFile | None, progress: Progress
+) -> tuple[Batch, Population, str]:
+    """The batch, its population, and what its owner should know of it."""
+    files = FileBatches(services.populations, services.batches, services.sealer)
+    population = services.database.read("population.look", lambda c: files.declared(c, job.population))
     try:
-        if examples is not None:
-            services.intake.put_examples(batch.id, examples, job.id_column)
-        progress("storing", 0.1)
-        services.intake.add_labels(batch.id, table, (job.id_column, job.label_column))
-        progress("sealing", 0.2)
-        services.sealer.seal(batch.id, ACTOR)
+        batch = files.seal(population, labels, examples, ACTOR, lambda n: _check_request(job, n), progress)
     except SameExamples as same:
-        _discard(services, batch.id)
         sealed, owner = _look(services, same.batch)
         if owner.id != population.id:
             raise Conflict(
                 f"{same.detail} It belongs to population '{owner.name}': say --population and --additional-release."
             ) from None
-        return (
-            sealed,
-            f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's",
-        )
-    except LabelDPError:
-        with contextlib.suppress(LabelDPError):  # a seal whose reply was lost cannot be undone; the first error counts
-            _discard(services, batch.id)
-        raise
-    return _look(services, batch.id)[0], ""
+        note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
+        return sealed, owner, note
+    return (*_look(services, batch.id), "")
 
 
 def _look(services: Services, batch_id: str) -> tuple[Batch, Population]:
     return services.database.read("batch.look", lambda c: services.batches.get(c, batch_id))
 
 
-def _discard(services: Services, batch_id: str) -> None:
-    def drop(connection: Any) -> list[str]:
-        batch, _ = services.batches.get(connection, batch_id)
-        return services.batches.discard(connection, batch)
+def waiting_for_approval(release: Release, population: Population, out: Path) -> dict[str, Any]:
+    """What is said of a release that a second person has yet to approve."""
+    next_step = (
+        f"nothing is charged yet: a second person runs  labels-party approve {release.id} --as NAME ; "
+        f"then  labels-party message {release.id} --out {out}  writes the message"
+    )
+    told = {"release": release.id, "batch": release.batch, "population": population.name, "state": release.state}
+    return told | {"epsilon": release.plan["epsilon"], "requested_by": release.requested_by, "next": next_step}
 
-    for key in services.database.write("batch.discard", drop):
-        services.vault.delete(key)
 
-
-def _release(services: Services, batch: Batch, population: Population, request: ReleaseRequest) -> Release:
+def _release(services: Services, batch: Batch, population: Population, request: ReleaseRequest, actor: str) -> Release:
     """A new charged release, or the one that an interrupted run left charged."""
     standing = services.database.read("release.standing", lambda c: services.releases.of_batch(c, batch.id))
-    for waiting in (r for r in standing if r.state in WORKING):
+    for waiting in (r for r in standing if r.state in (ACCEPTED, *WORKING)):
         # what an interrupted run left charged is finished, not charged again, also when it was an additional release
         if _is_same(waiting, batch, population, request):
             return waiting
-        if not request.additional_release:
+        if not request.additional_release and waiting.state != ACCEPTED:
             raise Conflict(
                 f"An interrupted run left release '{waiting.id}' of these examples charged with other settings. "
                 f"Finish it with: labels-party message {waiting.id} --out FILE; or add a charge on top with "
                 "--additional-release."
             )
     try:
-        _, answer = services.releases.request(batch.id, request, ACTOR)
+        _, answer = services.releases.request(batch.id, request, actor)
     except AlreadyReleased as error:
         published = [r for r in standing if r.state == PUBLISHED]
         again = (
@@ -191,6 +150,8 @@ def finish(services: Services, release_id: str, progress: Progress) -> Release:
         if release.state not in WORKING:
             break
         time.sleep(0.2)
+    if release.state == ACCEPTED:
+        raise Conflict(f"Release '{release_id}' waits for a second person: labels-party approve {release_id} --as NAME")
     if release.state != PUBLISHED:
         detail = (release.problem or {}).get("detail", "see the service's log")
         raise Conflict(f"Release '{release_id}' failed: {detail}")

@@ -15,6 +15,7 @@ STATUS: dict[type[e.LabelDPError], int] = {
     e.RangeNotSatisfiable: 416,
     e.InvalidInput: 422,
     e.BudgetExceeded: 403,
+    e.SecondPersonNeeded: 403,
     e.VerificationFailed: 422,
     e.Refusal: 409,
     e.Conflict: 409,

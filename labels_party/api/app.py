@@ -9,10 +9,11 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from labels_party.api import audit, daily, intake, releases, webhooks
+from labels_party.api import approvals, audit, daily, intake, listing, releases, webhooks
 from labels_party.api.models import Health
 from labels_party.bootstrap import Services
 from shared.errors import Unavailable
+from shared.service.docs import install_docs
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
@@ -43,11 +44,14 @@ def create_app(services: Services) -> FastAPI:
         version=version("label-dp-service"),
         summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.services = services
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS, silent=DEPENDS_ON_LABELS)
+    install_docs(app)
     install_metrics(app, silent=DEPENDS_ON_LABELS)
-    for part in (intake, releases, daily, webhooks, audit):
+    for part in (intake, listing, releases, approvals, daily, webhooks, audit):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

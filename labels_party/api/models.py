@@ -187,6 +187,9 @@ class ReleaseOut(BaseModel):
     manifest_sha256: str | None
     files: list[FileOut]
     problem: dict[str, Any] | None
+    requested_by: str | None
+    approved_by: str | None
+    approved: str | None
 
 
 class BudgetOut(BaseModel):

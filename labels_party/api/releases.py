@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 from sqlalchemy.engine import Connection
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, actor, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, actor, idempotent
 from labels_party.api.models import PlanOut, ReleaseIn, ReleaseOut
 from labels_party.bootstrap import Services
 from labels_party.options import make_preview, parse_request
@@ -70,7 +70,10 @@ def create_release(
     caller: Owner,
     key: IdempotencyKey = None,
 ) -> ReleaseOut:
-    """Charge the ledger and queue the draw. Over budget is refused before anything is charged."""
+    """Charge the ledger and queue the draw. Over budget is refused before anything is charged.
+
+    In a four-eyes population the release is `accepted` and waits, uncharged, for `approve` by another API key.
+    """
     _, population = ctx.database.read("release.look", lambda c: ctx.batches.get(c, batch))
     loss = body.loss if isinstance(body.loss, str) else body.loss.loss()
     wanted = parse_request(
@@ -95,7 +98,7 @@ def create_release(
 
 
 @router.get("/releases/{release}", tags=["releases"])
-def get_release(release: str, ctx: Ctx, caller: Reader) -> ReleaseOut:
+def get_release(release: str, ctx: Ctx, caller: Viewer) -> ReleaseOut:
     """State and ε split; digests and files once it is published, and nothing of a draw before."""
 
     def look(connection: Connection) -> dict[str, Any]:
@@ -106,6 +109,7 @@ def get_release(release: str, ctx: Ctx, caller: Reader) -> ReleaseOut:
         if caller.role == "features":
             # as in the manifest: to the day
             described |= {name: described[name] and described[name][:10] for name in ("created", "published")}
+            described |= dict.fromkeys(("requested_by", "approved_by", "approved"))
         return described
 
     return ReleaseOut(**ctx.database.read("release.get", look))

@@ -54,13 +54,20 @@ class Ledger:
         details: dict[str, Any],
     ) -> Account:
         """Charge before any draw. Raises BudgetExceeded (nothing recorded) or returns the account after the charge."""
+        before, after = self.check(connection, population, batch, split)
+        self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
+        self._alert(connection, population, batch, release, before, after)
+        return after
+
+    def check(
+        self, connection: Connection, population: Population, batch: str, split: EpsilonSplit
+    ) -> tuple[Account, Account]:
+        """The account before and after a charge that is not made here. Raises BudgetExceeded."""
         before = self.account(connection, population, batch)
         verdict = judge(before, split)
         if isinstance(verdict, BudgetExceeded):
             raise verdict
-        self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
-        self._alert(connection, population, batch, release, before, verdict.account)
-        return verdict.account
+        return before, verdict.account
 
     def _alert(
         self, connection: Connection, population: Population, batch: str, release: str, before: Account, after: Account
@@ -81,7 +88,7 @@ class Ledger:
     def give_back(
         self, connection: Connection, population: Population, batch: str, release: str, split: EpsilonSplit, actor: str
     ) -> None:
-        """Undo a charge for which certainly no draw was made."""
+        """Undo a charge for which certainly no draw was begun; the caller has seen that in the same transaction."""
         self.audit.append(connection, self._event(RETURNED, population, batch, release, split, actor, {}))
 
     def note(
@@ -93,9 +100,9 @@ class Ledger:
         release: str,
         actor: str,
         details: dict[str, Any],
-        attempt: int,
+        attempt: int | None = None,
     ) -> None:
-        """An event without a charge (published, failed)."""
+        """An event without a charge (requested, published, failed)."""
         subject = Subject(population.id, population.name, population.label, batch, release, attempt)
         self.audit.append(
             connection,

@@ -8,6 +8,7 @@ from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
+from labels_party.cli import approvals as approvals
 from labels_party.cli import audit as audit
 # isort: on
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from labels_party.cli.app import FilePath, Json, app, services
-from labels_party.cli.show import show_message
+from labels_party.cli.show import show_message, show_waiting
 from shared.service.cli import emit, progress
 
 
@@ -40,12 +40,17 @@ def privatize(
     additional_release: Annotated[
         bool, typer.Option("--additional-release", help="Allow, and charge, a further release of the same examples.")
     ] = False,
+    four_eyes: Annotated[
+        bool, typer.Option("--four-eyes", help="A second person must approve each release before it is charged.")
+    ] = False,
+    name: Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")] = None,
     as_json: Json = False,
 ) -> None:
     """Turn a file of labels into one signed, privatized message, charged to the ledger."""
     from labels_party.offline import PrivatizeJob
     from labels_party.offline import privatize as run_job
     from labels_party.options import parse_domain, parse_population, parse_request
+    from labels_party.release.approvals import COMMAND_LINE, person
 
     declared = parse_population(
         population,
@@ -55,7 +60,9 @@ def privatize(
         out_of_domain=out_of_domain,
         missing_label=missing_label,
         audiences=audience,
+        four_eyes=four_eyes,
     )
+    asked_by = person(name) if name is not None else COMMAND_LINE
     with progress("privatize", as_json) as report:
         party = services()
         request = parse_request(
@@ -70,9 +77,9 @@ def privatize(
             clip=clip,
             additional_release=additional_release,
         )
-        job = PrivatizeJob(labels, id_column, label_column, declared, request, out, examples)
+        job = PrivatizeJob(labels, id_column, label_column, declared, request, out, examples, asked_by)
         result = run_job(party, job, report)
-    emit(result, as_json, lambda: show_message(result))
+    emit(result, as_json, lambda: show_message(result) if "message" in result else show_waiting(result))
 
 
 @app.command()

@@ -35,3 +35,15 @@ def show_message(data: dict[str, Any]) -> None:
     if "labels_key" in data:
         rows.append(["public key", data["labels_key"]])
     table("Privatized message", ["", ""], rows)
+
+
+def show_waiting(data: dict[str, Any]) -> None:
+    """What people see of a release that a second person has yet to approve."""
+    rows = [
+        ["release", data["release"]],
+        ["population", data["population"]],
+        ["state", f"{data['state']}, asked for by {data['requested_by']}"],
+        ["ε", f"{data['epsilon']['total']}, not charged yet"],
+        ["next", data["next"]],
+    ]
+    table("Waiting for approval", ["", ""], rows)

@@ -13,16 +13,17 @@ from sqlalchemy.engine import Connection
 from labels_party.budget.populations import Population
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batch, Batches, require_sealed, timestamp
-from labels_party.notify.outbox import Outbox
+from labels_party.notify.outbox import APPROVAL_REQUESTED, Outbox
 from labels_party.release.plan import Plan, ReleaseRequest, make_plan
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import release_files, releases
+from shared.audit.events import REQUESTED
 from shared.errors import AlreadyReleased, Conflict, NotFound
 from shared.privacy import Epsilon
 from shared.service.database import Database
 
-CHARGED, DRAWING, PUBLISHED, FAILED = "charged", "drawing", "published", "failed"
+ACCEPTED, CHARGED, DRAWING, PUBLISHED, FAILED = "accepted", "charged", "drawing", "published", "failed"
 WORKING = (CHARGED, DRAWING)
 
 
@@ -67,6 +68,7 @@ class Releases:
     ) -> Answer:
         """Transaction 1: charge the ledger and store the work, in one. Returns (202, the release).
 
+        In a four-eyes population nothing is charged yet: the release is `accepted` and waits for `Approvals`.
         `claim` gets the release's id in the same transaction and may refuse it. Raises Conflict (batch not sealed),
         AlreadyReleased, BudgetExceeded, InvalidInput; then nothing was charged.
         """
@@ -84,23 +86,26 @@ class Releases:
                 require_sealed(now)
                 self._refuse_second(connection, batch_id, request)
                 release_id = "rel_" + secrets.token_hex(12)
-                details = {
-                    "mechanism": plan.mechanism,
-                    "loss": plan.loss_name,
-                    "prior": plan.prior_source,
-                    "carried_from": plan.carried_from,
-                    "additional_release": request.additional_release,
-                }
-                self.ledger.charge(connection, population, batch_id, release_id, plan.split, actor, details)
+                details = charge_details(plan, request.additional_release)
+                if population.four_eyes:
+                    self.ledger.check(connection, population, batch_id, plan.split)
+                    details |= {"epsilon": plan.split.as_json()}
+                    self.ledger.note(connection, REQUESTED, population, batch_id, release_id, actor, details)
+                else:
+                    self.ledger.charge(connection, population, batch_id, release_id, plan.split, actor, details)
+                extra = {"given_prior": given_prior_json(request), "additional_release": request.additional_release}
                 row = {
                     "id": release_id,
                     "batch": batch_id,
-                    "state": CHARGED,
-                    "plan": plan.as_json() | {"given_prior": given_prior_json(request)},
+                    "state": ACCEPTED if population.four_eyes else CHARGED,
+                    "plan": plan.as_json() | extra,
                     "attempt": 0,
                     "created": timestamp(self.batches.clock()),
+                    "requested_by": actor,
                 }
                 connection.execute(sa.insert(releases).values(**row))
+                if population.four_eyes:
+                    self.tell(connection, APPROVAL_REQUESTED, release_id)
                 if claim is not None:
                     claim(connection, release_id)
                 return 202, self.describe(connection, self.get(connection, release_id), population)
@@ -178,6 +183,9 @@ class Releases:
             "manifest_sha256": release.manifest_sha256,
             "files": [],
             "problem": release.problem,
+            "requested_by": release.requested_by,
+            "approved_by": release.approved_by,
+            "approved": release.approved,
         }
         if release.state == PUBLISHED:
             listed = self.files(connection, release.id)
@@ -196,6 +204,17 @@ class Releases:
 
     def spent(self, connection: Connection, batch_id: str) -> Epsilon:
         return self.ledger.spent(connection, batch_id)
+
+
+def charge_details(plan: Plan, additional_release: bool) -> dict[str, Any]:
+    """What the audit event of a charge, or of the request for it, says besides ε."""
+    return {
+        "mechanism": plan.mechanism,
+        "loss": plan.loss_name,
+        "prior": plan.prior_source,
+        "carried_from": plan.carried_from,
+        "additional_release": additional_release,
+    }
 
 
 def given_prior_json(request: ReleaseRequest) -> list[float] | None:

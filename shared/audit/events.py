@@ -21,6 +21,10 @@ GENESIS = "0" * 64
 CREATED = "store-created"
 POPULATION_CREATED = "population-created"
 BATCH_SEALED = "batch-sealed"
+REQUESTED = "release-requested"  # in a four-eyes population: nothing is charged until somebody else approves
+APPROVED = "release-approved"
+DECLINED = "release-declined"
+CANCELLED = "release-cancelled"
 CHARGED = "release-charged"
 PUBLISHED = "release-published"
 FAILED = "release-failed"
@@ -29,6 +33,8 @@ ACCEPTED = "message-accepted"
 TRAINED = "model-trained"
 BUDGET_ALERT = "budget-alert"  # a charge made a batch reach a share of the lifetime ε that its population names
 BATCH_PURGED = "batch-purged"
+ERASURE_REQUESTED = "erasure-requested"
+ERASED = "label-erased"
 CHARGES = frozenset({CHARGED, ACCEPTED})
 
 

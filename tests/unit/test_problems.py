@@ -50,6 +50,7 @@ EXPECTED = {
     "randomness-unavailable": (503, 1),
     "range-not-satisfiable": (416, 2),
     "refused": (409, 1),
+    "second-person-needed": (403, 1),
     "remote-problem": (502, 1),
     "replay-conflict": (422, 1),
     "signature-invalid": (422, 1),
