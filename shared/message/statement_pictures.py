@@ -1,0 +1,240 @@
+"""Pictures of a release statement as inline SVG without scripts or styles: prior and bins, one bit, noise."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.channel import Channel, OneBitChannel, RRChannel
+from shared.message.statement_text import number, percent
+
+FloatArray = npt.NDArray[np.float64]
+Scale = Callable[[float], float]
+
+WIDTH, HEIGHT = 720, 250
+LEFT, RIGHT, TOP, BOTTOM = 46, 14, 40, 46
+INK, GREY, BLUE, PALE, RED = "#1a1a1a", "#5b6570", "#7fa6c9", "#eaf1f7", "#a61e1e"
+COLUMNS = 80  # bars that a histogram has at most
+MAX_VALUES = 12  # output values that are written out in a picture
+CURVES = ("#1f4e79", "#a61e1e", "#2e7d4f")
+
+
+def picture(channel: Channel, prior: FloatArray | None) -> str:
+    """The one picture that suits the channel; `prior` is float64[k], private already, or None if there is none."""
+    if isinstance(channel, RRChannel):
+        return _bins(channel, prior)
+    if isinstance(channel, OneBitChannel):
+        return _one_bit(channel, prior)
+    return _noise(channel)
+
+
+def split_bar(parts: list[tuple[str, float]]) -> str:
+    """One stacked bar of named shares that sum to 1."""
+    colours, x, drawn = ("#1f4e79", "#7fa6c9", "#c9d9e8"), 0.0, []
+    for index, (_, share) in enumerate(parts):
+        width = 720 * share
+        drawn.append(f'<rect x="{x:.2f}" y="0" width="{width:.2f}" height="16" fill="{colours[index % 3]}"/>')
+        x += width
+    title = ", ".join(f"{name} {percent(share)}" for name, share in parts)
+    return (
+        f'<svg viewBox="0 0 720 16" role="img" aria-label="{title}" preserveAspectRatio="none" class="bar">'
+        f"<title>{title}</title>{''.join(drawn)}</svg>"
+    )
+
+
+# --- one picture per kind of channel ------------------------------------------------------------------------
+
+
+def _bins(channel: RRChannel, prior: FloatArray | None) -> str:
+    labels, ends = channel.labels, channel.boundaries.tolist()
+    step = _step(labels)
+    low, high = float(labels[0]) - step / 2, float(labels[-1]) + step / 2
+    x = _scale(low, high)
+    edges = [x((float(labels[e - 1]) + float(labels[e])) / 2) for e in ends[1:-1]]
+    edges = [x(low), *edges, x(high)]
+    body = []
+    for j, (a, b) in enumerate(itertools.pairwise(edges)):
+        fill = PALE if j % 2 == 0 else "#ffffff"
+        body.append(f'<rect x="{a:.1f}" y="{TOP}" width="{b - a:.1f}" height="{HEIGHT - TOP - BOTTOM}" fill="{fill}"/>')
+    body.append(_histogram(labels, prior, x, step))
+    for at in edges[1:-1]:
+        body.append(_line(at, TOP - 6, at, HEIGHT - BOTTOM, INK, dash="3 3"))
+    body.append(_outputs([float(v) for v in channel.outputs], x, low, high))
+    what = "private prior (bars), " if prior is not None else ""
+    name = f"{channel.d} bins of the label domain: {what}bin boundaries (dashed), output values (triangles)"
+    return _svg(name, [*body, _axis(low, high, x, labels), _ylabel("share under the private prior", prior)])
+
+
+def _one_bit(channel: OneBitChannel, prior: FloatArray | None) -> str:
+    labels = channel.labels
+    step = _step(labels)
+    low, high = float(labels[0]) - step / 2, float(labels[-1]) + step / 2
+    x = _scale(low, high)
+    chosen = np.unique(np.linspace(0, channel.k - 1, min(channel.k, 200)).astype(np.int64))
+    upper = channel.upper_probability[chosen]
+    points = " ".join(f"{x(float(labels[i])):.1f},{_y(float(p)):.1f}" for i, p in zip(chosen, upper, strict=True))
+    body = [
+        f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" fill="{PALE}"/>'
+    ]
+    body.append(_histogram(labels, prior, x, step))
+    for share in (0.0, 0.5, 1.0):
+        body.append(_line(LEFT, _y(share), WIDTH - RIGHT, _y(share), "#c3ccd4"))
+        body.append(_text(LEFT - 6, _y(share) + 4, f"{share * 100:.0f} %", anchor="end"))
+    if channel.k <= 12:
+        body += [
+            f'<circle cx="{x(float(labels[i])):.1f}" cy="{_y(float(p)):.1f}" r="3.5" fill="{RED}"/>'
+            for i, p in zip(chosen, upper, strict=True)
+        ]
+    body.append(f'<polyline points="{points}" fill="none" stroke="{RED}" stroke-width="2.5"/>')
+    lower_value, upper_value = (number(float(v)) for v in channel.outputs)
+    body.append(
+        _text(LEFT, 16, f"red line: chance of the upper value {upper_value} (otherwise {lower_value})", size=13)
+    )
+    name = f"Chance of the upper output {upper_value} for every label; otherwise the output is {lower_value}"
+    return _svg(name, [*body, _axis(low, high, x, labels)])
+
+
+def _noise(channel: Channel) -> str:
+    labels, outputs = channel.labels, np.asarray(channel.outputs, np.float64)
+    step = _step(outputs)
+    low, high = float(outputs[0]) - step / 2, float(outputs[-1]) + step / 2
+    x = _scale(low, high)
+    places = sorted({0, (channel.k - 1) // 2, channel.k - 1})
+    rows = [_binned(outputs, channel.rows(p, p + 1)[0]) for p in places]
+    top = max(float(shares.max()) for _, shares in rows)
+    body = [
+        f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" fill="{PALE}"/>'
+    ]
+    legend = float(LEFT)
+    for place, (centres, shares), colour in zip(places, rows, CURVES, strict=False):
+        points = " ".join(f"{x(float(c)):.1f},{_y(float(s) / top):.1f}" for c, s in zip(centres, shares, strict=True))
+        body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        if len(centres) <= 20:
+            body += [
+                f'<circle cx="{x(float(c)):.1f}" cy="{_y(float(s) / top):.1f}" r="3" fill="{colour}"/>'
+                for c, s in zip(centres, shares, strict=True)
+            ]
+        told = f"label {number(float(labels[place]))}"
+        body.append(f'<rect x="{legend:.0f}" y="8" width="14" height="4" fill="{colour}"/>')
+        body.append(_text(legend + 20, 16, told, size=13))
+        legend += 46 + 7.5 * len(told)
+    for share in (0.0, top):
+        body.append(_line(LEFT, _y(share / top), WIDTH - RIGHT, _y(share / top), "#c3ccd4"))
+        body.append(_text(LEFT - 6, _y(share / top) + 4, _short_percent(share), anchor="end"))
+    name = "Chance of every output for the smallest, a middle and the largest label"
+    return _svg(name, [*body, _axis(low, high, x, outputs)])
+
+
+# --- parts --------------------------------------------------------------------------------------------------
+
+
+def _svg(name: str, body: list[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}" font-family="Helvetica, sans-serif">'
+        f"<title>{name}</title>{''.join(body)}</svg>"
+    )
+
+
+def _scale(low: float, high: float) -> Scale:
+    width = WIDTH - LEFT - RIGHT
+    return lambda v: LEFT + width * (v - low) / (high - low)
+
+
+def _y(share: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * share
+
+
+def _step(values: FloatArray) -> float:
+    return float(np.median(np.diff(values))) if len(values) > 1 else 1.0
+
+
+def _binned(values: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Centres and sums of at most COLUMNS equal groups of neighbouring values."""
+    size = -(-len(values) // COLUMNS)
+    starts = np.arange(0, len(values), size)
+    counts = np.minimum(starts + size, len(values)) - starts
+    return np.add.reduceat(values, starts) / counts, np.add.reduceat(shares, starts) / counts * min(size, len(values))
+
+
+def _histogram(labels: FloatArray, prior: FloatArray | None, x: Scale, step: float) -> str:
+    if prior is None:
+        return ""
+    centres, shares = _binned(labels, prior)
+    top = float(shares.max()) or 1.0
+    half = (float(centres[1] - centres[0]) if len(centres) > 1 else step) / 2
+    drawn = []
+    for centre, share in zip(centres, shares, strict=True):
+        a, b = max(x(float(centre) - half), LEFT), min(x(float(centre) + half), WIDTH - RIGHT)
+        gap, width = (b - a) * 0.08, b - a
+        if width > 120:  # a few wide bars look better slim
+            gap = (width - 120) / 2
+        height = 0.86 * (HEIGHT - BOTTOM - TOP) * float(share) / top
+        drawn.append(
+            f'<rect x="{a + gap:.2f}" y="{HEIGHT - BOTTOM - height:.2f}" width="{width - 2 * gap:.2f}" '
+            f'height="{height:.2f}" fill="{BLUE}"/>'
+        )
+    return "".join(drawn)
+
+
+def _outputs(values: list[float], x: Scale, low: float, high: float) -> str:
+    """A triangle above the frame per output value; values are written out while there are few, on two rows."""
+    drawn, last, row = [], [-1e9, -1e9], 0
+    for value in values:
+        at = x(min(max(value, low), high))
+        drawn.append(f'<path d="M{at - 5:.1f} {TOP - 9} h10 l-5 9 z" fill="{RED}"/>')
+        if len(values) <= MAX_VALUES:
+            told = number(value)
+            half = 3.6 * len(told) + 4
+            centre = min(max(at, half), WIDTH - half)
+            row = 0 if centre - half >= last[0] else 1
+            if centre - half >= last[row]:
+                last[row] = centre + half
+                drawn.append(_text(centre, TOP - 14 - 13 * row, told, anchor="middle", colour=RED))
+    return "".join(drawn)
+
+
+def _axis(low: float, high: float, x: Scale, labels: FloatArray) -> str:
+    ticks = labels if len(labels) <= 8 else _round_ticks(float(labels[0]), float(labels[-1]))
+    base = HEIGHT - BOTTOM
+    drawn = [_line(LEFT, base, WIDTH - RIGHT, base, INK)]
+    for tick in ticks:
+        at = x(float(tick))
+        drawn.append(_line(at, base, at, base + 5, INK))
+        drawn.append(_text(min(max(at, 20.0), WIDTH - 20.0), base + 19, number(float(tick)), anchor="middle"))
+    drawn.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "label", anchor="middle", colour=GREY))
+    return "".join(drawn)
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """About six round numbers within the domain."""
+    rough = (high - low) / 6
+    size = 10.0 ** np.floor(np.log10(rough))
+    size = float(next(size * f for f in (1, 2, 2.5, 5, 10) if size * f >= rough))
+    first = int(np.ceil(low / size - 1e-9))
+    return [i * size for i in range(first, first + 12) if i * size <= high + 1e-9 * abs(high)]
+
+
+def _ylabel(told: str, prior: FloatArray | None) -> str:
+    if prior is None:
+        return ""
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    return (
+        f'<text x="16" y="{middle:.0f}" font-size="11" fill="{GREY}" text-anchor="middle" '
+        f'transform="rotate(-90 16 {middle:.0f})">{told}</text>'
+    )
+
+
+def _short_percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+def _text(x: float, y: float, told: str, *, anchor: str = "start", colour: str = INK, size: int = 12) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}">{told}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{dashed}/>'

@@ -1,0 +1,113 @@
+"""Words and numbers of a release statement: HTML-safe text, odds rounded towards privacy, what a mechanism does."""
+
+from __future__ import annotations
+
+import html
+from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
+
+from shared.channel import AdditiveChannel, Channel, OneBitChannel, RRChannel
+from shared.privacy import Epsilon
+
+SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+PRIOR_ODDS = ((Fraction(1), "50 : 50"), (Fraction(1, 9), "1 : 9"), (Fraction(1, 99), "1 : 99"))
+
+
+def text(value: str) -> str:
+    """Text from a manifest, which a stranger may have written: escaped, and nothing in it is invisible or reorders."""
+    shown = "".join(c if c.isprintable() else f"[U+{ord(c):04X}]" for c in value)
+    return f"<bdi>{html.escape(shown, quote=True)}</bdi>"
+
+
+def number(value: float) -> str:
+    """At most six significant digits, with a real minus sign and thousands apart."""
+    shown = f"{value:,.6g}" if abs(value) < 1e15 else f"{value:.6g}"
+    return shown.replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share for people: two significant digits next to 0 and 100 %."""
+    if share <= 0.0 or share >= 1.0:
+        return f"{share * 100:.0f} %"
+    places = 1 if 0.01 <= share <= 0.99 else 3
+    shown = f"{share * 100:.{places}f}"
+    return "less than 0.001 %" if float(shown) == 0 else f"{shown} %" if float(shown) < 100 else "more than 99.999 %"
+
+
+def odds_factor(epsilon: Epsilon) -> str:
+    """e^ε, never rounded down."""
+    exact = Decimal(epsilon.nano).scaleb(-9).exp()
+    if exact < 100_000:
+        return f"{exact.quantize(Decimal('0.01'), ROUND_CEILING):,}"
+    power = exact.adjusted()
+    with localcontext() as context:
+        context.prec = 60
+        mantissa = exact.scaleb(-power).quantize(Decimal("0.1"), ROUND_CEILING)
+    return f"{mantissa} × 10{str(power).translate(SUPERSCRIPT)}"
+
+
+def surest(epsilon: Epsilon, odds: Fraction) -> str:
+    """The largest probability after the release of what had `odds` before, never rounded down."""
+    factor = Decimal(epsilon.nano).scaleb(-9).exp() * odds.numerator / odds.denominator
+    share = 100 * factor / (1 + factor)
+    shown = share.quantize(Decimal("0.1") if epsilon.nano >= 100_000_000 else Decimal("0.01"), ROUND_CEILING)
+    return f"{shown} %" if shown < 100 else "practically 100 %"
+
+
+def in_words(epsilon: Epsilon) -> str:
+    """A rule of thumb for how strong an ε is; no theorem, a reading aid."""
+    value = float(epsilon)
+    if value <= 0.5:
+        return "Strong protection: a single value says little about the label behind it."
+    if value <= 2:
+        return "Solid protection: a single value is a weak hint, which everybody can plausibly deny."
+    if value <= 5:
+        return "Moderate protection: a single value is a strong hint, though no proof."
+    return "Weak protection: for the surest reader, a single value comes close to telling the label behind it."
+
+
+def mechanism_words(channel: Channel) -> str:
+    """Two sentences on how a value is made; everything in them is public."""
+    if isinstance(channel, RRChannel):
+        if channel.d == 1:
+            return (
+                "All labels share one bin, so every example got the same value. "
+                "The values say nothing on single labels."
+            )
+        return (
+            f"The label domain is cut into {channel.d} bins, and each example gets the output value of its label's bin "
+            "with one fixed probability, otherwise that of another bin drawn with equal chances. "
+            "Every draw uses fresh randomness of the operating system and exact integer weights, so that the chances "
+            "are those stated here, not approximations."
+        )
+    if isinstance(channel, OneBitChannel):
+        low, high = number(float(channel.low)), number(float(channel.high))
+        return (
+            f"Each label, clipped to {low} … {high}, becomes one of two output values; the larger the label, the "
+            "likelier the upper one, in a straight line that keeps the average right. "
+            "One value therefore carries at most one bit, and only averages over many examples say something."
+        )
+    if isinstance(channel, AdditiveChannel):
+        return (
+            "Random noise with a discrete Laplace distribution is added to each label, and the sum is clipped to the "
+            "ends of the domain. The noise is wide enough for the whole domain: any label could have become any value."
+        )
+    return (
+        "Each label becomes one of the listed output values with the chances in the manifest's table of weights. "
+        "Every output is possible under every label, and no two labels differ in any chance by more than e^ε."
+    )
+
+
+def flip_words(channel: Channel, share: float, under: str) -> str:
+    """What is expected to be flipped, from the channel and a private or public prior, never from the draw."""
+    shown = f"<strong>{percent(share)}</strong>"
+    if isinstance(channel, RRChannel):
+        if channel.d == 1:
+            return "Nothing is flipped, since there is one output value only."
+        return (
+            f"Expected flip rate: {shown} of the examples carry the value of a bin that is not their label's. "
+            "Nobody can tell which ones."
+        )
+    if isinstance(channel, OneBitChannel):
+        return f"Expected flip rate {under}: {shown} of the examples carry the less likely of the two values."
+    return f"Expected flip rate {under}: {shown} of the examples do not carry the likeliest value of their label."
