@@ -83,7 +83,7 @@ class LabelsPartyClient:
         seal_at: str | None = None,
         release: dict[str, Any] | None = None,
     ) -> Json:
-        """A new batch. With `seal_at` (UTC, such as "2026-12-01T00:00:00Z") it seals by itself, and is released as the
+        """A new batch. At `seal_at` (UTC, such as "2026-12-01T00:00:00Z") it seals by itself, and is released as the
         template `release` says (members as in `release`)."""
         return self._run(calls.open_batch(population, presence, seal_at, release))
 
@@ -96,6 +96,10 @@ class LabelsPartyClient:
     def discard(self, batch: str) -> None:
         """Delete an open batch with everything in it."""
         self._run(calls.delete("batches", batch))
+
+    def reschedule(self, batch: str, seal_at: str | None, release: dict[str, Any] | None = None) -> Json:
+        """Move or (None) drop the end of an open batch's conversion window and the release that follows it."""
+        return self._run(calls.patch("batches", batch, body={"seal_at": seal_at, "release": release}))
 
     # --- the advertiser's day -----------------------------------------------------------------------------
 
@@ -138,6 +142,9 @@ class LabelsPartyClient:
     def release_state(self, release: str) -> Json:
         return self._run(calls.get("releases", release))
 
+    def releases(self, population: str) -> list[Json]:
+        return self._run(calls.listing("populations", population, "releases"))
+
     def wait(self, release: str, timeout: float = 600.0) -> Json:
         """The release once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
         return self._run(calls.wait(release, timeout))
@@ -156,6 +163,10 @@ class LabelsPartyClient:
 
     def decline(self, release: str) -> Json:
         return self._run(calls.post("releases", release, "decline"))
+
+    def cancel(self, release: str) -> Json:
+        """Take back a release whose draw has not begun; its charge is returned."""
+        return self._run(calls.post("releases", release, "cancel"))
 
     def statement(self, release: str) -> str:
         """The release statement, one HTML page."""
@@ -245,6 +256,9 @@ class AsyncLabelsPartyClient:
     async def discard(self, batch: str) -> None:
         await self._run(calls.delete("batches", batch))
 
+    async def reschedule(self, batch: str, seal_at: str | None, release: dict[str, Any] | None = None) -> Json:
+        return await self._run(calls.patch("batches", batch, body={"seal_at": seal_at, "release": release}))
+
     # --- the advertiser's day -----------------------------------------------------------------------------
 
     async def put_examples(
@@ -279,6 +293,9 @@ class AsyncLabelsPartyClient:
     async def release_state(self, release: str) -> Json:
         return await self._run(calls.get("releases", release))
 
+    async def releases(self, population: str) -> list[Json]:
+        return await self._run(calls.listing("populations", population, "releases"))
+
     async def wait(self, release: str, timeout: float = 600.0) -> Json:
         return await self._run(calls.wait(release, timeout))
 
@@ -295,6 +312,9 @@ class AsyncLabelsPartyClient:
 
     async def decline(self, release: str) -> Json:
         return await self._run(calls.post("releases", release, "decline"))
+
+    async def cancel(self, release: str) -> Json:
+        return await self._run(calls.post("releases", release, "cancel"))
 
     async def statement(self, release: str) -> str:
         return (await self._run(calls.download("releases", release, "statement"))).decode("utf-8")

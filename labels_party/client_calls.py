@@ -40,6 +40,10 @@ def post(*parts: str, body: Any = None) -> Conversation[Json]:
     return ask(Call("POST", path(*parts), body=body))
 
 
+def patch(*parts: str, body: Any = None) -> Conversation[Json]:
+    return ask(Call("PATCH", path(*parts), body=body))
+
+
 def delete(*parts: str) -> Conversation[None]:
     yield Call("DELETE", path(*parts))
 
