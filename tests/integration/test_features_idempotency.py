@@ -1,0 +1,147 @@
+"""`Idempotency-Key` at the features party: one effect, one answer, whatever is repeated."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from features_party.feature_tables import FeatureTables
+from features_party.storage import tables
+from features_party.storage.idempotency import Idempotency
+from shared.errors import IdempotencyConflict, IdempotencyInFlight
+from shared.service.database import Database
+from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, parquet, running
+from tests.support.messages import Sender
+
+KEY = {"Idempotency-Key": "day-1"}
+
+
+@pytest.fixture
+def sender() -> Sender:
+    return Sender()
+
+
+@pytest.fixture
+def api(tmp_path: Path, sender: Sender) -> Iterator[Api]:
+    with running(tmp_path, sender, worker=False) as started:
+        yield started
+
+
+def test_a_training_is_asked_for_once(api: Api, sender: Sender, tmp_path: Path) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    body = {"feature_table": api.table(), "messages": ["rel_1"]}
+    first = api.trainer.post("/v1/trainings", json=body, headers=KEY)
+    again = api.trainer.post("/v1/trainings", json=body, headers=KEY)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json() == again.json()
+    assert first.headers["location"] == again.headers["location"]
+    other = api.trainer.post("/v1/trainings", json=body | {"model": "linear"}, headers=KEY)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency-conflict")
+    assert len(api.trainer.get("/v1/trainings").json()) == 1
+    # keys belong to an API key
+    assert api.client("trainer").post("/v1/trainings", json=body, headers=KEY).json()["id"] != first.json()["id"]
+
+
+def test_a_refusal_gives_the_key_back(api: Api, sender: Sender, tmp_path: Path) -> None:
+    body = {"feature_table": api.table(), "messages": ["rel_1"]}
+    assert api.trainer.post("/v1/trainings", json=body, headers=KEY).status_code == 404
+    api.accept(message_files(sender, tmp_path / "sent"))
+    assert api.trainer.post("/v1/trainings", json=body, headers=KEY).status_code == 202
+
+
+def test_uploads_are_stored_once_whatever_the_form_around_them(api: Api, sender: Sender, tmp_path: Path) -> None:
+    csv = b"click_id,age\n1,2\n2,3\n"
+    path = "/v1/feature-tables?id_column=click_id"
+    sent_form = {"files": {"file": ("f.csv", csv, "text/csv")}, "data": {"id_column": "click_id"}, "headers": KEY}
+    answers = [api.trainer.post("/v1/feature-tables", **sent_form) for _ in range(2)]  # type: ignore[arg-type]
+    assert answers[0].json() == answers[1].json()
+    raw = [
+        api.trainer.post(path, content=parquet(WORLD.table()), headers=PARQUET | {"Idempotency-Key": "x"})
+        for _ in range(2)
+    ]
+    assert raw[0].json() == raw[1].json()
+    changed = api.trainer.post(path, content=csv, headers=PARQUET | {"Idempotency-Key": "x"})
+    assert changed.json()["code"] == "idempotency-conflict"
+    assert len(api.trainer.get("/v1/feature-tables").json()) == 2
+    files = message_files(sender, tmp_path / "sent")
+    sent = [api.trainer.post("/v1/messages", files=form(files), headers={"Idempotency-Key": "m"}) for _ in range(2)]
+    assert [answer.status_code for answer in sent] == [201, 201]
+    assert sent[0].json() == sent[1].json()
+    assert api.trainer.post("/v1/messages", files=form(files)).json()["already_accepted"] is True
+    assert list(api.services.home.feature_tables.glob(".incoming-*")) == []
+
+
+def test_a_call_in_flight_is_not_run_twice(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    upload = FeatureTables.upload
+
+    def slow(self: FeatureTables, *arguments: Any) -> Any:
+        entered.set()
+        assert leave.wait(20)
+        return upload(self, *arguments)
+
+    monkeypatch.setattr(FeatureTables, "upload", slow)
+    request = {"content": parquet(WORLD.table()), "headers": PARQUET | KEY}
+    answers: list[Any] = []
+    first = threading.Thread(
+        target=lambda: answers.append(api.trainer.post("/v1/feature-tables?id_column=click_id", **request))  # type: ignore[arg-type]
+    )
+    first.start()
+    assert entered.wait(20)
+    second = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]
+    assert (second.status_code, second.json()["code"]) == (409, "in-flight")
+    leave.set()
+    first.join()
+    assert answers[0].status_code == 201
+    third = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]
+    assert third.json() == answers[0].json()
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "a\tb"])
+def test_bad_keys_are_refused(api: Api, key: str) -> None:
+    answer = api.trainer.post(
+        "/v1/feature-tables?id_column=id", content=b"id,a\n1,2\n", headers=PARQUET | {"Idempotency-Key": key}
+    )
+    assert answer.status_code == 422
+    assert api.trainer.get("/v1/feature-tables").json() == []
+
+
+def test_claims_run_out_with_their_process_and_answers_after_a_month(database_url: str) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    database = Database(database_url)
+    tables.migrate(database)
+    keys = Idempotency(database, lambda: now[0])
+    dead = keys.claim("k", "one", "mac")
+    with pytest.raises(IdempotencyInFlight):
+        keys.claim("k", "one", "mac")
+    now[0] += timedelta(hours=1)
+    heir = keys.claim("k", "one", "mac")
+    dead.keep_now(201, {"whose": "dead"})  # it comes too late: the key is another's
+    dead.drop()
+    heir.keep_now(201, {"whose": "heir"})
+    heir.drop()  # an answer that was kept stays
+    assert keys.claim("k", "one", "mac").answer == (201, {"whose": "heir"})
+    with pytest.raises(IdempotencyConflict):
+        keys.claim("k", "one", "another")
+    now[0] += timedelta(days=40)
+    assert keys.claim("k", "two", "mac").answer is None
+    left = database.read("test", lambda c: c.execute(sa.select(tables.idempotency.c.key)).scalars().all())
+    assert left == ["two"]
+    database.dispose()
+
+
+def test_what_is_stored_of_a_request_is_a_keyed_mac(api: Api, sender: Sender, tmp_path: Path) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    body = {"feature_table": api.table(), "messages": ["rel_1"], "note": "nobody's business"}
+    api.trainer.post("/v1/trainings", json=body, headers=KEY)
+    t = tables.idempotency
+    (mac,) = api.services.database.read("test", lambda c: c.execute(sa.select(t.c.body_mac)).scalars().all())
+    assert len(mac) == 64
+    assert mac != api.services.home.mac("other purpose", b"")
+    assert api.services.home.mac("a", b"x") == api.services.home.mac("a", b"x") != api.services.home.mac("b", b"x")

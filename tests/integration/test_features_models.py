@@ -1,0 +1,371 @@
+"""Models over REST: cards, comparison, schema, predictions, export, deletion."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from features_party.api.schemas_models import Card
+from tests.support.features_api import WORLD, Api, message_files, running
+from tests.support.messages import Sender, one_bit, rr, world
+
+ROW = {"age": 41.0, "country": "UK"}
+
+
+@pytest.fixture
+def sender() -> Sender:
+    return Sender()
+
+
+@pytest.fixture
+def api(tmp_path: Path, sender: Sender) -> Iterator[Api]:
+    with running(tmp_path, sender) as started:
+        yield started
+
+
+@pytest.fixture
+def model(api: Api, sender: Sender, tmp_path: Path) -> str:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    return api.trained()
+
+
+def predict(api: Api, model: str, rows: Any, **options: Any) -> Any:
+    return api.trainer.post(f"/v1/models/{model}/predict", json={"rows": rows, **options})
+
+
+# --- cards -------------------------------------------------------------------------------------------------
+
+
+def test_a_card_says_what_the_model_was_trained_on_and_what_that_cost(api: Api, sender: Sender, tmp_path: Path) -> None:
+    unit = {"kind": "unit", "column": "user", "max_examples": 3, "epsilon_per_unit": "9"}
+    releases = (("rel_a", "bat_1", "3", "3"), ("rel_b", "bat_1", "1", "4"), ("rel_c", "bat_2", "3.5", "4"))
+    for name, batch, epsilon, spent in releases:
+        api.accept(
+            message_files(
+                sender, tmp_path / name, channel=one_bit(epsilon=float(epsilon)), release=name, batch=batch,
+                epsilon=epsilon, unit=unit, epsilon_spent=spent, epsilon_lifetime="10",
+            )
+        )  # fmt: skip
+    model = api.trained(messages=("rel_a", "rel_b", "rel_c"))
+    card = api.trainer.get(f"/v1/models/{model}/card").json()
+    first = card["messages"][0]
+    assert (first["release"], first["population_name"], first["label"]) == ("rel_a", "shop", "revenue")
+    assert first["epsilon"]["total"] == "3"
+    assert (first["epsilon_spent"], first["epsilon_lifetime"]) == ("3", "10")
+    assert first["unit"] == unit
+    (total,) = card["epsilon"]
+    # two releases of one batch add up to 4, the other batch has 3.5
+    assert (total["epsilon_per_example"], total["batches"], total["releases"]) == ("4", 2, 3)
+    assert total["unit"] == {"column": "user", "max_examples": 3, "epsilon_per_unit": "12"}
+    assert "Releases of one batch add up" in card["epsilon_rule"]
+    assert card["seconds"] >= 0
+    folder = api.services.models.folder(model)
+    assert json.loads((folder / "card.json").read_text()) == card
+    assert api.trainer.get(f"/v1/models/{model}").json() == {"id": model, "card": card}
+    text = (folder / "card.md").read_text()
+    assert api.trainer.get(f"/v1/models/{model}/card.md").text == text
+    for part in ("rel\\_b", "ε = 4 per example", "12 per user", "3 of 10", "debias"):
+        assert part in text, part
+
+
+def test_the_card_is_markdown_for_who_prefers_it(api: Api, model: str) -> None:
+    path = f"/v1/models/{model}/card"
+    for accept in ("text/markdown", "text/markdown, application/json;q=0.5", "application/json;q=0.1, text/*"):
+        answer = api.trainer.get(path, headers={"Accept": accept})
+        assert answer.headers["content-type"].startswith("text/markdown"), accept
+        assert answer.text.startswith("# Model card")
+    for accept in ("application/json", "*/*", "", "text/markdown;q=0.2, application/json", "text/markdown;q=x"):
+        assert api.trainer.get(path, headers={"Accept": accept}).json()["kind"] == "linear", accept
+    assert api.trainer.head(path).status_code == 200
+
+
+def test_names_do_not_become_markup(api: Api, sender: Sender, tmp_path: Path) -> None:
+    from features_party.registry.card_text import card_markdown
+
+    def rename(document: dict[str, Any]) -> None:
+        document["population"]["name"] = "a | b\n# <img src=x> [link](http://x)"
+
+    api.accept(message_files(sender, tmp_path / "sent", edit=rename))
+    card = api.trainer.get(f"/v1/models/{api.trained()}/card").json()
+    text = card_markdown(card)
+    assert "<img" not in text.replace("\\<", "")
+    assert "\n# " not in text[1:]
+    assert "[link]" not in text
+
+
+def test_a_card_of_an_earlier_version_is_shown_as_it_is(api: Api, model: str) -> None:
+    path = api.services.models.folder(model) / "card.json"
+    card = json.loads(path.read_text())
+    for name in ("seconds", "epsilon_rule", "domain_text"):
+        del card[name]
+    for message in card["messages"]:
+        for name in (
+            "population_name",
+            "label",
+            "key_id",
+            "unit",
+            "epsilon_spent",
+            "epsilon_lifetime",
+            "created",
+            "loss",
+        ):
+            del message[name]
+    card["epsilon"] = [{"population": "pop_1", "name": "shop", "epsilon_per_example": "3"}]
+    path.write_text(json.dumps(card))
+    assert api.trainer.get(f"/v1/models/{model}/card").json() == card
+    assert "rel" in api.trainer.get(f"/v1/models/{model}/card.md").text
+
+
+def test_every_member_of_a_card_is_in_the_openapi_document(api: Api, model: str) -> None:
+    card = api.trainer.get(f"/v1/models/{model}/card").json()
+    read = Card(**card)
+    for part in (read, read.messages[0], read.epsilon[0], read.capacity, read.report, read.messages[0].correction):
+        assert not part.model_extra, part.model_extra
+
+
+# --- comparison --------------------------------------------------------------------------------------------
+
+
+def test_models_side_by_side(api: Api, sender: Sender, tmp_path: Path) -> None:
+    many = world(1500)
+    data = {"sent": many, "prior": np.full(11, 1 / 11)}
+    api.accept(message_files(sender, tmp_path / "a", release="rel_a", **data))
+    api.accept(message_files(sender, tmp_path / "b", channel=rr(epsilon=3.0), release="rel_b", batch="bat_2", **data))
+    table = api.table(many.table())
+    one = api.trained(table, ("rel_a",), model="gbdt")
+    two = api.trained(table, ("rel_b",))
+    answer = api.trainer.get(f"/v1/models/compare?model={one}&model={two}")
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    first, second = found["models"]
+    assert (found["label"], found["domain"], found["same_messages"]) == ("revenue", "0:10:1", False)
+    assert (first["model"], first["kind"], first["mechanisms"]) == (one, "gbdt", ["test"])
+    assert first["epsilon"] == [{"name": "shop", "epsilon_per_example": "3"}]
+    assert first["gain"]["low"] < first["gain"]["mse_below_constant"] < first["gain"]["high"]
+    assert first["trees"] > 0
+    # randomized response on bins is biased: no gain, and why
+    assert (second["gain"], second["trees"]) == (None, None)
+    assert "does not show" in second["gain_why"] or "do not" in second["gain_why"]
+    same = api.trainer.get(f"/v1/models/compare?model={one}&model={api.trained(table, ('rel_a',))}").json()
+    assert same["same_messages"] is True
+
+
+def test_what_cannot_be_compared(api: Api, sender: Sender, tmp_path: Path, model: str) -> None:
+    other = world(400, high=20)
+    files = message_files(
+        sender,
+        tmp_path / "other",
+        other,
+        one_bit("0:20", 3.0),
+        release="rel_2",
+        batch="bat_2",
+        prior=np.full(21, 1 / 21),
+    )
+    api.accept(files)
+    stranger = api.trained(messages=("rel_2",))
+    answer = api.trainer.get(f"/v1/models/compare?model={model}&model={stranger}")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
+    for part in (model, stranger, "0:10:1", "0:20:1", "same label and domain"):
+        assert part in answer.json()["detail"]
+    assert api.trainer.get(f"/v1/models/compare?model={model}").status_code == 422
+    assert api.trainer.get(f"/v1/models/compare?model={model}&model={model}").status_code == 422
+    assert api.trainer.get(f"/v1/models/compare?model={model}&model=m_none").status_code == 404
+
+
+# --- predictions -------------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_enough_to_build_a_request(api: Api, model: str) -> None:
+    schema = api.trainer.get(f"/v1/models/{model}/schema").json()
+    kinds = {column["name"]: column["kind"] for column in schema["columns"]}
+    assert kinds == {"age": "number", "country": "category"}
+    country = schema["columns"][1]
+    assert sorted(country["categories"]) == ["DE", "FR", "UK", "US"]
+    assert "null" in country["missing"]
+    assert predict(api, model, [schema["example"]]).status_code == 200
+    few = api.trainer.get(f"/v1/models/{model}/schema?categories=1").json()["columns"][1]
+    assert (len(few["categories"]), few["categories_total"]) == (1, 4)
+
+
+def test_unknown_categories_are_counted_or_refused(api: Api, model: str) -> None:
+    rows = [ROW, ROW | {"country": "XX"}, ROW | {"country": None}, {"age": None, "country": "YY"}]
+    answer = predict(api, model, rows).json()
+    assert (answer["rows"], len(answer["predictions"])) == (4, 4)
+    assert answer["unknown_categories"] == {"country": 2}
+    assert answer["missing_values"] == {"age": 1, "country": 1}
+    assert answer["predictions"][1] == answer["predictions"][2]  # unknown counts as missing
+    refused = predict(api, model, rows, unknown_categories="refuse")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid-rows")
+    assert [(p["row"], p["field"]) for p in refused.json()["rows"]] == [(1, "country"), (3, "country")]
+    assert "XX" not in refused.text
+    assert predict(api, model, rows[:1], unknown_categories="refuse").json()["unknown_categories"] == {}
+
+
+def test_columns_are_checked_by_name(api: Api, model: str) -> None:
+    lacking = predict(api, model, [{"x": 1}])
+    assert lacking.json()["code"] == "invalid-table"
+    assert "'age', 'country'" in lacking.json()["detail"]
+    extra = predict(api, model, [ROW, ROW | {"aeg": 3, "click_id": "c1"}])
+    assert extra.status_code == 422
+    assert "'aeg', 'click_id'" in extra.json()["detail"]
+    assert predict(api, model, [ROW | {"aeg": 3}], unexpected_columns="ignore").status_code == 200
+    # a row may leave a column out that another has
+    assert predict(api, model, [ROW, {"age": 3}]).json()["missing_values"] == {"country": 1}
+
+
+def test_columns_that_training_left_out_may_come_along(api: Api, sender: Sender, tmp_path: Path) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    table = WORLD.table().append_column("session", pa.array([f"s{i}" for i in range(400)]))
+    model = api.trained(api.table(table))
+    assert predict(api, model, [ROW | {"session": "s1"}]).status_code == 200
+    assert api.trainer.get(f"/v1/models/{model}/schema").json()["left_out"][0]["name"] == "session"
+
+
+def test_a_cell_of_the_wrong_kind_is_named(api: Api, model: str) -> None:
+    answer = predict(api, model, [ROW, {"age": "old", "country": "UK"}, {"age": "older", "country": "UK"}])
+    assert (answer.status_code, answer.json()["code"], answer.json()["rejected"]) == (422, "invalid-rows", 2)
+    assert answer.json()["rows"][0] == {"row": 1, "field": "age", "rule": "a number or null is expected here"}
+    assert "old" not in answer.text
+    for cell in ([1], {"a": 1}):
+        nested = predict(api, model, [ROW, {"age": cell, "country": "UK"}])
+        assert nested.status_code == 422
+        assert "rows.1.age" in nested.text
+    assert predict(api, model, [{"age": True, "country": "UK"}]).status_code == 200  # a number, as in training
+
+
+MALFORMED = [
+    '{"rows": [{"age": NaN, "country": "UK"}]}',
+    '{"rows": [{"age": Infinity, "country": "UK"}]}',
+    '{"rows": [{"age": 1e999, "country": "UK"}]}',
+    '{"rows": [{"age": 1' + "0" * 400 + ', "country": "UK"}]}',
+    '{"rows": [{"age": 1' + "0" * 10_000 + ', "country": "UK"}]}',
+    '{"rows": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    '{"rows": [{"age": ' + '{"a":' * 50_000 + "1" + "}" * 50_000 + "}]}",
+    '{"rows": [{"age": 1, "country": "\\ud800"}]}',
+    '{"rows": [{"age": 1, "age": 2, "country": "UK"}]}',
+    '{"rows": []}',
+    '{"rows": [{}]}',
+    '{"rows": {"age": 1}}',
+    '{"rows": [null]}',
+    '{"rows": [{"age": 1, "country": "UK"}], "unknown_categories": "guess"}',
+    '{"rows": [{"age": 1, "country": "UK"}], "threads": 8}',
+    "[]",
+    "",
+]
+
+
+def test_malformed_requests_are_refused(api: Api, model: str) -> None:
+    for body in MALFORMED:
+        answer = api.trainer.post(
+            f"/v1/models/{model}/predict", content=body.encode(), headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 422, body[:80]
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert len(answer.text) < 5000
+
+
+def test_too_many_rows_and_too_large_bodies(api: Api, model: str) -> None:
+    assert predict(api, model, [ROW] * 100_001).status_code in (413, 422)
+    assert predict(api, model, [{"age": 1, "country": "x" * (5 << 20)}]).status_code == 413
+    answer = predict(api, model, [ROW] * 20_000)
+    assert len(set(answer.json()["predictions"])) == 1
+
+
+def test_dates_and_times_come_as_iso_8601(api: Api, sender: Sender, tmp_path: Path) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {
+            "click_id": WORLD.ids,
+            "day": pa.array(rng.integers(19_000, 19_700, 400).astype("int32")).cast(pa.date32()),
+            "at": pa.array(rng.integers(1_600_000_000, 1_700_000_000, 400)).cast(pa.timestamp("s")),
+        }
+    )
+    model = api.trained(api.table(table))
+    rows = [
+        {"day": "2023-05-01", "at": "2023-05-01T12:00:00"},
+        {"day": "2023-05-01", "at": "2023-05-01T12:00:00Z"},
+        {"day": "2023-05-01", "at": "2023-05-01T14:00:00+02:00"},
+        {"day": "2023-05-01", "at": None},
+    ]
+    found = predict(api, model, rows).json()["predictions"]
+    assert found[0] == found[1] == found[2]
+    for row in ({"day": "1 May", "at": None}, {"day": 19_000, "at": None}, {"day": None, "at": "noon"}):
+        refused = predict(api, model, [rows[0], row])
+        assert (refused.json()["code"], refused.json()["rows"][0]["row"]) == ("invalid-rows", 1)
+        assert "ISO 8601" in refused.json()["detail"]
+
+
+# --- export and deletion -----------------------------------------------------------------------------------
+
+
+def test_export_over_rest(api: Api, sender: Sender, tmp_path: Path) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    model = api.trained(model="gbdt")
+    answer = api.trainer.get(f"/v1/models/{model}/export?format=xgboost")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{model}.xgboost.zip"'
+    with zipfile.ZipFile(BytesIO(answer.content)) as archive:
+        assert "booster.json" in archive.namelist()
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(api.trainer.get(f"/v1/models/{model}/export?format=onnx").content)
+    given = {"age": np.array([[41.0]], np.float32), "country": np.array([["UK"]], object)}
+    (found,) = session.run(None, given)
+    assert found[0, 0] == pytest.approx(predict(api, model, [ROW]).json()["predictions"][0], rel=1e-5)
+    assert api.trainer.get(f"/v1/models/{model}/export?format=pickle").status_code == 422
+    assert api.trainer.get(f"/v1/models/{model}/export").status_code == 422
+    assert api.auditor.get(f"/v1/models/{model}/export?format=onnx").status_code == 404
+    linear = api.trained()
+    assert "no trees" in api.trainer.get(f"/v1/models/{linear}/export?format=xgboost").json()["detail"]
+
+
+def test_a_deleted_model_is_gone_with_its_files(api: Api, model: str) -> None:
+    assert predict(api, model, [ROW]).status_code == 200  # now it is in memory
+    assert api.auditor.delete(f"/v1/models/{model}").status_code == 404
+    answer = api.trainer.delete(f"/v1/models/{model}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert predict(api, model, [ROW]).status_code == 404
+    assert api.trainer.get("/v1/models").json() == []
+    assert list(api.services.home.models.iterdir()) == []
+    assert api.trainer.delete(f"/v1/models/{model}").status_code == 404
+    assert "model-trained" in [e["kind"] for e in api.auditor.get("/v1/audit/events").json()]
+
+
+def test_a_model_that_another_process_deleted_is_not_served_from_memory(api: Api, model: str) -> None:
+    import sqlalchemy as sa
+
+    from features_party.storage import tables
+
+    assert predict(api, model, [ROW]).status_code == 200
+    api.services.database.write("test", lambda c: c.execute(sa.delete(tables.models)) and None)
+    assert predict(api, model, [ROW]).status_code == 404
+
+
+def test_a_feature_table_in_use_stays_until_its_training_has_ended(tmp_path: Path, sender: Sender) -> None:
+    with running(tmp_path, sender, worker=False) as api:
+        api.accept(message_files(sender, tmp_path / "sent"))
+        table = api.table()
+        row = api.trainer.post("/v1/trainings", json={"feature_table": table, "messages": ["rel_1"]}).json()
+        refused = api.trainer.delete(f"/v1/feature-tables/{table}")
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert row["id"] in refused.json()["detail"]
+        api.trainer.post(f"/v1/trainings/{row['id']}/cancel")
+        assert api.trainer.delete(f"/v1/feature-tables/{table}").status_code == 204
+        assert api.trainer.get(f"/v1/feature-tables/{table}").status_code == 404
+        assert list(api.services.home.feature_tables.iterdir()) == []
+        assert api.trainer.delete(f"/v1/feature-tables/{table}").status_code == 404
+
+
+def test_deleting_a_table_by_path_leaves_the_file(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "data" / "f.csv").write_bytes(b"click_id,age\n1,2\n2,3\n")
+    body = {"path": "f.csv", "id_column": "click_id"}
+    table = api.trainer.post("/v1/feature-tables", json=body).json()["id"]
+    assert api.trainer.delete(f"/v1/feature-tables/{table}").status_code == 204
+    assert (tmp_path / "data" / "f.csv").exists()

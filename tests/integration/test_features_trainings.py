@@ -1,0 +1,296 @@
+"""Trainings over REST: names, pages, cancelling, and their server-sent events."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from features_party.api import events
+from features_party.training import fitting
+from features_party.worker import Worker
+from tests.support.features_api import WORLD, Api, message_files, parquet, running
+from tests.support.messages import Sender, features_party
+from tests.support.serving import serving
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    sender = Sender()
+    with running(tmp_path, sender) as started:
+        started.accept(message_files(sender, tmp_path / "sent"))
+        yield started
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Iterator[Api]:
+    """Trainings wait for ever: this process has no worker."""
+    sender = Sender()
+    with running(tmp_path, sender, worker=False) as started:
+        started.accept(message_files(sender, tmp_path / "sent"))
+        yield started
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boosting that would take hours."""
+    choose = fitting.choose_capacity
+    monkeypatch.setattr(
+        fitting, "choose_capacity", lambda *a, **k: dataclasses.replace(choose(*a, **k), rounds=10_000_000)
+    )
+
+
+def ask(api: Api, **options: Any) -> dict[str, Any]:
+    body = {"feature_table": api.table(), "messages": ["rel_1"], "model": "linear"} | options
+    answer = api.trainer.post("/v1/trainings", json=body)
+    assert answer.status_code == 202, answer.text
+    row: dict[str, Any] = answer.json()
+    return row
+
+
+def until(check: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+# --- asking and listing ------------------------------------------------------------------------------------
+
+
+def test_a_training_keeps_its_name_and_note(api: Api) -> None:
+    row = ask(api, name="weekly ε 3", note="first | try")
+    assert (row["name"], row["note"], row["state"]) == ("weekly ε 3", "first | try", "accepted")
+    ended = api.finished(row["id"])
+    assert ended["name"] == "weekly ε 3"
+    assert ended["started"] is not None
+    assert ended["started"] <= ended["finished"]
+    assert api.trainer.get("/v1/models").json()[0]["name"] == "weekly ε 3"
+    refused = api.trainer.post("/v1/trainings", json={"feature_table": "t", "messages": ["rel_1"], "name": ""})
+    assert refused.status_code == 422
+
+
+def test_listings_come_in_pages_in_either_order_and_by_state(idle: Api) -> None:
+    ids = [ask(idle)["id"] for _ in range(5)]
+    idle.trainer.post(f"/v1/trainings/{ids[2]}/cancel")
+    for order in ("oldest", "newest"):
+        found, url = [], f"/v1/trainings?limit=2&order={order}"
+        pages = 0
+        while url:
+            answer = idle.trainer.get(url)
+            found += [row["id"] for row in answer.json()]
+            assert len(answer.json()) <= 2
+            link = answer.links.get("next")
+            url = f"/v1/trainings{link['url']}" if link else ""
+            pages += 1
+        assert pages == 3
+        everything = [row["id"] for row in idle.trainer.get(f"/v1/trainings?order={order}").json()]
+        assert found == everything
+        assert sorted(found) == sorted(ids)
+    accepted = idle.trainer.get("/v1/trainings?state=accepted").json()
+    assert {row["id"] for row in accepted} == {*ids} - {ids[2]}
+    assert [row["id"] for row in idle.trainer.get("/v1/trainings?state=cancelled").json()] == [ids[2]]
+    for bad in ("limit=0", "limit=1001", "order=random", "state=lost", "cursor=x"):
+        assert idle.trainer.get(f"/v1/trainings?{bad}").status_code == 422, bad
+
+
+@pytest.mark.parametrize("noun", ["feature-tables", "messages", "models"])
+def test_the_other_listings_have_pages_too(api: Api, tmp_path: Path, noun: str) -> None:
+    sender = Sender()
+    api.services.pinned.pin(sender.public_key(tmp_path))
+    for number in range(2):
+        api.accept(message_files(sender, tmp_path / f"m{number}", release=f"rel_x{number}"))
+    table = api.table()
+    for _ in range(3):
+        api.trained(table)
+    api.table(), api.table()
+    first = api.trainer.get(f"/v1/{noun}?limit=2")
+    second = api.trainer.get(f"/v1/{noun}{first.links['next']['url']}")
+    assert "next" not in second.links
+    assert first.json() + second.json() == api.trainer.get(f"/v1/{noun}").json()
+    assert len(second.json()) == 1
+
+
+# --- cancelling --------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_training_is_cancelled_at_once_and_again_without_effect(idle: Api) -> None:
+    row = ask(idle)
+    cancelled = idle.trainer.post(f"/v1/trainings/{row['id']}/cancel")
+    assert (cancelled.status_code, cancelled.json()["state"]) == (200, "cancelled")
+    assert cancelled.json()["finished"] is not None
+    assert idle.trainer.post(f"/v1/trainings/{row['id']}/cancel").json() == cancelled.json()
+    assert idle.services.trainings.run_next() is False
+    assert idle.trainer.post("/v1/trainings/tr_none/cancel").status_code == 404
+    assert idle.auditor.post(f"/v1/trainings/{row['id']}/cancel").status_code == 404
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_running_training_is_cancelled_within_two_seconds_and_leaves_nothing(api: Api) -> None:
+    row = ask(api, model="gbdt")
+    until(lambda: api.trainer.get(f"/v1/trainings/{row['id']}").json()["step"].startswith("tree"))
+    begun = time.monotonic()
+    asked = api.trainer.post(f"/v1/trainings/{row['id']}/cancel").json()
+    assert asked["state"] in ("running", "cancelled")
+    ended = api.finished(row["id"])
+    assert ended["state"] == "cancelled"
+    assert time.monotonic() - begun < 2.0
+    assert (ended["model"], ended["problem"]) == (None, None)
+    assert list(api.services.home.models.iterdir()) == []
+    assert api.trainer.get("/v1/models").json() == []
+    assert "model-trained" not in [e["kind"] for e in api.auditor.get("/v1/audit/events").json()]
+    assert api.trainer.post(f"/v1/trainings/{row['id']}/cancel").json()["state"] == "cancelled"
+
+
+def test_what_has_ended_cannot_be_cancelled(api: Api) -> None:
+    row = ask(api)
+    assert api.finished(row["id"])["state"] == "succeeded"
+    answer = api.trainer.post(f"/v1/trainings/{row['id']}/cancel")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert "succeeded" in answer.json()["detail"]
+
+
+def test_a_cancel_that_comes_while_the_model_is_saved_still_wins(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from features_party import trainer
+
+    row, save = ask(idle), trainer.save_model
+
+    def late(*arguments: Any) -> Any:
+        card = save(*arguments)
+        idle.services.trainings.cancel(row["id"])
+        return card
+
+    monkeypatch.setattr(trainer, "save_model", late)
+    assert idle.services.trainings.run_next()
+    assert idle.services.trainings.get(row["id"])["state"] == "cancelled"
+    assert list(idle.services.home.models.iterdir()) == []
+    assert "model-trained" not in [e["kind"] for e in idle.auditor.get("/v1/audit/events").json()]
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_service_that_stops_puts_its_training_back_in_line(api: Api) -> None:
+    row = ask(api, model="gbdt")
+    until(lambda: api.trainer.get(f"/v1/trainings/{row['id']}").json()["step"].startswith("tree"))
+    worker: Worker = api.app.app.state.worker
+    worker.stop()
+    assert not worker.alive()
+    again = api.services.trainings.get(row["id"])
+    assert (again["state"], again["attempts"]) == ("accepted", 0)
+
+
+def test_a_restart_ends_what_was_being_cancelled(tmp_path: Path, database_url: str) -> None:
+    import sqlalchemy as sa
+
+    from features_party.storage import tables
+    from features_party.trainer import Options
+
+    sender = Sender()
+    services = features_party(tmp_path / "home", database_url=database_url)
+    services.pinned.pin(sender.public_key(tmp_path))
+    message_files(sender, tmp_path / "sent")
+    services.intake.accept(tmp_path / "sent" / "m.parquet")
+    table = services.feature_tables.upload(lambda p: p.write_bytes(parquet(WORLD.table())), "click_id", "t")["id"]
+    row = services.trainings.request(table, ["rel_1"], Options(model="linear"))
+    running = sa.update(tables.trainings).values(state="running", attempts=1)
+    services.database.write("test", lambda c: c.execute(running) and None)
+    assert services.trainings.cancel(row["id"])["state"] == "running"
+    services.trainings.recover()
+    assert services.trainings.get(row["id"])["state"] == "cancelled"
+    services.close()
+
+
+# --- server-sent events ------------------------------------------------------------------------------------
+
+
+def read(text: str) -> list[dict[str, Any]]:
+    found = []
+    for block in text.split("\n\n"):
+        members = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
+        if "data" in members:
+            found.append(members | {"data": json.loads(members["data"])})
+    return found
+
+
+def test_events_have_ids_and_resume_behind_the_last_one(api: Api) -> None:
+    row = ask(api)
+    text = api.trainer.get(f"/v1/trainings/{row['id']}/events").text
+    assert text.startswith("retry: ")
+    found = read(text)
+    ids = [int(event["id"]) for event in found]
+    assert ids == sorted(set(ids))
+    assert found[-1]["event"] == "succeeded"
+    assert found[-1]["data"]["model"].startswith("m_")
+    assert {event["event"] for event in found[:-1]} <= {"progress"}
+    path = f"/v1/trainings/{row['id']}/events"
+    resumed = read(api.trainer.get(path, headers={"Last-Event-ID": str(ids[-1] - 1)}).text)
+    assert [int(event["id"]) for event in resumed] == ids[-1:]
+    done = api.trainer.get(path, headers={"Last-Event-ID": str(ids[-1])})
+    assert (done.status_code, done.content) == (204, b"")
+    for odd in ("x", "-1", "9" * 50, "²"):
+        assert read(api.trainer.get(path, headers={"Last-Event-ID": odd.encode()}).text)[-1]["event"] == "succeeded"
+    assert api.trainer.get("/v1/trainings/tr_none/events").status_code == 404
+
+
+def test_streams_beat_while_nothing_happens_and_end_with_a_cancel(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.1)
+    row = ask(idle)
+    key = idle.services.apikeys.create("trainer")[1]
+    with serving(idle.app.app) as url:
+        with httpx.stream(
+            "GET", f"{url}/v1/trainings/{row['id']}/events", headers={"Authorization": f"Bearer {key}"}, timeout=10
+        ) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = answer.iter_lines()
+            assert next(line for line in lines if line.startswith(":")) == ": still there"
+            idle.services.trainings.cancel(row["id"])
+            assert "event: cancelled" in list(lines)
+        until(lambda: idle.app.app.state.streams.open == 0)
+        if shutil.which("curl") is None:
+            return
+        command = ["curl", "-sN", "--max-time", "10", "-H", f"Authorization: Bearer {key}"]
+        done = subprocess.run([*command, f"{url}/v1/trainings/{row['id']}/events"], capture_output=True, text=True)
+        assert done.returncode == 0
+        assert read(done.stdout)[-1]["event"] == "cancelled"
+
+
+def test_whoever_leaves_frees_the_stream_and_there_are_only_so_many(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_STREAMS", 2)
+    row, streams = ask(idle), idle.app.app.state.streams
+    headers = {"Authorization": f"Bearer {idle.services.apikeys.create('trainer')[1]}"}
+    with serving(idle.app.app) as url, httpx.Client(base_url=url, headers=headers, timeout=10) as client:
+        path = f"/v1/trainings/{row['id']}/events"
+        with client.stream("GET", path) as one, client.stream("GET", path) as two:
+            assert one.status_code == two.status_code == 200
+            until(lambda: streams.open == 2)
+            full = client.get(path)
+            assert (full.status_code, full.json()["code"]) == (503, "unavailable")
+            assert int(full.headers["retry-after"]) > 0
+        until(lambda: streams.open == 0)
+        with client.stream("GET", path) as again:
+            assert again.status_code == 200
+        until(lambda: streams.open == 0)
+    idle.services.trainings.cancel(row["id"])
+
+
+def test_the_clients_stream_survives_a_service_that_breaks_it(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LONGEST_SECONDS", 0.1)  # every stream ends soon; the client has to come back
+    row = ask(idle)
+    key = idle.services.apikeys.create("trainer")[1]
+    from features_party import client
+
+    monkeypatch.setattr(client, "PAUSE_SECONDS", 0.05)
+    with serving(idle.app.app) as url, client.FeaturesPartyClient(url, key) as python:
+        timer = threading.Timer(0.6, lambda: idle.services.trainings.cancel(row["id"]))
+        timer.start()
+        states = [event["state"] for event in python.events(row["id"])]
+        timer.join()
+    assert states == ["accepted", "cancelled"]  # each once

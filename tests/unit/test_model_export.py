@@ -1,0 +1,201 @@
+"""Exported models predict as the model does: XGBoost's own format with its encoding, and ONNX from raw columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from features_party.registry.export import export
+from features_party.registry.folder import SavedModel, load_model, save_model
+from features_party.training import TrainedModel, fit
+from shared.domain import Domain
+from shared.errors import InvalidInput
+
+NAT = np.iinfo(np.int64).min
+DOMAIN = Domain.parse("0:20")
+CARD = {"label": "weeks", "messages": [], "epsilon": [], "model_sha256": "0" * 64}
+
+
+def features(n: int, seed: int, unseen: bool = False) -> pa.Table:
+    """Every kind of column, with gaps; `unseen` adds categories and dates that training has not."""
+    rng = np.random.default_rng(seed)
+
+    def gaps(values: list[Any], share: float = 0.06) -> list[Any]:
+        return [None if rng.random() < share else value for value in values]
+
+    age = rng.normal(40, 10, n)
+    age[::9] = np.nan
+    age[::31] = np.inf
+    country = ["FR", "DE", "UK", "", "1"]
+    picked = [country[i] for i in rng.integers(0, 5, n)]
+    cities = [f"city {i}" for i in (rng.pareto(1, n) * 10).astype(int) % 300]
+    if unseen:
+        picked = ["XX" if rng.random() < 0.1 else c for c in picked]
+        cities = ["nowhere" if rng.random() < 0.1 else c for c in cities]
+    start = dt.date(1890, 1, 1) if unseen else dt.date(1960, 1, 1)
+    days = [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 60_000, n)]
+    seconds = [dt.datetime(1965, 1, 1) + dt.timedelta(seconds=int(s)) for s in rng.integers(0, 2 * 10**9, n)]  # noqa: DTZ001
+    hours = [dt.datetime(1969, 12, 30) + dt.timedelta(hours=int(h)) for h in rng.integers(0, 400_000, n)]  # noqa: DTZ001
+    return pa.table(
+        {
+            "prediction": age,
+            "country": gaps(picked),
+            "/city": cities,
+            "day": pa.array(gaps(days), pa.date32()),
+            "time": pa.array(gaps(seconds), pa.timestamp("us")),
+            "hour": pa.array(hours, pa.timestamp("s")),
+            "flag": pa.array(rng.random(n) < 0.5),
+            "same": np.ones(n),
+        }
+    )
+
+
+def labels(table: pa.Table) -> npt.NDArray[np.float64]:
+    known = {"FR": -2.0, "DE": 0.0, "UK": 1.0, "": 3.0, "1": 2.0}
+    signal = np.array([known.get(c, 0.0) for c in table["country"].to_pylist()])
+    signal += np.array([int(c.split()[1]) % 7 for c in table["/city"].to_pylist()]) * 0.5
+    signal += 0.2 * np.nan_to_num(np.array(pc.month(table["day"]).to_pylist(), dtype=float)) + 5
+    signal += 0.1 * np.array(pc.hour(table["hour"]).to_pylist(), dtype=float)
+    signal += 0.1 * (np.nan_to_num(table["prediction"].to_numpy(), nan=40, posinf=40) - 40)
+    return np.clip(np.round(signal), 0, 20).astype(np.float64)
+
+
+TRAINING = features(2500, 1)
+LATER = features(1500, 2, unseen=True)
+
+
+def trained(model: str, loss: str, table: pa.Table = TRAINING) -> SavedModel:
+    found = fit(table, labels(TRAINING), domain=DOMAIN, model=model, loss=loss)
+    return SavedModel(found, CARD)
+
+
+def ports(table: pa.Table, missing: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of the ONNX graph, made with numpy alone."""
+    found: dict[str, Any] = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if pa.types.is_string(column.type):
+            cells: Any = np.array([missing[name] if c is None else c for c in column.to_pylist()], dtype=object)
+        elif pa.types.is_date(column.type):
+            cells = column.cast(pa.int32()).cast(pa.int64()).fill_null(NAT).to_numpy()
+        elif pa.types.is_timestamp(column.type):
+            cells = column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(NAT).to_numpy()
+        else:
+            cells = column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+        found[name] = cells[:, None]
+    return found
+
+
+@pytest.mark.parametrize("loss", ["squared", "poisson", "absolute"])
+@pytest.mark.parametrize("model", ["gbdt", "linear"])
+def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    saved = trained(model, loss)
+    session = runtime.InferenceSession(export(saved, "onnx"))
+    missing = json.loads(session.get_modelmeta().custom_metadata_map["missing"])
+    given = ports(LATER, missing)
+    wanted = {port.name for port in session.get_inputs()}
+    assert wanted == {column.name for column in saved.model.schema.columns}
+    (found,) = session.run(None, {name: cells for name, cells in given.items() if name in wanted})
+    expected = saved.model.predict(LATER)
+    assert expected.std() > 1.0  # the model says something
+    assert found.shape == (LATER.num_rows, 1)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=2e-5, atol=2e-5)
+    one = session.run(None, {name: cells[:1] for name, cells in given.items() if name in wanted})[0]
+    np.testing.assert_allclose(one[0, 0], expected[0], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("columns", [["country"], ["/city"], ["prediction"], ["same"], ["day"], ["time", "country"]])
+@pytest.mark.parametrize("model", ["gbdt", "linear"])
+def test_onnx_of_few_columns(model: str, columns: list[str]) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    saved = trained(model, "squared", TRAINING.select(columns))
+    session = runtime.InferenceSession(export(saved, "onnx"))
+    given = ports(LATER.select(columns), json.loads(session.get_modelmeta().custom_metadata_map["missing"]))
+    found = session.run(None, given)[0][:, 0]
+    np.testing.assert_allclose(found, saved.model.predict(LATER.select(columns)), rtol=2e-5, atol=2e-5)
+
+
+def part_of(cell: dt.date | dt.datetime, part: str) -> float:
+    if part == "days":
+        day = float((cell.toordinal()) - dt.date(1970, 1, 1).toordinal())
+        if isinstance(cell, dt.datetime):
+            day += (cell - cell.replace(hour=0, minute=0, second=0, microsecond=0)) / dt.timedelta(days=1)
+        return day
+    if part == "weekday":
+        return float(cell.weekday())
+    return float(getattr(cell, part))
+
+
+def by_the_guide(archive: zipfile.ZipFile, table: pa.Table) -> npt.NDArray[np.float64]:
+    """Predictions with nothing but numpy, plain xgboost and what `encoding.json` says."""
+    import xgboost
+
+    guide = json.loads(archive.read("encoding.json"))
+    columns = {column["name"]: column for column in guide["columns"]}
+    seen = []
+    for wanted in guide["inputs"]:
+        column, part = columns[wanted["column"]], wanted["part"]
+        cells = table[wanted["column"]].to_pylist()
+        if part == "value":
+            values = [np.nan if c is None or not np.isfinite(c) else float(c) for c in cells]
+        elif part in ("code", "effect"):
+            place = {text: at for at, text in enumerate(column["vocabulary"])}
+            unknown = np.nan if part == "code" else column["missing_effect"]
+            values = [
+                unknown if c not in place else place[c] if part == "code" else column["effects"][place[c]]
+                for c in cells
+            ]
+        else:
+            values = [np.nan if c is None else part_of(c, part) for c in cells]
+        seen.append(np.array(values, dtype=np.float32))
+    data = xgboost.DMatrix(np.stack(seen, axis=1), feature_types=guide["feature_types"], enable_categorical=True)
+    booster = xgboost.Booster()
+    booster.load_model(bytearray(archive.read("booster.json")))
+    score = booster.predict(data, output_margin=True).astype(np.float64)
+    if guide["link"]["kind"] == "exp":
+        score = np.exp(np.clip(score, guide["link"]["low"], guide["link"]["high"]))
+    return np.clip(score, *guide["clip"])
+
+
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_plain_xgboost_predicts_the_same_by_the_exported_encoding(loss: str) -> None:
+    saved = trained("gbdt", loss)
+    data = export(saved, "xgboost")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert sorted(archive.namelist()) == ["booster.json", "card.json", "card.md", "encoding.json"]
+        assert json.loads(archive.read("card.json")) == CARD
+        np.testing.assert_allclose(by_the_guide(archive, LATER), saved.model.predict(LATER), rtol=1e-6, atol=1e-6)
+    assert export(saved, "xgboost") == data  # the same bytes each time
+
+
+def test_an_export_of_a_saved_model_is_that_of_the_fresh_one(tmp_path: Path) -> None:
+    fresh = trained("gbdt", "squared")
+    save_model(tmp_path / "m", fresh.model, {"label": "weeks"})
+    again = load_model(tmp_path / "m")
+    assert isinstance(again.model, TrainedModel)
+    assert export(SavedModel(again.model, CARD), "onnx") == export(fresh, "onnx")
+
+
+def test_what_cannot_be_exported_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    linear = trained("linear", "squared", TRAINING.select(["country"]))
+    with pytest.raises(InvalidInput, match="no trees"):
+        export(linear, "xgboost")
+    with pytest.raises(InvalidInput, match="choose one of"):
+        export(linear, "pickle")
+    monkeypatch.delitem(sys.modules, "features_party.registry.onnx_graph", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InvalidInput, match=r"label-dp-service\[onnx\]"):
+        export(linear, "onnx")
