@@ -120,8 +120,9 @@ class InvalidRows(InvalidInput):
         self.total = len(self.problems) if total is None else total
         first = self.problems[0]
         rest = f" (and {self.total - 1} more rows)" if self.total > 1 else ""
+        line = f", line {first.line}" if first.line is not None else ""
         super().__init__(
-            f"Row {first.row} (counting from 0), field '{first.field}': {first.rule}{rest}. "
+            f"Row {first.row} (counting from 0){line}, field '{first.field}': {first.rule}{rest}. "
             "Nothing of this upload was stored; correct the rows and send it again."
         )
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import csv
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from shared.csv_text import diagnose, refuse_other_files, separator_of
 from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem, TooLarge
 
 if TYPE_CHECKING:
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
 
 MAX_ID_BYTES = 512
 PARQUET_MAGIC = b"PAR1"
-_RAGGED = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)")
 
 
 def read_table(
@@ -47,6 +43,7 @@ def read_table(
         handle.seek(0)
         if not magic:
             raise InvalidFile(f"'{shown}' is empty; expected a Parquet or CSV file with a header.")
+        refuse_other_files(magic, shown)
         if magic == PARQUET_MAGIC:
             return _read_parquet(handle, columns, shown, names_are_public, most_bytes)
         return _read_csv(handle, text_columns, columns, shown, names_are_public)
@@ -58,29 +55,24 @@ def read_table(
 
 
 def unreadable(source: Path | BinaryIO, error: Exception, name: str = "") -> InvalidFile:
-    """What to say of a file that Arrow could not read: the line of a CSV with too many or too few values, if it is that.
+    """What to say of a file that Arrow could not read, by line and rule where it is text.
 
     Arrow quotes cell values in its texts, so they are not passed on.
     """
     shown = name or str(source)
-    ragged, at = _RAGGED.search(str(error)), None
-    if ragged is not None:
-        with contextlib.suppress(OSError, csv.Error):
-            if isinstance(source, Path):
-                with source.open("rb") as file:
-                    at = _ragged_line(file, int(ragged[1]))
-            else:
-                source.seek(0)
-                at = _ragged_line(source, int(ragged[1]))
-    if ragged is None or at is None:
-        return InvalidFile(f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header.")
-    return InvalidFile(f"Line {at[0]} of '{shown}' has {at[1]} values, but its header names {ragged[1]} columns.")
+    found = diagnose(source, shown) if not _is_parquet(source) else None
+    return found or InvalidFile(f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header.")
 
 
-def _ragged_line(handle: BinaryIO, columns: int) -> tuple[int, int] | None:
-    """Of the first row that does not have `columns` values: its (last) line, from 1, and how many it has."""
-    rows = csv.reader(codecs.iterdecode(handle, "latin-1"))  # any bytes; none of them is a comma, quote or line break
-    return next(((rows.line_num, len(row)) for row in rows if row and len(row) != columns), None)
+def _is_parquet(source: Path | BinaryIO) -> bool:
+    try:
+        if isinstance(source, Path):
+            with source.open("rb") as file:
+                return file.read(4) == PARQUET_MAGIC
+        source.seek(0)
+        return source.read(4) == PARQUET_MAGIC
+    except OSError:
+        return False
 
 
 def read_bytes(path: Path) -> bytes:
@@ -137,6 +129,8 @@ def _read_csv(
     # newlines inside quotes are legal in CSV, and descriptions have them
     options = arrow_csv.ParseOptions(newlines_in_values=True)
     table = arrow_csv.read_csv(handle, parse_options=options, convert_options=convert)
+    if any(pa.types.is_binary(kind) for kind in table.schema.types):
+        raise UnicodeDecodeError("utf-8", b"", 0, 1, "a column that is no text")  # Arrow takes any bytes for bytes
     names = table.column_names  # decoded here, where a header that is no text is refused
     if columns is not None:
         require_columns(names, columns, shown, public)
@@ -148,6 +142,12 @@ def require_columns(present: Sequence[str], wanted: Sequence[str], shown: str, p
     """Raises InvalidTable naming the missing column and, where names are public, the ones there are."""
     for column in wanted:
         if list(present).count(column) != 1:
+            separator = separator_of(present[0]) if len(present) == 1 else None
+            if separator is not None:
+                raise InvalidTable(
+                    f"'{shown}' separates its values by {separator}; separate them by commas, with a point as the "
+                    "decimal sign."
+                )
             named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
             there = named if public else f"It has {len(present)} columns; the first line must name them."
             how = "no" if column not in present else "more than one"
