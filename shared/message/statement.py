@@ -18,7 +18,7 @@ from importlib import resources
 import numpy as np
 import numpy.typing as npt
 
-from shared.channel import OneBitChannel, RRChannel
+from shared.channel import AdditiveChannel, OneBitChannel, RRChannel
 from shared.domain import Domain
 from shared.message.manifest import Manifest
 from shared.message.statement_pictures import picture, split_bar
@@ -212,7 +212,7 @@ def _odds(m: Manifest) -> str:
     return (
         "<section><h2>The worst case, in odds</h2>"
         f"<p>Whoever sees this release can be at most e<sup>ε</sup> = <strong>{odds_factor(total)} times</strong> "
-        "surer of any one label against any other than before, whatever else they know and however much they compute.</p>"
+        "surer of any one label against any other than before, whatever else they know or compute.</p>"
         "<table><thead><tr><th>Somebody's odds for a label before</th><th>Probability after, in the worst case</th>"
         f"</tr></thead><tbody>{rows}</tbody></table></section>"
     )
@@ -232,6 +232,8 @@ def _mechanism(m: Manifest, prior: npt.NDArray[np.float64] | None) -> str:
     if m.prior.source == "carried over" and m.prior.release is not None:
         source += f" from release {text(m.prior.release)}, at no further cost"
     caption = "Everything in this picture is public or was paid for with ε."
+    if isinstance(channel, AdditiveChannel):
+        caption = f"Chance of each output value for three labels; the ends take what is clipped. {caption}"
     if isinstance(channel, RRChannel):
         drawn = "Blue: private prior. " if prior is not None else ""
         caption = f"{drawn}Dashed: bin boundaries. Red triangles: output values. {caption}"
@@ -244,7 +246,7 @@ def _mechanism(m: Manifest, prior: npt.NDArray[np.float64] | None) -> str:
         f"<section><h2>How the values were made</h2><p>Mechanism <strong>{text(m.mechanism.name)}</strong>; {source}. "
         f"{mechanism_words(channel)}</p><p>{flip_words(channel, *_flip(m, prior))}{loss}</p></section>"
         f"<figure>{picture(channel, prior)}<figcaption>{caption}</figcaption></figure>"
-        + (_bins_table(m, channel, prior) if isinstance(channel, RRChannel) else "")
+        + (_bins_table(channel, prior) if isinstance(channel, RRChannel) else "")
         + (_outputs_line(channel) if isinstance(channel, OneBitChannel) else "")
     )
 
@@ -254,8 +256,9 @@ def _outputs_line(channel: OneBitChannel) -> str:
     return f"<p>The two output values are {low} and {high}: so far apart that averages over many come out right.</p>"
 
 
-def _bins_table(m: Manifest, channel: RRChannel, prior: npt.NDArray[np.float64] | None) -> str:
+def _bins_table(channel: RRChannel, prior: npt.NDArray[np.float64] | None) -> str:
     labels, ends = channel.labels, channel.boundaries.tolist()
+    share = "" if prior is None else '<th class="n">Share under the private prior</th>'
     rows = []
     for j, (a, b) in enumerate(itertools.pairwise(ends)):
         if channel.d > LISTED and LISTED // 2 <= j < channel.d - LISTED // 2:
@@ -265,14 +268,14 @@ def _bins_table(m: Manifest, channel: RRChannel, prior: npt.NDArray[np.float64] 
                 )
             continue
         span = number(float(labels[a])) + (f" … {number(float(labels[b - 1]))}" if b - a > 1 else "")
-        mass = "–" if prior is None else percent(float(prior[a:b].sum()))
+        mass = "" if prior is None else f'<td class="n">{percent(float(prior[a:b].sum()))}</td>'
         rows.append(
             f'<tr><td class="n">{j + 1}</td><td>{span}</td><td class="n">{number(float(channel.outputs[j]))}</td>'
-            f'<td class="n">{mass}</td></tr>'
+            f"{mass}</tr>"
         )
     return (
         '<table><thead><tr><th class="n">Bin</th><th>Labels</th><th class="n">Output value</th>'
-        f'<th class="n">Share under the private prior</th></tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        f"{share}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
 

@@ -103,8 +103,13 @@ def _noise(channel: Channel) -> str:
     low, high = float(outputs[0]) - step / 2, float(outputs[-1]) + step / 2
     x = _scale(low, high)
     places = sorted({0, (channel.k - 1) // 2, channel.k - 1})
-    rows = [_binned(outputs, channel.rows(p, p + 1)[0]) for p in places]
-    top = max(float(shares.max()) for _, shares in rows)
+    drawn = [channel.rows(place, place + 1)[0] for place in places]
+    rows = [_binned(outputs, shares) for shares in drawn]
+    inside = [_binned(outputs[1:-1], shares[1:-1]) for shares in drawn] if len(outputs) > 3 else rows
+    top = max(float(shares.max()) for _, shares in inside)
+    # what is clipped to the ends would dwarf the rest of the picture, so it is told in numbers
+    clipped = max(float(shares[[0, -1]].max()) for shares in drawn) > 2 * top
+    rows, top = (inside, top) if clipped else (rows, max(float(shares.max()) for _, shares in rows))
     body = [
         f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" fill="{PALE}"/>'
     ]
@@ -118,9 +123,12 @@ def _noise(channel: Channel) -> str:
                 for c, s in zip(centres, shares, strict=True)
             ]
         told = f"label {number(float(labels[place]))}"
+        if clipped:
+            first, last = (_short_percent(float(channel.rows(place, place + 1)[0, end])) for end in (0, -1))
+            told += f" (ends: {first}, {last})"
         body.append(f'<rect x="{legend:.0f}" y="8" width="14" height="4" fill="{colour}"/>')
         body.append(_text(legend + 20, 16, told, size=13))
-        legend += 46 + 7.5 * len(told)
+        legend += 40 + 6.6 * len(told)
     for share in (0.0, top):
         body.append(_line(LEFT, _y(share / top), WIDTH - RIGHT, _y(share / top), "#c3ccd4"))
         body.append(_text(LEFT - 6, _y(share / top) + 4, _short_percent(share), anchor="end"))
@@ -228,7 +236,7 @@ def _ylabel(told: str, prior: FloatArray | None) -> str:
 
 
 def _short_percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
+    return f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.0f} %"
 
 
 def _text(x: float, y: float, told: str, *, anchor: str = "start", colour: str = INK, size: int = 12) -> str:

@@ -51,7 +51,7 @@ def surest(epsilon: Epsilon, odds: Fraction) -> str:
     factor = Decimal(epsilon.nano).scaleb(-9).exp() * odds.numerator / odds.denominator
     share = 100 * factor / (1 + factor)
     shown = share.quantize(Decimal("0.1") if epsilon.nano >= 100_000_000 else Decimal("0.01"), ROUND_CEILING)
-    return f"{shown} %" if shown < 100 else "practically 100 %"
+    return f"{shown} %" if shown < 100 else "close to 100 %"
 
 
 def in_words(epsilon: Epsilon) -> str:
