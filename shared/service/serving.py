@@ -40,6 +40,9 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         raise InvalidInput(
             f"The {name} cannot listen on {host}, port {port} ({reason}). Choose another address with --host or --port."
         ) from None
+    # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
+    # an answer waits 40 ms for the acknowledgement of its headers
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
     config = uvicorn.Config(
