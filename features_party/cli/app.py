@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shared.service.cli import show_version
+
 app = typer.Typer(
     name="features-party",
     help="Verify and account for privatized messages, join them with features, correct for the noise, train models.",
@@ -31,9 +33,7 @@ Messages = Annotated[
 ]
 MoreMessages = Annotated[
     list[FilePath] | None,
-    typer.Argument(
-        metavar="[MESSAGE]...", help="Further messages, as a pattern names them.", show_default=False
-    ),
+    typer.Argument(metavar="[MESSAGE]...", help="Further messages, as a pattern names them.", show_default=False),
 ]
 Features = Annotated[FilePath, typer.Option("--features", "--examples", help="Parquet or CSV file of features.")]
 IdColumn = Annotated[str, typer.Option(help="Its column with example ids.")]
@@ -44,6 +44,15 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there alre
 Unmatched = Annotated[
     FilePath | None, typer.Option(help="Write the ids that found no partner to this file (.parquet or .csv).")
 ]
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def services(existing: bool = False) -> Any:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import FilePath, Json, apikey, app, services
-from shared.service.cli import emit, table
+from shared.service import apikey_commands
+from shared.service.cli import emit
 
 
 @app.command()
@@ -32,23 +33,20 @@ def pin_key(
 @apikey.command("create")
 def apikey_create(
     role: Annotated[str, typer.Option(help="trainer or auditor.")],
+    expires: apikey_commands.Expires = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key; it is shown once."""
-    key_id, secret = services().apikeys.create(role)
-    emit({"id": key_id, "role": role, "key": secret}, as_json, lambda: typer.echo(secret))
+    """Make a key; it is shown once, alone on stdout."""
+    apikey_commands.create(services().apikeys, role, None, expires, as_json)
 
 
 @apikey.command("list")
 def apikey_list(as_json: Json = False) -> None:
-    """Show ids and roles; the keys themselves are not stored."""
-    keys = services(existing=True).apikeys.list()
-    columns = ["id", "role", "created", "revoked"]
-    emit(keys, as_json, lambda: table("API keys", columns, [[str(k[c] or "") for c in columns] for k in keys]))
+    """Show ids, roles and when each was last used; the keys themselves are not stored."""
+    apikey_commands.show(services(existing=True).apikeys, as_json)
 
 
 @apikey.command("revoke")
-def apikey_revoke(key_id: Annotated[str, typer.Argument(help="Id of the key.")], as_json: Json = False) -> None:
+def apikey_revoke(key_id: apikey_commands.KeyId, as_json: Json = False) -> None:
     """Make a key useless from now on."""
-    services(existing=True).apikeys.revoke(key_id)
-    emit({"revoked": key_id}, as_json, lambda: typer.echo(f"revoked {key_id}"))
+    apikey_commands.revoke(services(existing=True).apikeys, key_id, as_json)

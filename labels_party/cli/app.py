@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shared.service.cli import show_version
+
 app = typer.Typer(
     name="labels-party",
     help="Take in sensitive labels, account for every ε, and emit one signed, privatized message.",
@@ -22,6 +24,15 @@ app.add_typer(audit, name="audit")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one already.")]
 FilePath = Path
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def services(existing: bool = False) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 INTERRUPTED = 130
+PIPED = 10_000
 
 
 def run(app: typer.Typer) -> None:
@@ -153,18 +154,23 @@ def progress(title: str, quiet: bool = False) -> Iterator[Progress]:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A plain table for people; numbers right-aligned; without a header if all columns are unnamed."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    """A plain table for people, as wide as the terminal (or COLUMNS); numbers right-aligned; without a header if all
+    columns are unnamed. Into a file or a pipe every row is one line."""
+    from shared.service.layout import lines
 
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns))
-    for index, column in enumerate(columns):
-        numeric = all(
-            row[index].replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit() for row in rows if row[index]
-        )
-        grid.add_column(column, justify="right" if numeric and rows else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
-    console.print(grid)
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        width = int(asked)
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED
+    for line in lines(title, columns, rows, max(width, 40)):
+        print(line)  # noqa: T201 - the command line's own output
+
+
+def show_version(asked: bool) -> None:
+    """What `--version` does, as a callback of typer."""
+    if asked:
+        from importlib.metadata import version
+
+        print(f"label-dp-service {version('label-dp-service')}")  # noqa: T201 - the command line's own output
+        raise SystemExit(0)
