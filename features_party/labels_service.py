@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +27,8 @@ from shared.message.manifest import FileEntry
 PARQUET = "application/vnd.apache.parquet"
 MAX_JSON_BYTES = 1 << 20
 MAX_PROBLEM_BYTES = 1 << 16
+MAX_PAGE_BYTES = 1 << 22
+PAGE = 500
 MAX_DETAIL = 200
 ATTEMPTS = 6
 RETRIED = {429, 500, 502, 503, 504}
@@ -33,6 +37,36 @@ TIMEOUT = httpx.Timeout(30.0, read=120.0)
 
 Sleep = Callable[[float], None]
 Bytes = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class ListedRelease:
+    """One entry of the labels party's list. Nothing in it is verified; `id` is a plain name, fit for a file."""
+
+    id: str
+    published: str
+    population_name: str
+    epsilon: str
+    manifest_sha256: str
+
+
+_MEMBERS = {
+    "id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"),
+    "published": re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII),
+    "population_name": re.compile(r".{1,400}"),
+    "epsilon": re.compile(r"[0-9.]{1,40}"),
+    "manifest_sha256": re.compile(r"[0-9a-f]{64}"),
+}
+
+
+def _listed(data: Any) -> list[ListedRelease] | None:
+    found = []
+    for entry in data if isinstance(data, list) else [None]:
+        members = {name: entry.get(name) for name in _MEMBERS} if isinstance(entry, dict) else {"id": None}
+        if not all(isinstance(value, str) and _MEMBERS[name].fullmatch(value) for name, value in members.items()):
+            return None
+        found.append(ListedRelease(**members | {"population_name": _printable(str(members["population_name"]))}))
+    return found
 
 
 class LabelsService:
@@ -69,6 +103,24 @@ class LabelsService:
         if data is None:
             raise Unavailable("The labels party's answer is not JSON; check that the URL is the one of its service.")
         return data
+
+    def published(self, since: str, population: str | None = None) -> Iterator[ListedRelease]:
+        """The releases published for us on the day `since` (2026-11-01) or later, oldest first. Raises Unavailable."""
+        params = {"since": since, "limit": PAGE} | ({"population": population} if population is not None else {})
+        seen: set[str] = set()
+        while True:
+            data = _json(self._request("GET", "/v1/releases", MAX_PAGE_BYTES, params=params)) or {}
+            listed, after = _listed(data.get("releases")), data.get("next")
+            # a page that comes again would never end
+            if listed is None or (after is not None and (not listed or after != listed[-1].id or after in seen)):
+                raise Unavailable(
+                    "The labels party's list of releases is malformed; its version may be too old to have one."
+                )
+            yield from listed
+            if after is None:
+                return
+            seen.add(after)
+            params["after"] = after
 
     def envelope(self, release: str) -> bytes:
         """The signed manifest's bytes, unverified."""

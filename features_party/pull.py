@@ -12,8 +12,8 @@ from pathlib import Path
 
 from features_party.labels_service import LabelsService
 from features_party.storage.home import place_folder
-from shared.errors import Conflict, InvalidFile, MalformedManifest
-from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, check_bytes, trusted_manifest
+from shared.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, MalformedManifest
+from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, check_bytes, trusted_manifest, verify
 from shared.message.manifest import Manifest
 from shared.message.signing import VerifyingKey
 from shared.service.cli import Progress
@@ -24,20 +24,31 @@ ChooseKey = Callable[[bytes], VerifyingKey]
 
 @dataclass(frozen=True)
 class Pulled:
+    """A message in its place; `fresh` is False where it was there already, byte for byte."""
+
     path: Path
     manifest: Manifest
     digest: str
     bytes: int
+    fresh: bool
 
 
 def pull(
-    service: LabelsService, release: str, choose_key: ChooseKey, audience: str, out: Path, progress: Progress
+    service: LabelsService,
+    release: str,
+    choose_key: ChooseKey,
+    audience: str,
+    out: Path,
+    progress: Progress,
+    *,
+    force: bool = False,
 ) -> Pulled:
     """Bring release `release` to `out`: NAME.parquet with its envelope and prior beside it, or a folder of that name
     where the message has several parts. Nothing half-written is left, and nothing unverified gets its final name.
 
-    Raises VerificationFailed kinds, Conflict (not published yet, or `out` holds another message), NotFound,
-    Unavailable.
+    The same message there already stays, or is fetched again where it is damaged; anything else there is replaced with
+    `force` only. Raises VerificationFailed kinds, Conflict (not published yet), InvalidInput (`out` is taken),
+    NotFound, Unavailable.
     """
     state = service.release(release).get("state")
     if state != "published":
@@ -51,14 +62,17 @@ def pull(
     several = len(manifest.message_files) > 1
     if out.is_dir() and not several:
         out = out / f"{release}.parquet"
-    _refuse_other(out, key, digest, several)
+    total = sum(entry.bytes for entry in manifest.files)
+    if _intact(out, key, audience, digest):
+        return Pulled(out, manifest, digest, total, fresh=False)
+    if not force:
+        _refuse_other(out, key, digest)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidFile(f"The folder of '{out}' cannot be made ({error.strerror}).") from None
     # beside the target, so that the last step is a rename within one file system
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(6)}")
-    total = sum(entry.bytes for entry in manifest.files)
     try:
         temporary.mkdir(mode=0o700)
         before = 0
@@ -67,20 +81,33 @@ def pull(
             service.download(release, entry, target, _share(progress, entry.name, before, total))
             check_bytes(target, entry)
             before += entry.bytes
+        _place(temporary, manifest, envelope, out, several)
+    except OSError as error:
+        raise InvalidFile(f"The message cannot be written to '{out}' ({error.strerror}).") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Pulled(out, manifest, digest, total, fresh=True)
+
+
+def _share(progress: Progress, name: str, before: int, total: int) -> Callable[[int], None]:
+    return lambda have: progress(name, (before + have) / total)
+
+
+def _place(temporary: Path, manifest: Manifest, envelope: bytes, out: Path, several: bool) -> None:
+    """Give the verified files their names; what had them before goes."""
+    aside = out.with_name(f".{out.name}.{secrets.token_hex(6)}")
+    if out.is_dir() or (several and out.exists()):
+        out.rename(aside)
+    try:
         if several:
             (temporary / FOLDER_ENVELOPE).write_bytes(envelope)
             place_folder(temporary, out)
         else:
             _place_beside(temporary, manifest, envelope, out)
-    except OSError as error:
-        raise InvalidFile(f"The message cannot be written to '{out}' ({error.strerror}).") from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return Pulled(out, manifest, digest, total)
-
-
-def _share(progress: Progress, name: str, before: int, total: int) -> Callable[[int], None]:
-    return lambda have: progress(name, (before + have) / total)
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        aside.unlink(missing_ok=True)
 
 
 def _place_beside(temporary: Path, manifest: Manifest, envelope: bytes, out: Path) -> None:
@@ -91,6 +118,8 @@ def _place_beside(temporary: Path, manifest: Manifest, envelope: bytes, out: Pat
     moves = [(envelope_part, out.with_name(out.name + ENVELOPE_SUFFIX))]
     for entry in sorted(manifest.files, key=lambda entry: entry.role == "message"):
         moves.append((temporary / entry.name, bundle.file_path(entry)))
+    if manifest.prior_file is None:  # of a message that was here before
+        out.with_name(out.stem + ".prior.parquet").unlink(missing_ok=True)
     for source, target in moves:
         with source.open("rb") as file:
             os.fsync(file.fileno())
@@ -98,21 +127,23 @@ def _place_beside(temporary: Path, manifest: Manifest, envelope: bytes, out: Pat
     fsync_folder(out.parent)
 
 
-def _refuse_other(out: Path, key: VerifyingKey, digest: str, several: bool) -> None:
-    """Pulling the same release again is fine; another message is not overwritten."""
+def _intact(out: Path, key: VerifyingKey, audience: str, digest: str) -> bool:
+    try:
+        found = verify(out, key, audience)
+    except LabelDPError:
+        return False
+    return found.digest == digest and (found.manifest.prior_file is None) == (found.prior_path is None)
+
+
+def _refuse_other(out: Path, key: VerifyingKey, digest: str) -> None:
+    """Nothing but this very message, damaged, is replaced. Raises InvalidInput."""
     bundle = Bundle(out)
-    if several and out.exists() and not out.is_dir():
-        raise Conflict(
-            f"The message has several files and needs a folder, but '{out}' is a file; choose another --out."
-        )
-    if not bundle.envelope_path.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise Conflict(f"'{out}' exists and is not this message; choose another --out.")
+    if not bundle.envelope_path.exists() and (not out.exists() or (out.is_dir() and not any(out.iterdir()))):
         return
     known = None
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(LabelDPError):
         known = trusted_manifest(bundle.envelope(), key, None)[1]
     if known != digest:
-        raise Conflict(f"'{out}' holds another message; choose another --out.")
-    if several:
-        shutil.rmtree(out)
+        raise InvalidInput(
+            f"'{out}' exists already and is not this message. Give --force to replace it, or choose another name."
+        )

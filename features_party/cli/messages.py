@@ -2,38 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from features_party.cli.app import FilePath, Json, LabelsKey, app, public_key
-from shared.service.cli import emit, progress
+from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key
+from shared.errors import InvalidInput, Unauthenticated
+from shared.service.cli import emit, progress, table
+
+WAIT_SECONDS = 3600.0
+NO_KEY = "Set FEATURES_PARTY_LABELS_API_KEY, or give --api-key, to the key that the labels party made for us."
 
 
-@app.command()
+class OptionalSeconds(TyperCommand):
+    """`--wait` may stand without its seconds."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        bare = [a == "--wait" and not _is_number(args[i + 1 : i + 2]) for i, a in enumerate(args)]
+        spelt = [f"--wait={WAIT_SECONDS:g}" if b else a for a, b in zip(args, bare, strict=True)]
+        return list(super().parse_args(ctx, spelt))
+
+
+def _is_number(following: list[str]) -> bool:
+    try:
+        return bool(following) and float(following[0]) >= 0
+    except ValueError:
+        return False
+
+
+@app.command(cls=OptionalSeconds)
 def pull(
     url: Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")],
-    release: Annotated[str, typer.Option(help="Id of a published release.")],
-    out: Annotated[FilePath, typer.Option(help="Where the message goes (.parquet); its manifest is put beside it.")],
+    out: Annotated[
+        FilePath,
+        typer.Option(help="Where the message goes (.parquet), its manifest beside it; with --since a folder."),
+    ],
+    release: Annotated[str | None, typer.Option(help="Id of a release.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAY|RELEASE",
+            help="Instead of --release: all releases for us that were published on this day (2026-11-01), or on that "
+            "of this release, or later.",
+        ),
+    ] = None,
+    population: Annotated[str | None, typer.Option(help="With --since: only this population (name or id).")] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="[SECONDS]", help="Wait until it is published; without a number an hour.", min=0, show_default=False
+        ),
+    ] = 0.0,
     labels_key: LabelsKey = None,
     api_key: Annotated[str | None, typer.Option(help="Our key there; better in FEATURES_PARTY_LABELS_API_KEY.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Download a message, verifying its manifest first and every byte before it gets its name."""
+    """Download messages, verifying each manifest first and every byte before it gets its name."""
     from features_party.bootstrap import reader
     from features_party.labels_service import LabelsService
-    from features_party.labels_url import permitted
+    from features_party.labels_url import labels_url, permitted
     from features_party.pull import pull as run_pull
+    from features_party.pull_since import Patience, await_published, pull_since
 
+    if (release is None) == (since is None):
+        raise InvalidInput("Give --release for one release, or --since for all since a day.")
+    if population is not None and since is None:
+        raise InvalidInput("--population goes with --since; a release has one population.")
     settings, pinned = reader()
     key = public_key(labels_key)
     if settings.labels_urls:  # without a list, whoever set the key here also typed the URL
         url = permitted(url, settings.labels_urls, own_key=api_key is not None)
-    known = settings.labels_api_key.get_secret_value() if settings.labels_api_key else None
-    with progress("pull", as_json) as report, LabelsService(url, api_key or known) as service:
-        got = run_pull(
-            service, release, lambda e: key if key is not None else pinned.for_envelope(e), settings.name, out, report
-        )
+    url = labels_url(url)
+    known = api_key or (settings.labels_api_key.get_secret_value() if settings.labels_api_key else None)
+    if known is None:
+        raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
+    patience = Patience(wait)
+
+    def choose(envelope: bytes) -> Any:
+        return key if key is not None else pinned.for_envelope(envelope)
+
+    try:
+        with progress("pull", as_json) as report, LabelsService(url, known) as service:
+            if since is not None:
+                found = pull_since(
+                    service, since, population, choose, settings.name, out, patience, report, force=force
+                )
+            else:
+                if patience.seconds:
+                    await_published(service, str(release), patience, report)
+                got = run_pull(service, str(release), choose, settings.name, out, report, force=force)
+    except Unauthenticated as error:
+        raise Unauthenticated(f"{error.detail} {NO_KEY}") from None
+    if since is not None:
+        emit({"folder": str(out), "since": since, "messages": found}, as_json, lambda: _show(found, out))
+        return
     data = {
         "message": str(got.path),
         "release": got.manifest.release,
@@ -41,8 +105,18 @@ def pull(
         "bytes": got.bytes,
         "manifest_digest": got.digest,
         "epsilon": dict(got.manifest.epsilon),
+        "fresh": got.fresh,
     }
-    emit(data, as_json, lambda: typer.echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}"))
+    there = "" if got.fresh else " (it was there already)"
+    emit(data, as_json, lambda: typer.echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}{there}"))
+
+
+def _show(found: list[dict[str, Any]], folder: FilePath) -> None:
+    if not found:
+        typer.echo("nothing was published for us since then")
+        return
+    rows = [[f["release"], f["published"], f"{f['rows']:,}", f["epsilon"], "new" if f["fresh"] else ""] for f in found]
+    table(f"Messages in {folder}", ["release", "published", "rows", "ε", ""], rows)
 
 
 @app.command()

@@ -63,10 +63,10 @@ class Server:
     def service(self, key: str | None = "secret") -> LabelsService:
         return LabelsService("http://labels", key, transport=httpx.MockTransport(self.handle), sleep=lambda _s: None)
 
-    def pull(self, out: Path, release: str = "rel_1") -> Path:
+    def pull(self, out: Path, release: str = "rel_1", *, force: bool = False) -> Path:
         with self.service() as service:
             key = self.sender.key.public
-            return pull(service, release, lambda _e: key, "features-party", out, lambda _w, _s: None).path
+            return pull(service, release, lambda _e: key, "features-party", out, lambda _w, _s: None, force=force).path
 
 
 @pytest.fixture
@@ -195,9 +195,32 @@ def test_the_manifest_of_another_release_is_refused(server: Server, out: Path) -
 
 def test_what_lies_there_is_not_overwritten(server: Server, out: Path) -> None:
     out.write_bytes(b"precious")
-    with pytest.raises(errors.Conflict):
+    with pytest.raises(errors.InvalidInput, match="--force"):
         server.pull(out)
     assert out.read_bytes() == b"precious"
+    server.pull(out, force=True)
+    assert verify(out, server.sender.key.public, "features-party").manifest.n == 5000
+
+
+def test_a_damaged_copy_is_fetched_again_and_an_intact_one_is_not(server: Server, out: Path) -> None:
+    server.pull(out)
+    calls = len(server.calls)
+    server.pull(out)
+    assert [c.url.path for c in server.calls[calls:]] == ["/v1/releases/rel_1", "/v1/releases/rel_1/manifest"]
+    out.write_bytes(out.read_bytes()[:-1])
+    server.pull(out)
+    assert verify(out, server.sender.key.public, "features-party").manifest.n == 5000
+
+
+def test_a_folder_in_the_way_is_replaced_by_force_only(tmp_path: Path) -> None:
+    server, out = Server(tmp_path / "there", parts=3), tmp_path / "here" / "m"
+    out.mkdir(parents=True)
+    (out / "precious").touch()
+    with pytest.raises(errors.InvalidInput, match="--force"):
+        server.pull(out)
+    server.pull(out, force=True)
+    assert verify(out, server.sender.key.public, "features-party").manifest.n == 5000
+    assert [p.name for p in out.parent.iterdir()] == ["m"]
 
 
 def test_not_json_and_not_http_are_sentences(server: Server, out: Path) -> None:

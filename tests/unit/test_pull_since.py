@@ -1,0 +1,191 @@
+"""The daily pull against a scripted labels party: pages, waiting, what is skipped, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from features_party.labels_service import LabelsService
+from features_party.pull_since import Patience, await_published, first_day, pull_since
+from shared import errors
+from shared.message.bundle import ENVELOPE_SUFFIX, Bundle, trusted_manifest, verify
+from tests.support.messages import Sender
+
+DAYS = ("2026-11-01", "2026-11-02", "2026-11-02", "2026-11-05")
+
+
+class Server:
+    """A labels party with one release a day; those not in `published` do not show."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sender, self.folder = Sender(), folder
+        self.published: set[str] = set()
+        self.state: dict[str, str] = {}
+        self.calls: list[str] = []
+        self.page: Any = None
+        self.down = 0
+        for number, _day in enumerate(DAYS):
+            ids = [f"d{number}-{i}" for i in range(20)]
+            self.sender.write(
+                folder / f"rel_{number}.parquet", ids, np.arange(20.0) % 11, release=f"rel_{number}", batch=f"b{number}"
+            )
+
+    def publish(self, *numbers: int) -> None:
+        self.published |= {f"rel_{n}" for n in numbers}
+
+    def entry(self, release: str) -> dict[str, Any]:
+        path = self.folder / f"{release}.parquet"
+        digest = trusted_manifest(Bundle(path).envelope(), self.sender.key.public, None)[1]
+        published = DAYS[int(release[4:])]
+        return {
+            "id": release, "published": published, "population_name": "shop", "epsilon": "2", "manifest_sha256": digest
+        }  # fmt: skip
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.calls.append(request.url.path)
+        if self.down:
+            self.down -= 1
+            raise httpx.ConnectError("refused")
+        path, query = request.url.path, request.url.params
+        if path == "/v1/releases":
+            if self.page is not None:
+                return httpx.Response(200, json=self.page)
+            known = [self.entry(r) for r in sorted(self.published)]
+            found = [e for e in known if e["published"] >= query["since"] and e["id"] > query.get("after", "")]
+            return httpx.Response(200, json={"releases": found[:2], "next": found[1]["id"] if found[2:] else None})
+        release = path.split("/")[3]
+        if release not in self.published and release not in self.state:
+            return httpx.Response(404, json={"detail": "There is no such release."})
+        if path.endswith("/manifest"):
+            return httpx.Response(200, content=(self.folder / f"{release}.parquet{ENVELOPE_SUFFIX}").read_bytes())
+        if "/files/" in path:
+            return httpx.Response(200, content=(self.folder / f"{release}.parquet").read_bytes())
+        state = self.state.get(release, "published")
+        published = DAYS[int(release[4:])] if state == "published" else None
+        return httpx.Response(200, json={"state": state, "published": published})
+
+
+class Clock:
+    """Seconds that pass in `sleep` only; `then` happens at a time."""
+
+    def __init__(self) -> None:
+        self.now, self.pauses, self.then = 0.0, [], {}  # type: ignore[var-annotated]  # a test's notes
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+        for at in [t for t in self.then if t <= self.now]:
+            self.then.pop(at)()
+
+    def patience(self, seconds: float) -> Patience:
+        return Patience(seconds, lambda: self.now, self.sleep)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    (tmp_path / "there").mkdir()
+    return Server(tmp_path / "there")
+
+
+def service(server: Server) -> LabelsService:
+    return LabelsService("http://labels", "key", transport=httpx.MockTransport(server.handle), sleep=lambda _s: None)
+
+
+def pull(server: Server, folder: Path, since: str = "2026-11-01", patience: Patience = Patience(0)) -> list[Any]:  # noqa: B008 - it is frozen
+    key = server.sender.key.public
+    with service(server) as labels:
+        return pull_since(
+            labels, since, None, lambda _e: key, "features-party", folder, patience, lambda _w, _s: None
+        )  # fmt: skip
+
+
+def test_all_pages_since_a_day_or_a_release(server: Server, tmp_path: Path) -> None:
+    server.publish(0, 1, 2, 3)
+    assert [f["release"] for f in pull(server, tmp_path / "a")] == ["rel_0", "rel_1", "rel_2", "rel_3"]
+    assert [f["release"] for f in pull(server, tmp_path / "b", "2026-11-02")] == ["rel_1", "rel_2", "rel_3"]
+    assert [f["release"] for f in pull(server, tmp_path / "c", "rel_2")] == ["rel_1", "rel_2", "rel_3"]  # of its day
+    for path in (tmp_path / "a").glob("*.parquet"):
+        assert verify(path, server.sender.key.public, "features-party").manifest.release == path.stem
+
+
+def test_what_is_there_intact_is_skipped_and_the_rest_fetched(server: Server, tmp_path: Path) -> None:
+    server.publish(0, 1)
+    pull(server, tmp_path / "in")
+    server.publish(2)
+    damaged = tmp_path / "in" / "rel_1.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-4])
+    server.calls.clear()
+    assert [f["fresh"] for f in pull(server, tmp_path / "in")] == [False, True, True]
+    assert {c for c in server.calls if "/files/" in c} == {
+        "/v1/releases/rel_1/files/message.parquet", "/v1/releases/rel_2/files/message.parquet"
+    }  # fmt: skip
+
+
+def test_another_file_of_that_name_is_refused(server: Server, tmp_path: Path) -> None:
+    server.publish(0)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rel_0.parquet").write_bytes(b"mine")
+    with pytest.raises(errors.InvalidInput, match="--force"):
+        pull(server, tmp_path / "in")
+
+
+def test_waiting_for_something_new(server: Server, tmp_path: Path) -> None:
+    server.publish(0)
+    pull(server, tmp_path / "in")
+    clock = Clock()
+    clock.then = {40.0: lambda: server.publish(1)}
+    found = pull(server, tmp_path / "in", patience=clock.patience(600))
+    assert [(f["release"], f["fresh"]) for f in found] == [("rel_0", False), ("rel_1", True)]
+    assert clock.pauses[0] == 1.0
+    assert clock.pauses == sorted(clock.pauses)  # they grow
+    with pytest.raises(errors.Unavailable, match="Nothing new was published for us within 90 seconds"):
+        pull(server, tmp_path / "in", patience=Clock().patience(90))
+
+
+def test_waiting_for_a_release(server: Server) -> None:
+    server.state["rel_0"] = "charged"
+    clock, told = Clock(), []  # type: ignore[var-annotated]  # texts
+    clock.then = {10.0: lambda: server.state.update(rel_0="drawing"), 20.0: lambda: server.state.pop("rel_0")}
+    clock.then[15.0] = lambda: setattr(server, "down", 7)  # the labels party restarts meanwhile
+    server.publish(0)
+    with service(server) as labels:
+        await_published(labels, "rel_0", clock.patience(600), lambda what, share: told.append((what, share)))
+    assert any("release drawing" in what for what, _ in told)
+    assert {share for _, share in told} == {0.0}  # how long it takes is not known
+
+
+def test_a_release_that_failed_or_does_not_come(server: Server) -> None:
+    with service(server) as labels:
+        for state in ("failed", "declined", "cancelled"):
+            server.state["rel_0"] = state
+            with pytest.raises(errors.Conflict, match=f"is {state} and will not"):
+                await_published(labels, "rel_0", Clock().patience(60), lambda _w, _s: None)
+        server.state["rel_0"] = "charged"
+        with pytest.raises(errors.Unavailable, match="within 60 seconds; its state is charged"):
+            await_published(labels, "rel_0", Clock().patience(60), lambda _w, _s: None)
+        with pytest.raises(errors.Conflict, match="not published yet"):
+            first_day(labels, "rel_0")
+        with pytest.raises(errors.NotFound):
+            await_published(labels, "rel_9", Clock().patience(60), lambda _w, _s: None)
+
+
+@pytest.mark.parametrize("id_", ["../x", "", ".hidden", "a/b", 7, None, "x" * 65])
+def test_a_list_with_odd_names_is_refused(server: Server, tmp_path: Path, id_: Any) -> None:
+    server.publish(0)
+    server.page = json.loads(json.dumps({"releases": [server.entry("rel_0") | {"id": id_}], "next": None}))
+    with pytest.raises(errors.Unavailable, match="malformed"):
+        pull(server, tmp_path / "in")
+    assert list((tmp_path / "in").iterdir()) == []
+
+
+def test_pages_without_end_are_left(server: Server, tmp_path: Path) -> None:
+    server.publish(0)
+    server.page = {"releases": [server.entry("rel_0")], "next": "rel_0"}
+    with pytest.raises(errors.Unavailable, match="malformed"):
+        pull(server, tmp_path / "in")
+    assert server.calls.count("/v1/releases") == 2
