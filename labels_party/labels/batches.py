@@ -17,7 +17,7 @@ from labels_party.storage.tables import batches, segments
 from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
-EXAMPLES, LABELS, SEALED, RUNS = "examples", "labels", "sealed", "runs"
+EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,20 @@ class Batches:
         self.clock = clock
 
     def create(self, connection: Connection, population: Population, presence: str) -> Batch:
-        """A new open batch. `presence`: the ids come as a list (`id-list`) or the owner declares presence public."""
+        """A new open batch, stored."""
+        batch = self.draft(population, presence)
+        self.insert(connection, batch)
+        return batch
+
+    def draft(self, population: Population, presence: str) -> Batch:
+        """A new open batch that is not stored yet.
+
+        `presence`: the ids come as a list (`id-list`) or the owner declares presence public."""
         if presence not in (ID_LIST, PUBLIC):
             raise InvalidInput(
                 "presence is 'id-list' (send the example ids first) or 'public' (which ids appear is public)."
             )
-        batch = Batch(
+        return Batch(
             id="bat_" + secrets.token_hex(12),
             population=population.id,
             label=label_scope(population.label),
@@ -104,8 +112,9 @@ class Batches:
             id_bytes=None,
             ids_mac=None,
         )
+
+    def insert(self, connection: Connection, batch: Batch) -> None:
         connection.execute(sa.insert(batches).values(**batch.__dict__))
-        return batch
 
     def get(self, connection: Connection, batch: str) -> tuple[Batch, Population]:
         # what is not printable is no id, and not every database takes it as a parameter

@@ -49,6 +49,16 @@ def members(run: Run, asked: Run) -> Marks:
     return found
 
 
+def locate(run: Run, asked: Run) -> npt.NDArray[np.int64]:
+    """int64[m]: where the digests of the run `asked`, all of which occur in `run`, lie in it."""
+    at = np.searchsorted(run[1], asked[1], side="left")
+    wrong = np.flatnonzero(run[0][at] != asked[0])
+    while wrong.size:  # 64-bit collisions: the digest is one of the next
+        at[wrong] += 1
+        wrong = wrong[run[0][at[wrong]] != asked[0][wrong]]
+    return at
+
+
 def contains(run: Run, low: U64, high: U64) -> Marks:
     """bool[n]: which of the digests (uint64[n] each, in any order) occur in `run`."""
     asked, order = sort_run(low, high)
@@ -83,6 +93,12 @@ def same_run(one: Run, other: Run) -> bool:
     return len(one[0]) == len(other[0]) and bool(np.array_equal(one[1], other[1]) and np.array_equal(one[0], other[0]))
 
 
+def run_parts(run: Run) -> tuple[memoryview, memoryview]:
+    """The canonical bytes of a set of digests in two parts: equal sets, equal bytes."""
+    high, low = (np.ascontiguousarray(half, "<u8") for half in (run[1], run[0]))
+    return high.view(np.uint8).data, low.view(np.uint8).data
+
+
 def run_bytes(run: Run) -> bytes:
-    """The canonical bytes of a set of digests: equal sets, equal bytes."""
-    return np.stack([run[1], run[0]]).astype("<u8").tobytes()
+    """`run_parts` in one."""
+    return b"".join(run_parts(run))

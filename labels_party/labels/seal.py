@@ -1,14 +1,15 @@
 """Sealing a batch: ids complete, labels present or replaced by the missing-label value, disjoint from all others.
 
-Afterwards nothing of the batch changes: one file of (id, masked label), sorted bytewise by id, and one sorted run of
-id digests. Which rows it has and their order do not depend on labels (invariant 5).
+Afterwards nothing of the batch changes: one file of (id, masked label), sorted bytewise by id, one sorted run of id
+digests and, in a population with units, one tally of them. Which rows it has and their order do not depend on labels
+(invariant 5).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from labels_party.labels.batches import (
     LABELS,
     RUNS,
     SEALED,
+    UNITS,
     Batch,
     Batches,
     Segment,
@@ -32,23 +34,22 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.digests import mask
 from labels_party.labels.intake import mask_key, masked_schema
-from labels_party.labels.parsing import ID
-from labels_party.labels.runs import Run, contains, merge, run_bytes
+from labels_party.labels.runs import Run, members, merge, run_parts
+from labels_party.labels.sorting import SHOWN_IDS, Examples, IncompleteLabels, LabelSort
+from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import batches as batches_table
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore
-from shared.errors import Conflict, LabelDPError, MissingLabels, OverlappingBatch, Unavailable
+from shared.errors import Conflict, LabelDPError, OverlappingBatch, Unavailable
 from shared.service.database import Database
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHUNK = 1 << 17
 RETRIES = 20
-SHOWN_IDS = 20
 
 
 class SameExamples(OverlappingBatch):
@@ -68,18 +69,20 @@ class SameExamples(OverlappingBatch):
         return {"batch": self.batch}
 
 
-class IncompleteLabels(MissingLabels):
-    """Shown to the owner only, who holds the labels."""
+@dataclass(frozen=True)
+class Prepared:
+    """A seal whose files are written and whose checks were passed, to be recorded in one transaction."""
 
-    def __init__(self, examples: list[str]) -> None:
-        super().__init__(
-            f"Some examples have no label, for instance '{examples[0]}', and the population has no missing-label "
-            "value. Send the missing labels, then seal again."
-        )
-        self.examples = examples
-
-    def extras(self) -> dict[str, object]:
-        return {"examples_without_label": self.examples}
+    batch: Batch
+    population: Population
+    keys: tuple[str, ...]  # rows, digests, units
+    rows: int
+    id_bytes: int
+    ids_mac: str
+    checked: int
+    tally: Tally | None
+    units: int
+    tallied: list[Segment]
 
 
 class Sealer:
@@ -90,11 +93,10 @@ class Sealer:
         vault: LabelVault,
         secrets_: Secrets,
         audit: AuditStore,
-        spill: Path,
-        memory_mb: int,
+        sort: LabelSort,
     ) -> None:
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
-        self.spill, self.memory_mb = spill, memory_mb
+        self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
 
     def seal(
         self,
@@ -103,7 +105,8 @@ class Sealer:
         call: IdempotentCall = NO_KEY,
         guard: Callable[[Connection], None] | None = None,
     ) -> Answer:
-        """Seal an open batch. Raises Conflict, IncompleteLabels or OverlappingBatch; then nothing changed.
+        """Seal an open batch. Raises Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing
+        changed. Whatever is wrong with ids or units is said before labels are looked at.
 
         `guard` is asked in the transaction that seals, and may refuse.
         """
@@ -128,45 +131,14 @@ class Sealer:
             raise Conflict(
                 f"Batch '{batch_id}' has no list of example ids; send it, or open a batch whose presence is public."
             )
-        run = merge([self.vault.run(s.key) for s in runs])
-        checked = self._check_disjoint(batch, run, 0)
-        name = secrets.token_hex(8)
-        key, run_key = f"{batch_id}/sealed-{name}.parquet", f"{batch_id}/sealed-{name}.run"
-        size = _Size()
-        try:
-            rows = self.vault.put(key, self._sorted(batch, population, segments, size, key), masked_schema())
-            self.vault.put_run(run_key, *run)
-        except BaseException:
-            self._forget(key, run_key)
-            raise
-        ids_mac = self.secrets.mac("ids:" + batch.label, run_bytes(run))
+        examples = Examples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
+        sealed = self.prepare(batch, population, examples, [self.vault.run(s.key) for s in runs])
 
         def store(connection: Connection) -> Answer:
             def effect() -> Answer:
                 if guard is not None:
                     guard(connection)
-                last = self._check_disjoint(batch, run, checked, connection)
-                self.batches.bump(connection, batch)
-                now = timestamp(self.batches.clock())
-                connection.execute(
-                    sa.update(batches_table)
-                    .where(batches_table.c.id == batch_id)
-                    .values(
-                        state=SEALED,
-                        sealed=now,
-                        seal_order=last + 1,
-                        n=rows,
-                        id_bytes=size.id_bytes,
-                        ids_mac=ids_mac,
-                    )
-                )
-                self.batches.add_segment(connection, batch_id, SEALED, key, rows)
-                self.batches.add_segment(connection, batch_id, RUNS, run_key, rows, SEALED)
-                subject = Subject(population.id, population.name, population.label, batch_id)
-                details = {"n": rows, "presence": batch.presence}
-                self.audit.append(
-                    connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details)
-                )
+                self.record(connection, sealed, actor)
                 return 200, self.batches.get(connection, batch_id)[0].as_json()
 
             return call.once(connection, effect)
@@ -175,8 +147,61 @@ class Sealer:
             return self.database.write("seal.store", store)
         except LabelDPError as error:
             if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
-                self._forget(key, run_key)
+                self.forget(sealed)
             raise
+
+    def prepare(self, batch: Batch, population: Population, examples: Examples, runs: list[Run]) -> Prepared:
+        """Everything that takes long: checks and files. `runs` hold the digest of every example once.
+
+        Raises OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing is left.
+        """
+        run = merge(runs)
+        checked = self._check_disjoint(batch, run, 0)
+        ids_mac = self.secrets.mac("ids:" + batch.label, *run_parts(run))
+        tally, excess, tallied = None, None, []
+        if population.unit.max_examples is not None:
+            tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
+            tally, excess = self.units.judge(batch, population, examples, tallied)
+        name = secrets.token_hex(8)
+        keys = tuple(f"{batch.id}/{kind}" for kind in (f"sealed-{name}.parquet", f"sealed-{name}.run", f"units-{name}"))
+        size = _Size()
+        try:
+            self.vault.put_run(keys[1], *run)
+            del run  # of a large batch it would take the sort's memory
+            found = self.sort.rows(examples, population.missing_index, excess, keys[0])
+            rows = self.vault.put(keys[0], size.of(found), masked_schema())
+            units = 0 if tally is None else self.units.store(keys[2], tally)
+        except BaseException:
+            self._forget(*keys)
+            raise
+        return Prepared(batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied)
+
+    def record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
+        """The part inside a transaction: what was checked before is checked against what was sealed meanwhile.
+
+        Raises StaleBatch or OverlappingBatch.
+        """
+        batch, population = sealed.batch, sealed.population
+        key, run_key, units_key = sealed.keys
+        last = self._check_disjoint(batch, self.vault.run(run_key), sealed.checked, connection)
+        if sealed.tally is not None:
+            self.units.check_again(connection, population, sealed.tally, sealed.tallied)
+        self.batches.bump(connection, batch)
+        now = timestamp(self.batches.clock())
+        values = {"state": SEALED, "sealed": now, "seal_order": last + 1, "n": sealed.rows}
+        values |= {"id_bytes": sealed.id_bytes, "ids_mac": sealed.ids_mac}
+        connection.execute(sa.update(batches_table).where(batches_table.c.id == batch.id).values(**values))
+        self.batches.add_segment(connection, batch.id, SEALED, key, sealed.rows)
+        self.batches.add_segment(connection, batch.id, RUNS, run_key, sealed.rows, SEALED)
+        if sealed.tally is not None:
+            self.batches.add_segment(connection, batch.id, UNITS, units_key, sealed.units)
+        subject = Subject(population.id, population.name, population.label, batch.id)
+        details = {"n": sealed.rows, "presence": batch.presence}
+        self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))
+
+    def forget(self, sealed: Prepared) -> None:
+        """Delete the files of a seal that certainly was not recorded."""
+        self._forget(*sealed.keys)
 
     def _forget(self, *keys: str) -> None:
         for key in keys:
@@ -204,10 +229,7 @@ class Sealer:
             last = other.seal_order
             shared = 0
             for segment in runs:
-                theirs = self.vault.run(segment.key)
-                for start in range(0, len(run[0]), 1 << 20):
-                    part = slice(start, start + (1 << 20))
-                    shared += int(contains(theirs, run[0][part], run[1][part]).sum())
+                shared += int(members(self.vault.run(segment.key), run).sum())
             if shared and shared == len(run[0]) == other.n:
                 raise SameExamples(other.id)
             if shared:
@@ -218,79 +240,17 @@ class Sealer:
                 )
         return last
 
-    def _sorted(
-        self, batch: Batch, population: Population, segments: dict[str, list[Segment]], size: _Size, stored: str
-    ) -> Iterator[pa.RecordBatch]:
-        """(id, label masked for `stored`) sorted bytewise by id. Labels pass through the sort masked (invariant 9)."""
-        import duckdb
-        import pyarrow as pa
-
-        folder = self.spill / f"seal-{secrets.token_hex(6)}"
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{self.memory_mb}MB",
-            "temp_directory": str(folder),
-            "preserve_insertion_order": "false",
-        }
-        with duckdb.connect(config=config) as db:
-            spill_key = secrets.token_bytes(16)  # what the sort spills is masked by a key that is never stored
-            db.register("labels", self._labels(segments[LABELS], spill_key))
-            if batch.presence == ID_LIST:
-                db.register("examples", self._examples(segments[EXAMPLES]))
-                sql = f"SELECT e.{ID}, l.masked FROM examples e LEFT JOIN labels l USING ({ID}) ORDER BY e.{ID}"  # noqa: S608 - constants only
-            else:
-                sql = f"SELECT {ID}, masked FROM labels ORDER BY {ID}"  # noqa: S608 - constants only
-            key = mask_key(self.secrets, stored)
-            reader: Any = db.sql(sql).to_arrow_reader(CHUNK)
-            for found in reader:
-                ids = found.column(0).cast(pa.string())
-                size.id_bytes += ids.nbytes
-                masked = found.column(1)
-                if masked.null_count:
-                    masked = self._fill_missing(population, ids, masked, spill_key)
-                again = mask(ids, mask(ids, masked.cast(pa.uint32()).to_numpy(), spill_key), key)
-                yield pa.record_batch([ids, pa.array(again)], schema=masked_schema())
-
-    @staticmethod
-    def _fill_missing(population: Population, ids: pa.Array, masked: pa.Array, key: bytes) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        absent = pc.is_null(masked)
-        index = population.missing_index
-        if index is None:
-            raise IncompleteLabels(ids.filter(absent).slice(0, SHOWN_IDS).to_pylist())
-        filler = mask(ids, np.full(len(ids), index, np.int64), key)
-        return pc.if_else(absent, pa.array(filler), masked)
-
-    def _examples(self, segments: list[Segment]) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
-        schema = masked_schema().remove(1)
-        batches = (b.cast(schema) for s in segments for b in self.vault.scan(s.key))
-        return pa.RecordBatchReader.from_batches(schema, batches)
-
-    def _labels(self, segments: list[Segment], spill_key: bytes) -> pa.RecordBatchReader:
-        """Stored labels, each segment's mask exchanged for the one of this sort."""
-        import pyarrow as pa
-
-        schema = masked_schema()
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for segment in segments:
-                key = mask_key(self.secrets, segment.key)
-                for batch in self.vault.scan(segment.key):
-                    ids = batch.column(0)
-                    masked = mask(ids, mask(ids, batch.column(1).to_numpy(zero_copy_only=False), key), spill_key)
-                    yield pa.record_batch([ids, pa.array(masked)], schema=schema)
-
-        return pa.RecordBatchReader.from_batches(schema, batches())
-
 
 class _Size:
     """Bytes of the ids that went by: space for the largest possible message is reserved from it."""
 
     def __init__(self) -> None:
         self.id_bytes = 0
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.id_bytes += batch.column(0).nbytes
+            yield batch
 
 
 class SealedLabels:
@@ -305,3 +265,6 @@ class SealedLabels:
             ids: Any = batch.column(0)
             masked = batch.column(1).to_numpy(zero_copy_only=False)
             yield ids, mask(ids, masked, self._mask_key).astype(np.int64)
+
+
+__all__ = ["SHOWN_IDS", "IncompleteLabels", "SameExamples", "SealedLabels", "Sealer", "TooManyExamples"]

@@ -85,7 +85,8 @@ class LocalVault:
         path = self._prepare(key)
         try:
             with path.open("wb") as file:
-                file.write(np.stack([low, high]).astype("<u8").tobytes())
+                for half in (low, high):
+                    file.write(np.ascontiguousarray(half, "<u8").data)
                 file.flush()
                 os.fsync(file.fileno())
             fsync_folder(path.parent)
@@ -98,7 +99,7 @@ class LocalVault:
         if path.stat().st_size == 0:
             empty = np.zeros(0, np.uint64)
             return empty, empty
-        data = np.memmap(path, dtype="<u8", mode="r")
+        data = np.asarray(np.memmap(path, dtype="<u8", mode="r"))
         half = len(data) // 2
         return data[:half], data[half:]
 

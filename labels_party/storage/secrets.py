@@ -20,6 +20,14 @@ class Secrets:
         """A key for one purpose (HMAC-SHA256 as a key derivation function), `length` ≤ 32 bytes."""
         return hmac.new(self.master, purpose.encode("utf-8"), hashlib.sha256).digest()[:length]
 
-    def mac(self, purpose: str, data: bytes) -> str:
-        """A keyed MAC in hex: comparable by this party only (no plain hash of labels anywhere, invariant 8)."""
-        return hmac.new(self.derive("mac:" + purpose, 32), data, hashlib.sha256).hexdigest()
+    def keyed(self, purpose: str) -> hmac.HMAC:
+        """A keyed MAC to be fed piece by piece: comparable by this party only (no plain hash of labels anywhere,
+        invariant 8)."""
+        return hmac.new(self.derive("mac:" + purpose, 32), digestmod=hashlib.sha256)
+
+    def mac(self, purpose: str, *data: bytes | memoryview) -> str:
+        """The keyed MAC in hex of the parts, one after the other."""
+        keyed = self.keyed(purpose)
+        for part in data:
+            keyed.update(part)
+        return keyed.hexdigest()

@@ -1,0 +1,151 @@
+"""A file of ids, labels or units on this machine, read in chunks: Parquet or CSV, told apart by content."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shared.errors import InvalidFile
+from shared.tables import PARQUET_MAGIC, require_columns, unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+CHUNK_ROWS = 1 << 16
+READ_BUFFER = 1 << 20  # bytes of a Parquet column read at once, instead of a whole row group
+CSV_BLOCK = 1 << 22
+AHEAD = 2
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """`columns` in the order they are wanted; `rows` is known of Parquet only. Every column of a CSV stays text."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int | None
+    csv: bool
+
+    @classmethod
+    def open(cls, path: Path, columns: Iterable[str], *, names_are_public: bool = False) -> LabelFile:
+        """Look at the file's head. Raises InvalidFile (unreadable, empty), InvalidTable (a column is missing).
+
+        Without `names_are_public` no error text names its columns: without a header they are its first row.
+        """
+        import pyarrow as pa
+
+        wanted = tuple(dict.fromkeys(columns))
+        try:
+            with path.open("rb") as file:
+                magic = file.read(4)
+            if not magic:
+                raise InvalidFile(f"'{path}' is empty; expected a Parquet or CSV file with a header.")
+            csv = magic != PARQUET_MAGIC
+            rows, names = (None, _csv_names(path)) if csv else _parquet_head(path)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise unreadable(path, error) from None
+        except OSError as error:
+            raise _broken(path, error) from None
+        require_columns(names, wanted, str(path), names_are_public)
+        return cls(path, wanted, rows, csv)
+
+    def chunks(self) -> Iterator[pa.Table]:
+        """The rows in file order, read ahead by a thread. Raises InvalidFile."""
+        import pyarrow as pa
+
+        try:
+            yield from ahead(self._csv_chunks() if self.csv else self._parquet_chunks())
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise unreadable(self.path, error) from None
+        except OSError as error:
+            raise _broken(self.path, error) from None
+
+    def _parquet_chunks(self) -> Iterator[pa.Table]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.path, buffer_size=READ_BUFFER, pre_buffer=False) as file:
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=list(self.columns), use_threads=False):
+                batch.validate(full=True)  # Parquet readers take any bytes for text
+                yield pa.Table.from_batches([batch])
+
+    def _csv_chunks(self) -> Iterator[pa.Table]:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        # only text is wanted, so "NA" and "null" are text: an id may be spelled so
+        convert = csv.ConvertOptions(
+            column_types={name: pa.string() for name in self.columns},
+            include_columns=list(self.columns),
+            strings_can_be_null=False,
+            quoted_strings_can_be_null=False,
+        )
+        with csv.open_csv(
+            self.path,
+            read_options=csv.ReadOptions(block_size=CSV_BLOCK),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=convert,
+        ) as reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+
+
+def _broken(path: Path, error: OSError) -> InvalidFile:
+    if error.errno is not None:
+        return InvalidFile(f"'{path}' cannot be read ({error.strerror}).")
+    return InvalidFile(f"'{path}' is a truncated or damaged Parquet file.")  # how Arrow says so
+
+
+def _parquet_head(path: Path) -> tuple[int, list[str]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        return file.metadata.num_rows, list(file.schema_arrow.names)
+
+
+def _csv_names(path: Path) -> list[str]:
+    from pyarrow import csv
+
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
+        return list(reader.schema.names)
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, made by a thread that is at most a few ahead; what it raises is raised here."""
+    waiting: queue.Queue[tuple[str, Any]] = queue.Queue(AHEAD)
+    stopped = threading.Event()
+
+    def put(kind: str, item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                waiting.put((kind, item), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            if all(put("item", item) for item in items):
+                put("end", None)
+        except BaseException as error:
+            put("error", error)
+
+    thread = threading.Thread(target=work, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, item = waiting.get()
+            if kind == "error":
+                raise item
+            if kind == "end":
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,199 @@
+"""From stored segments to one file's rows: sorted bytewise by id, one row per example, whatever the order of records.
+
+Labels pass through the sort masked (invariant 9) and which rows come out, in which order, does not depend on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.batches import Segment
+from labels_party.labels.digests import mask, siphash128
+from labels_party.labels.intake import mask_key, masked_schema
+from labels_party.labels.parsing import ID
+from labels_party.labels.runs import Run, contains
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.secrets import Secrets
+from shared.errors import MissingLabels
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK = 1 << 17
+SHOWN_IDS = 20
+INSERT, DELETE = "insert", "delete"
+
+
+class IncompleteLabels(MissingLabels):
+    """Shown to the owner only, who holds the labels."""
+
+    def __init__(self, examples: list[str]) -> None:
+        super().__init__(
+            f"Some examples have no label, for instance '{examples[0]}', and the population has no missing-label "
+            "value. Send the missing labels, then seal again."
+        )
+        self.examples = examples
+
+    def extras(self) -> dict[str, object]:
+        return {"examples_without_label": self.examples}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a batch holds before it is sealed. `listed`: segments of declared ids, none where presence is public."""
+
+    listed: list[Segment]
+    labels: list[Segment]
+
+    @property
+    def corrected(self) -> bool:
+        """Whether an id may have several records."""
+        return any(s.mode != INSERT for s in self.labels)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every listed id certainly has one label: ids are unique, and every label's is listed."""
+        return not self.corrected and sum(s.rows for s in self.listed) == sum(s.rows for s in self.labels)
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Digests, under `key`, of examples that do not keep their label because of the unit bound."""
+
+    run: Run
+    key: bytes
+
+
+class LabelSort:
+    """Bounded memory: what does not fit in `memory_mb` is spilled, masked, under `spill`."""
+
+    def __init__(self, vault: LabelVault, secrets_: Secrets, spill: Path, memory_mb: int) -> None:
+        self.vault, self.secrets, self.spill, self.memory_mb = vault, secrets_, spill, memory_mb
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[Any]:
+        """A DuckDB connection of this process alone, which spills below `spill`."""
+        import duckdb
+
+        folder = self.spill / f"seal-{secrets.token_hex(6)}"
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{self.memory_mb}MB",
+            "temp_directory": str(folder),
+            "preserve_insertion_order": "false",
+        }
+        with duckdb.connect(config=config) as db:
+            yield db
+
+    def rows(
+        self, examples: Examples, missing_index: int | None, excess: Excess | None, stored: str
+    ) -> Iterator[pa.RecordBatch]:
+        """(id, label masked for `stored`) of every example, sorted bytewise by id.
+
+        An example without a label, and one in `excess`, takes `missing_index`. Raises IncompleteLabels without one.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        several = examples.corrected or (not examples.complete and bool(examples.listed))
+        with self.database() as db:
+            spill_key = secrets.token_bytes(16)  # what the sort spills is masked by a key that is never stored
+            feed = self._records(examples, several, excess, spill_key)
+            schema = pa.schema([masked_schema().field(0), pa.field("masked", pa.uint32())])
+            if several:
+                schema = schema.append(pa.field("number", pa.uint32(), nullable=False))
+            db.register("records", pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in feed)))
+            order = f"{ID}, number" if several else ID
+            found: Any = db.sql(f"SELECT * FROM records ORDER BY {order}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
+            key = mask_key(self.secrets, stored)
+            without: list[str] = []
+            for ids, masked in _last_records(found) if several else _columns(found):
+                if masked.null_count and missing_index is None:
+                    without += ids.filter(pc.is_null(masked)).slice(0, SHOWN_IDS - len(without)).to_pylist()
+                    if len(without) >= SHOWN_IDS:
+                        break
+                elif not without:
+                    yield _filled(ids, masked, missing_index, spill_key, key)
+            if without:
+                raise IncompleteLabels(without)
+
+    def _records(
+        self, examples: Examples, several: bool, excess: Excess | None, spill_key: bytes
+    ) -> Iterator[pa.RecordBatch]:
+        """Every record: id, label masked for this sort or null where it says that there is none, number of its segment.
+
+        A listed id is a record without a label that comes before all others.
+        """
+        import pyarrow as pa
+
+        def record(ids: Any, masked: pa.Array, number: int) -> pa.RecordBatch:
+            columns = {ID: ids, "masked": masked}
+            if several:
+                columns["number"] = pa.array(np.full(len(ids), number, np.uint32))
+            return pa.RecordBatch.from_pydict(columns)
+
+        if several:
+            for segment in examples.listed:
+                for batch in self.vault.scan(segment.key):
+                    yield record(batch.column(0), pa.nulls(batch.num_rows, pa.uint32()), 0)
+        for segment in examples.labels:
+            key = mask_key(self.secrets, segment.key)
+            for batch in self.vault.scan(segment.key):
+                ids = batch.column(0)
+                if segment.mode == DELETE:
+                    yield record(ids, pa.nulls(len(ids), pa.uint32()), segment.number)
+                    continue
+                masked = mask(ids, mask(ids, batch.column(1).to_numpy(zero_copy_only=False), key), spill_key)
+                dropped = None if excess is None else contains(excess.run, *siphash128(ids, excess.key))
+                yield record(ids, pa.array(masked, mask=dropped), segment.number)
+
+
+def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+    for batch in batches:
+        yield batch.column(0), batch.column(1)
+
+
+def _last_records(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+    """(ids, masked) of the last of each id's records, which lie side by side."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    held: pa.RecordBatch | None = None  # the last row: the next batch may go on with the same id
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if held is not None:
+            batch = pa.Table.from_batches([held, batch]).combine_chunks().to_batches()[0]
+        last = batch.num_rows - 1
+        ids = batch.column(0)
+        ends = batch.slice(0, last).filter(pc.not_equal(ids.slice(0, last), ids.slice(1)))
+        if ends.num_rows:
+            yield ends.column(0), ends.column(1)
+        held = batch.slice(last)
+    if held is not None:
+        yield held.column(0), held.column(1)
+
+
+def _filled(ids: Any, masked: Any, missing_index: int | None, spill_key: bytes, key: bytes) -> pa.RecordBatch:
+    """One batch of rows, every example with a label, masked by `key`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = ids.cast(pa.string())
+    plain = mask(ids, pc.fill_null(masked, 0).to_numpy(zero_copy_only=False), spill_key)
+    if masked.null_count:
+        assert missing_index is not None
+        plain[pc.is_null(masked).to_numpy(zero_copy_only=False)] = missing_index
+    return pa.record_batch([ids, pa.array(mask(ids, plain, key))], schema=masked_schema())
+
+
+def domain_positions(batch: pa.RecordBatch, key: bytes) -> npt.NDArray[np.uint32]:
+    """The domain positions uint32[n] of a stored batch of masked labels."""
+    return mask(batch.column(0), batch.column(1).to_numpy(zero_copy_only=False), key)

@@ -1,0 +1,230 @@
+"""The unit bound: over a population's lifetime at most N examples per unit keep their label.
+
+What counts are examples of sealed batches, whether or not their batch is ever released: the simpler and the more
+private choice. Which examples are in excess follows from ids and units alone, in id order, before a label is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy.engine import Connection
+
+from labels_party.budget.populations import Population
+from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
+from labels_party.labels.digests import siphash128
+from labels_party.labels.intake import digest_key
+from labels_party.labels.parsing import ID, UNIT
+from labels_party.labels.runs import Run, locate, members, repeated, sort_run
+from labels_party.labels.sorting import CHUNK, SHOWN_IDS, Examples, Excess, LabelSort
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.secrets import Secrets
+from shared.errors import Conflict, Refusal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Counts = npt.NDArray[np.int64]
+AT_ONCE = 1 << 20
+
+
+class TooManyExamples(Refusal):
+    """Shown to the owner only; ids, never labels."""
+
+    code = "too-many-examples-of-a-unit"
+    title = "Too many examples of a unit"
+    status = 409
+
+    def __init__(self, most: int, examples: list[str]) -> None:
+        super().__init__(
+            f"Some units would have more than {most} examples over the population's lifetime, for instance by example "
+            f"'{examples[0]}', and the population has no missing-label value to take instead of the label. Leave those "
+            "examples out of the batch."
+        )
+        self.examples = examples
+
+    def extras(self) -> dict[str, object]:
+        return {"examples_in_excess": self.examples}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Units of one batch: their keyed digests as a run, and how many examples of each keep their label (int64[n])."""
+
+    units: Run
+    kept: Counts
+
+
+class Units:
+    def __init__(self, batches: Batches, vault: LabelVault, secrets_: Secrets, sort: LabelSort) -> None:
+        self.batches, self.vault, self.secrets, self.sort = batches, vault, secrets_, sort
+
+    def judge(
+        self, batch: Batch, population: Population, examples: Examples, earlier: list[Segment]
+    ) -> tuple[Tally, Excess | None]:
+        """What a batch would use of its units' allowances, and which of its examples are in excess.
+
+        `earlier`: the tallies of the population's sealed batches. Raises TooManyExamples where there is an excess and
+        no missing-label value.
+        """
+        most = population.unit.max_examples
+        assert most is not None
+        key = self.secrets.derive("units:" + population.id)
+        source = [s for s in (examples.listed or examples.labels) if s.rows]
+        several = not examples.listed and examples.corrected  # then an id may come with more than one unit
+        units, counts = self._counted(source, key)
+        left = np.maximum(most - self._used(earlier, units), 0)
+        tight = counts > left  # several records of an id count several times here, so this errs on the safe side
+        if not several and not tight.any():
+            return Tally(units, counts), None
+        chosen = np.ones(len(left), np.bool_) if several else tight
+        id_key = digest_key(self.secrets, batch.label)
+        kept, first, dropped = self._chosen(source, key, units, left, chosen, id_key)
+        kept = np.where(chosen, kept, counts)
+        some = kept > 0
+        tally = Tally((units[0][some], units[1][some]), kept[some])
+        if first and population.missing_index is None:
+            raise TooManyExamples(most, first)
+        return tally, Excess(dropped, id_key) if first else None
+
+    def store(self, key: str, tally: Tally) -> int:
+        """Store a tally; returns its rows."""
+        import pyarrow as pa
+
+        schema = _tally_schema()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, len(tally.kept), CHUNK):
+                part = slice(start, start + CHUNK)
+                columns = [np.ascontiguousarray(c[part]) for c in (*tally.units, tally.kept)]
+                yield pa.record_batch([pa.array(c) for c in columns], schema=schema)
+
+        return self.vault.put(key, batches(), schema)
+
+    def earlier(self, connection: Connection, population: Population) -> list[Segment]:
+        """The tallies of the population's sealed batches.
+
+        Raises Conflict where a batch was sealed without one: then no bound could be stated any more.
+        """
+        found: list[Segment] = []
+        for batch in self.batches.of_population(connection, population.id):
+            if batch.seal_order is None:
+                continue
+            tallies = self.batches.segments(connection, batch.id, UNITS)
+            if not tallies:
+                raise Conflict(
+                    f"Batch '{batch.id}' of this population was sealed before units were counted, so no bound per "
+                    "unit can be kept here; declare a new population."
+                )
+            found += tallies
+        return found
+
+    def check_again(self, connection: Connection, population: Population, tally: Tally, seen: list[Segment]) -> None:
+        """Inside the seal's transaction. Raises StaleBatch if a batch whose tally was not `seen` has a unit of `tally`:
+        both would use the same allowance."""
+        known = {segment.key for segment in seen}
+        for segment in self.earlier(connection, population):
+            for units, _ in self._tallied(segment) if segment.key not in known else ():
+                if members(tally.units, units).any():
+                    raise StaleBatch("Another batch of the same units was sealed meanwhile.")
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _rows(self, source: list[Segment]) -> Iterator[tuple[Segment, Any, Any]]:
+        for segment in source:
+            for batch in self.vault.scan(segment.key):
+                if UNIT not in batch.schema.names:
+                    raise Conflict("This batch holds records without their unit; discard it and send them again.")
+                yield segment, batch.column(ID), batch.column(UNIT)
+
+    def _counted(self, source: list[Segment], key: bytes) -> tuple[Run, Counts]:
+        """Distinct units and how many records each has."""
+        parts: list[tuple[Run, Counts]] = []
+        waiting: list[Run] = []
+        for _, _, units in self._rows(source):
+            waiting.append(siphash128(units, key))
+            if sum(len(w[0]) for w in waiting) >= AT_ONCE:
+                parts.append(_totals([(w, np.ones(len(w[0]), np.int64)) for w in waiting]))
+                waiting.clear()
+        return _totals(parts + [(w, np.ones(len(w[0]), np.int64)) for w in waiting])
+
+    def _tallied(self, segment: Segment) -> Iterator[tuple[Run, Counts]]:
+        for batch in self.vault.scan(segment.key):
+            low, high, kept = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(3))
+            yield (low, high), kept
+
+    def _used(self, earlier: list[Segment], units: Run) -> Counts:
+        """int64[n]: how many examples of each unit keep their label in earlier batches."""
+        used = np.zeros(len(units[0]), np.int64)
+        for segment in earlier:
+            for theirs, kept in self._tallied(segment):
+                ours = members(units, theirs)
+                shared = theirs[0][ours], theirs[1][ours]
+                used[locate(units, shared)] += kept[ours]  # a tally has each unit once
+        return used
+
+    def _chosen(
+        self, source: list[Segment], key: bytes, units: Run, left: Counts, chosen: npt.NDArray[np.bool_], id_key: bytes
+    ) -> tuple[Counts, list[str], Run]:
+        """Of the chosen units: how many examples keep their label, some ids of the others, digests of all others.
+
+        The first `left` ids in bytewise order keep it; of several records of an id the last one's unit counts.
+        """
+        import pyarrow as pa
+
+        fields = [(ID, pa.string()), ("unit", pa.uint32()), ("number", pa.uint32())]
+        schema = pa.schema(fields)
+
+        def records() -> Iterator[pa.RecordBatch]:
+            for segment, ids, names in self._rows(source):
+                low, high = siphash128(names, key)
+                asked, order = sort_run(low, high)
+                place = np.empty(len(low), np.int64)
+                place[order] = locate(units, asked)
+                rows = chosen[place]
+                wanted = place[rows].astype(np.uint32)
+                number = pa.array(np.full(len(wanted), segment.number, np.uint32))
+                yield pa.record_batch([ids.filter(pa.array(rows)), pa.array(wanted), number], schema=schema)
+
+        ranked = (
+            f"SELECT {ID}, unit, row_number() OVER (PARTITION BY unit ORDER BY {ID}) AS rank "  # noqa: S608 - constants only
+            f"FROM (SELECT {ID}, arg_max(unit, number) AS unit FROM records GROUP BY {ID})"
+        )
+        kept = np.zeros(len(left), np.int64)
+        first: list[str] = []
+        lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+        with self.sort.database() as db:
+            db.register("records", pa.RecordBatchReader.from_batches(schema, records()))
+            reader: Any = db.sql(f"{ranked} ORDER BY {ID}").to_arrow_reader(CHUNK)
+            for batch in reader:
+                place, rank = (batch.column(i).to_numpy(zero_copy_only=False) for i in (1, 2))
+                stays = rank <= left[place]
+                kept += np.bincount(place[stays], minlength=len(kept))
+                gone = batch.column(0).filter(pa.array(~stays))
+                first += gone.slice(0, max(0, SHOWN_IDS - len(first))).to_pylist()
+                low, high = siphash128(gone, id_key)
+                lows.append(low)
+                highs.append(high)
+        return kept, first, sort_run(np.concatenate(lows), np.concatenate(highs))[0]
+
+
+def _totals(parts: list[tuple[Run, Counts]]) -> tuple[Run, Counts]:
+    """Distinct digests as a run, with the sum of their counts."""
+    empty = np.zeros(0, np.uint64)
+    low = np.concatenate([empty, *(p[0][0] for p in parts)])
+    high = np.concatenate([empty, *(p[0][1] for p in parts)])
+    counts = np.concatenate([np.zeros(0, np.int64), *(p[1] for p in parts)])
+    run, order = sort_run(low, high)
+    starts = np.flatnonzero(~repeated(run))
+    return (run[0][starts], run[1][starts]), np.add.reduceat(counts[order], starts) if starts.size else counts
+
+
+def _tally_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    fields = [("low", pa.uint64()), ("high", pa.uint64()), ("kept", pa.int64())]
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])

@@ -1,0 +1,163 @@
+"""Upserts and deletions before the seal: the last record of an id counts, whatever the order of everything else."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from labels_party.budget.populations import declare
+from labels_party.labels.batches import SEALED, Batch
+from labels_party.labels.intake import UPSERT
+from labels_party.labels.seal import IncompleteLabels, SealedLabels
+from shared.domain import Domain
+from shared.privacy import Epsilon
+from tests.support.labels import LabelsParty
+
+Upload = tuple[str, dict[str, float]]
+NAMES = itertools.count()
+
+
+def table(labels: dict[str, float]) -> pa.Table:
+    return pa.table({"example_id": list(labels), "label": pa.array(labels.values(), pa.float64())})
+
+
+def open_batch(party: LabelsParty, presence: str = "public", missing: str | None = "0") -> Batch:
+    s = party.services
+    name = f"p{next(NAMES)}"
+    population = declare(name, name, Domain.parse("0:10"), Epsilon.parse("1"), missing_label=missing)
+
+    def make(connection: Any) -> Batch:
+        return s.batches.create(connection, s.populations.create(connection, population, "test"), presence)
+
+    return s.database.write("test.batch", make)
+
+
+def send(party: LabelsParty, batch: Batch, uploads: list[Upload]) -> None:
+    for mode, labels in uploads:
+        if mode == "delete":
+            party.services.intake.delete_label_chunks(batch.id, [table(labels).select(["example_id"])])
+        else:
+            party.services.intake.add_labels(batch.id, table(labels), mode=mode)
+
+
+def sealed(party: LabelsParty, batch: Batch) -> dict[str, int]:
+    """Ids in the order of the sealed file with the positions of their labels."""
+    s = party.services
+    s.sealer.seal(batch.id, "test")
+    (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch.id, SEALED))
+    found = list(SealedLabels(s.vault, s.secrets, segment.key).chunks())
+    ids = [i for chunk, _ in found for i in chunk.to_pylist()]
+    index = [int(x) for _, positions in found for x in positions]
+    assert ids == sorted(ids, key=lambda i: i.encode())
+    assert len(set(ids)) == len(ids) == segment.rows
+    return dict(zip(ids, index, strict=True))
+
+
+def test_a_later_record_replaces_and_a_deletion_makes_the_label_missing(party_on: LabelsParty) -> None:
+    batch = open_batch(party_on, missing="7")
+    send(
+        party_on,
+        batch,
+        [
+            ("insert", {"a": 1, "b": 2, "c": 3, "é": 4}),
+            (UPSERT, {"b": 9, "new": 5}),
+            ("delete", {"c": 0}),
+            (UPSERT, {"a": 10}),
+        ],
+    )
+    assert sealed(party_on, batch) == {"a": 10, "b": 9, "c": 7, "new": 5, "é": 4}
+
+
+def test_a_label_after_its_deletion_counts_again(party: LabelsParty) -> None:
+    batch = open_batch(party)
+    send(party, batch, [("insert", {"a": 1}), ("delete", {"a": 0}), (UPSERT, {"a": 6})])
+    assert sealed(party, batch) == {"a": 6}
+
+
+def test_a_deleted_label_without_a_missing_value_keeps_the_batch_open(party: LabelsParty) -> None:
+    batch = open_batch(party, missing=None)
+    send(party, batch, [("insert", {"a": 1, "b": 2}), ("delete", {"b": 0})])
+    with pytest.raises(IncompleteLabels) as refused:
+        party.services.sealer.seal(batch.id, "test")
+    assert refused.value.extras() == {"examples_without_label": ["b"]}
+    assert not list((party.home / "labels" / batch.id).glob("sealed*"))
+    send(party, batch, [(UPSERT, {"b": 3})])
+    assert sealed(party, batch) == {"a": 1, "b": 3}
+
+
+def test_listed_ids_with_corrections(party_on: LabelsParty) -> None:
+    batch = open_batch(party_on, "id-list", missing="8")
+    party_on.services.intake.put_examples(batch.id, table(dict.fromkeys("dcba", 0)).select(["example_id"]))
+    send(party_on, batch, [("insert", {"a": 1, "b": 2}), (UPSERT, {"b": 3, "c": 4}), ("delete", {"a": 0})])
+    assert sealed(party_on, batch) == {"a": 8, "b": 3, "c": 4, "d": 8}
+
+
+IDS = st.sampled_from([f"{c}{d}" for c in "axé" for d in "012"])
+LABELS = st.dictionaries(IDS, st.integers(0, 10), min_size=1, max_size=6)
+UPLOADS = st.lists(st.tuples(st.sampled_from([UPSERT, "delete"]), LABELS), min_size=1, max_size=6)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(UPLOADS, st.randoms(use_true_random=False))
+def test_the_result_is_that_of_a_dictionary_in_any_order_of_rows(party: LabelsParty, uploads: Any, rng: Any) -> None:
+    expected: dict[str, int] = {}
+    for mode, labels in uploads:
+        expected |= dict.fromkeys(labels, 0) if mode == "delete" else labels
+    found = []
+    for _ in range(2):
+        shuffled = []
+        for mode, labels in uploads:
+            rows = list(labels.items())
+            rng.shuffle(rows)
+            shuffled.append((mode, dict(rows)))
+        batch = open_batch(party)
+        send(party, batch, shuffled)
+        found.append(sealed(party, batch))
+    assert found[0] == found[1] == expected
+
+
+def test_many_corrections_across_chunks_of_the_sort(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labels_party.labels.sorting.CHUNK", 64)
+    rng = np.random.default_rng(5)
+    batch, expected = open_batch(party, missing="10"), {}
+    for mode in (UPSERT, "delete", UPSERT, UPSERT, "delete"):
+        ids = [f"{i:05d}" for i in rng.choice(3000, 1200, replace=False)]
+        labels = dict(zip(ids, rng.integers(0, 10, len(ids)).tolist(), strict=True))
+        send(party, batch, [(mode, labels)])
+        expected |= dict.fromkeys(labels, 10) if mode == "delete" else labels
+    assert sealed(party, batch) == expected
+
+
+def test_nothing_in_the_sort_shows_a_label(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What DuckDB is given, and so may spill, is masked: equal labels of different ids look different (invariant 9)."""
+    sort, seen = party.services.sealer.sort, []
+    records = sort._records
+
+    def watch(*arguments: Any) -> Any:
+        for found in records(*arguments):
+            seen.append(found)
+            yield found
+
+    monkeypatch.setattr(sort, "_records", watch)
+    batch = open_batch(party)
+    send(party, batch, [(UPSERT, {f"i{i}": 3 for i in range(200)}), (UPSERT, {"i7": 4})])
+    sealed(party, batch)
+    masked = np.concatenate([b.column(1).to_numpy() for b in seen])
+    assert len(masked) == 201
+    assert len(np.unique(masked)) > 195
+    assert (masked > 10).sum() > 195
+
+
+def test_the_files_of_a_refused_seal_are_gone(party: LabelsParty, tmp_path: Path) -> None:
+    batch = open_batch(party, missing=None)
+    send(party, batch, [(UPSERT, {"a": 1}), ("delete", {"a": 0})])
+    with pytest.raises(IncompleteLabels):
+        party.services.sealer.seal(batch.id, "test")
+    assert not list(party.services.home.spill.iterdir())
