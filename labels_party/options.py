@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ from sqlalchemy.engine import Connection
 from labels_party.bootstrap import Services
 from labels_party.budget.populations import DEFAULT_AUDIENCE, Population, declare
 from labels_party.labels.batches import require_sealed
-from labels_party.release.plan import CARRIED, ReleaseRequest, preview
+from labels_party.release.plan import CARRIED, ReleaseRequest
+from labels_party.release.preview import preview
 from labels_party.release.priors import GivenPrior, read_prior
 from labels_party.release.request import LATEST, make_request
 from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidInput, InvalidPrior, NotFound
 from shared.losses import LOSSES, Loss, load_matrix_loss
 from shared.message.bundle import verify
-from shared.privacy import Epsilon, PrivacyUnit
+from shared.privacy import ZERO, Epsilon, PrivacyUnit
 from shared.tables import read_table
+
+MOST_EPSILONS = 16
 
 
 def parse_domain(text: str) -> Domain:
@@ -123,25 +127,35 @@ def _prior_from_path(services: Services, population: Population, path: Path) -> 
 
 
 def make_preview(
-    services: Services, population_name: str, epsilon: str | int | float, loss: str, n: int | None, batch_id: str | None
+    services: Services,
+    population_name: str,
+    epsilons: Sequence[str | int | float],
+    loss: str,
+    n: int | None,
+    batch_id: str | None,
+    prior: str | None = None,
 ) -> dict[str, Any]:
-    """What each mechanism would give, under the newest published prior of the population or a uniform one."""
-    wanted = Epsilon.parse(epsilon, positive=True)
+    """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
+    with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release."""
+    wanted = [Epsilon.parse(epsilon, positive=True) for epsilon in epsilons]
+    if not 1 <= len(wanted) <= MOST_EPSILONS:
+        raise InvalidInput(f"A plan is made for 1 to {MOST_EPSILONS} values of ε.")
+    if prior not in (None, "estimate", LATEST):
+        raise InvalidPrior("A plan's prior is 'estimate' or 'latest'.")
 
-    def look(connection: Connection) -> tuple[Population, int]:
+    def look(connection: Connection) -> tuple[Population, int, Epsilon]:
         population = services.populations.get(connection, population_name)
-        rows = n
+        rows, spent = n, ZERO
         if batch_id is not None:
             batch, owner = services.batches.get(connection, batch_id)
             if owner.id != population.id:
                 raise NotFound(f"Population '{population_name}' has no batch '{batch_id}'.")
             require_sealed(batch)
-            rows = batch.n
+            rows, spent = batch.n, services.ledger.spent(connection, batch.id)
         if rows is None or rows < 1:
             raise InvalidInput("A plan needs the number of examples: give n (1 or more), or a sealed batch.")
-        return population, rows
+        return population, rows, spent
 
-    population, rows = services.database.read("plan.look", look)
+    population, rows, spent = services.database.read("plan.look", look)
     given = services.priors.latest(population)
-    source = "" if given is None else f"carried over from release {given.release}"
-    return preview(population, wanted, loss, rows, None if given is None else given.probabilities, source)
+    return preview(population, wanted, loss, rows, given, spent, carried=prior == LATEST)

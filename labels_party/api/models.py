@@ -202,12 +202,21 @@ class BudgetOut(BaseModel):
     batches: list[dict[str, Any]]
 
 
+class Recommendation(BaseModel):
+    epsilon: str
+    epsilon_left: str | None = Field(description="Of the lifetime ε afterwards; null where it is not allowed.")
+    mechanism: str | None
+    why: str
+
+
 class PlanOut(BaseModel):
     population: str
     n: int
     loss: str
     prior: str
     mechanisms: list[dict[str, Any]]
+    recommendations: list[Recommendation]
+    model_error_rule: str
 
 
 class Health(BaseModel):

@@ -49,13 +49,14 @@ def plan(
     population: str,
     ctx: Ctx,
     _: Owner,
-    epsilon: Annotated[str, Query(examples=["1"])],
+    epsilon: Annotated[list[str], Query(examples=[["0.5", "1"]], description="One or several.")],
     loss: str = "squared",
     n: Annotated[int | None, Query(ge=1)] = None,
     batch: str | None = None,
+    prior: Annotated[str | None, Query(description="'latest': as with a carried-over prior, which costs no ε.")] = None,
 ) -> PlanOut:
-    """What each mechanism would give at this ε; made of public and already private facts only."""
-    return PlanOut(**make_preview(ctx, population, epsilon, loss, n, batch))
+    """What each mechanism would give at each ε, and which to take; made of public and already private facts only."""
+    return PlanOut(**make_preview(ctx, population, epsilon, loss, n, batch, prior))
 
 
 @router.post(

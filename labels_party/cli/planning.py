@@ -13,34 +13,51 @@ from shared.service.cli import emit, table
 @app.command()
 def plan(
     population: Annotated[str, typer.Option(help="Name or id of the population.")],
-    epsilon: Annotated[str, typer.Option(help="ε to plan for.")],
+    epsilon: Annotated[list[str], typer.Option(help="ε to plan for; repeatable.")],
     n: Annotated[int | None, typer.Option(min=1, help="Number of examples; or give --batch.")] = None,
     batch: Annotated[str | None, typer.Option(help="A sealed batch.")] = None,
     loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
+    prior: Annotated[str | None, typer.Option(help="latest: as with a carried-over prior, which costs no ε.")] = None,
     as_json: Json = False,
 ) -> None:
-    """What each mechanism would give at this ε, from public or already private facts only."""
+    """What each mechanism would give at each ε, from public or already private facts only, and which to take."""
     from labels_party.options import make_preview
 
-    result = make_preview(services(existing=True), population, epsilon, loss, n, batch)
+    result = make_preview(services(existing=True), population, epsilon, loss, n, batch, prior)
 
     def human() -> None:
         rows = [
             [
                 m["mechanism"],
+                m["epsilon"]["total"],
                 m["epsilon"]["prior"],
                 m["epsilon"]["randomize"],
                 str(m["outputs"]),
                 f"{m['expected_label_loss']:.4g}",
+                f"{m['expected_model_error']:.4g}",
                 f"{m['flip_probability']:.4f}",
             ]
             for m in result["mechanisms"]
         ]
         table(
             f"n = {result['n']}, prior: {result['prior']}",
-            ["mechanism", "ε prior", "ε randomize", "outputs", "expected label loss", "flip probability"],
+            [
+                "mechanism",
+                "ε",
+                "ε prior",
+                "ε randomize",
+                "outputs",
+                "expected label loss",
+                "expected model error",
+                "flip probability",
+            ],
             rows,
         )
+        for r in result["recommendations"]:
+            typer.echo(f"ε = {r['epsilon']}: {r['mechanism']}, since {r['why']}.")
+            if r["epsilon_left"] is not None:
+                typer.echo(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
+        typer.echo(f"Model error: {result['model_error_rule']}.")
 
     emit(result, as_json, human)
 

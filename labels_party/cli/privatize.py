@@ -32,7 +32,8 @@ def privatize(
         str | None, typer.Option(help="One bit only: A:B, public clipping ends; default the ends of the domain.")
     ] = None,
     prior: Annotated[
-        str | None, typer.Option(help="estimate, uniform, a file (label, probability), or an own message.")
+        str | None,
+        typer.Option(help="estimate, uniform, latest (carried over), a file (label, probability), or a message."),
     ] = None,
     prior_epsilon: Annotated[str, typer.Option(help="auto, theorem7, or the ε that the prior may cost.")] = "auto",
     prior_method: Annotated[str, typer.Option(help="project (Euclidean) or clip (the paper's).")] = "project",
@@ -43,6 +44,12 @@ def privatize(
     four_eyes: Annotated[
         bool, typer.Option("--four-eyes", help="A second person must approve each release before it is charged.")
     ] = False,
+    retention_days: Annotated[
+        int | None, typer.Option(min=0, help="Labels are purged that many days after publication.")
+    ] = None,
+    alert_percent: Annotated[
+        list[int] | None, typer.Option(help="Alert when that share of the budget is spent; repeatable.")
+    ] = None,
     name: Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -61,6 +68,8 @@ def privatize(
         missing_label=missing_label,
         audiences=audience,
         four_eyes=four_eyes,
+        retention_days=retention_days,
+        alert_percent=alert_percent,
     )
     asked_by = person(name) if name is not None else COMMAND_LINE
     with progress("privatize", as_json) as report:

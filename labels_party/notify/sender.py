@@ -76,10 +76,10 @@ class Sender:
         if self._thread is not None:
             self._thread.join()
 
-    def flush(self) -> int:
-        """Try every due notice once, here and now; returns how many were delivered."""
+    def flush(self, only: str | None = None) -> int:
+        """Try every due notice once, or `only` that one, here and now; returns how many were delivered."""
         delivered = 0
-        for notice in self._claim(None):
+        for notice in self._claim(None, only):
             delivered += self._try(notice)
         return delivered
 
@@ -110,7 +110,7 @@ class Sender:
                 self._busy.discard(notice["webhook"])
             self._wake.set()
 
-    def _claim(self, most: int | None) -> list[dict[str, Any]]:
+    def _claim(self, most: int | None, only: str | None = None) -> list[dict[str, Any]]:
         """Due notices, now ours for a while. With `most` at most one of each webhook, none whose webhook is busy."""
         now = self.clock().timestamp()
         t = deliveries
@@ -118,6 +118,8 @@ class Sender:
         due = sa.and_(
             t.c.state == PENDING, sa.or_(t.c.next_at <= now, t.c.next_at > now + LONGEST_PAUSE * 1.25 + CLAIM_SECONDS)
         )
+        if only is not None:
+            due = sa.and_(due, t.c.id == only)
         with self._lock:
             busy = set(self._busy)
         if not self.database.read("webhook.look", lambda c: c.execute(sa.select(t.c.id).where(due).limit(1)).first()):

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.budget.populations import Population
-from labels_party.mechanisms.catalogue import MECHANISMS, get_mechanism
+from labels_party.mechanisms.catalogue import get_mechanism
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
-from shared.channel import Channel
 from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior
 from shared.losses import Loss, MatrixLoss, get_loss
 from shared.message.canonical import canonical_bytes
@@ -156,45 +155,3 @@ def _prior_source(request: ReleaseRequest, needed: bool) -> str:
 
 def uniform(k: int) -> npt.NDArray[np.float64]:
     return np.full(k, 1.0 / k)
-
-
-def preview(
-    population: Population,
-    epsilon: Epsilon,
-    loss: str,
-    n: int,
-    prior: npt.NDArray[np.float64] | None,
-    prior_source: str,
-) -> dict[str, Any]:
-    """What each mechanism would give at this ε: split, outputs, expected label error under the given prior.
-
-    Reads n, k, ε and a public or already private prior; never labels.
-    """
-    p = uniform(population.domain.k) if prior is None else prior
-    rows = []
-    for name, mechanism in MECHANISMS.items():
-        try:
-            plan = make_plan(ReleaseRequest(epsilon, mechanism=name, loss=loss), population, n)
-            channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {})
-        except InvalidMechanism:
-            continue  # not for this domain, such as additive noise on uneven values
-        rows.append({"mechanism": name, "epsilon": plan.split.as_json()} | describe_channel(channel, p, loss))
-    return {
-        "population": population.id,
-        "n": n,
-        "loss": loss,
-        "prior": "uniform, as there is no private or public one yet" if prior is None else prior_source,
-        "mechanisms": rows,
-    }
-
-
-def describe_channel(channel: Channel, prior: npt.NDArray[np.float64], loss: str | Loss) -> dict[str, Any]:
-    """Figures of a channel under a private prior, all of them expected ones (invariant 6)."""
-    return {
-        "outputs": len(channel.outputs),
-        "output_values": [float(v) for v in channel.outputs] if channel.m <= LISTED else None,
-        "boundaries": [int(b) for b in getattr(channel, "boundaries", [])] if channel.m <= LISTED else None,
-        "expected_label_loss": float(channel.expected_loss(prior, loss)),
-        "flip_probability": float(channel.flip_probability(prior)),
-        "unbiased": bool(channel.unbiased),
-    }

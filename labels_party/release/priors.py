@@ -55,11 +55,15 @@ class PublishedPriors:
         """That of the population's newest published release whose prior was estimated, or carried over from one."""
 
         def look(connection: Connection) -> tuple[str, str] | None:
+            # one that is only declared again has the name of the stored one, not its id
+            stored = self.releases.batches.populations.find(connection, population.name)
+            if stored is None or stored.domain != population.domain:
+                return None
             t = audit_events
             # the order of the audit store, not of times: a clock may be set back
             query = (
                 sa.select(t.c.release)
-                .where(t.c.kind == events.PUBLISHED, t.c.population == population.id)
+                .where(t.c.kind == events.PUBLISHED, t.c.population == stored.id)
                 .order_by(t.c.sequence.desc())
             )
             for (release_id,) in connection.execute(query).all():

@@ -1,0 +1,32 @@
+"""`purge`: the end of a batch's labels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from labels_party.cli.app import Json, app, services
+from shared.errors import InvalidInput
+from shared.service.cli import emit
+
+
+@app.command()
+def purge(
+    batch: Annotated[str | None, typer.Argument(help="Id of a sealed batch.")] = None,
+    due: Annotated[
+        bool, typer.Option("--due", help="Purge every batch whose retention is over; `serve` does so by itself.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the labels of a batch for good; messages, ledger and the digests of its ids stay."""
+    if (batch is None) != due:
+        raise InvalidInput("Name one batch, or say --due.")
+    party = services(existing=True)
+    result: dict[str, Any]
+    if batch is not None:
+        _, result = party.retention.purge(batch, "command line")
+        emit(result, as_json, lambda: typer.echo(f"{batch}: labels purged at {result['purged']}"))
+    else:
+        result = {"purged": party.retention.run_due()}
+        emit(result, as_json, lambda: typer.echo(f"{result['purged']} batches purged"))
