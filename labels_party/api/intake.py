@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
@@ -13,14 +14,14 @@ from labels_party.api.context import (
     Ingest,
     Lister,
     Owner,
-    RawBody,
     actor,
     idempotent,
-    table_of,
-    upload_docs,
 )
 from labels_party.api.models import Accepted, BatchIn, BatchOut, Listed, PopulationIn, PopulationOut
+from labels_party.api.upload_docs import upload_docs
+from labels_party.api.uploads import Upload, receive
 from labels_party.budget.populations import Population
+from labels_party.labels.intake import UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.options import parse_population
 from labels_party.storage.idempotency import Answer
@@ -30,6 +31,7 @@ from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOAD = problem_responses(409, 413, 415)
+Mode = Literal["insert", "upsert"]
 
 
 @router.post("/populations", status_code=201, tags=["populations"], responses=problem_responses(409, 413))
@@ -125,28 +127,59 @@ def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
 
 
 @router.put("/batches/{batch}/examples", tags=["batches"], openapi_extra=upload_docs((ID,)), responses=UPLOAD)
-def put_examples(
-    batch: str, request: Request, ctx: Ctx, caller: Lister, body: RawBody, key: IdempotencyKey = None
-) -> Listed:
+async def put_examples(batch: str, request: Request, ctx: Ctx, caller: Lister, key: IdempotencyKey = None) -> Listed:
     """Declare which example ids the batch has, before any label counts; a second list replaces the first."""
-    if caller.role == "features":
-        _, population = ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))
-        if caller.audience not in population.audiences:
-            raise NotFound(f"There is no batch '{batch}'.")
-    call = idempotent(ctx, caller, key, request.url.path, body)
     owner = caller.role == "owner"
-    _, answer = ctx.intake.put_examples(batch, table_of(request, body, (ID,)), ID, call, may_replace=owner)
-    return Listed(**answer)
+
+    def work(upload: Upload) -> Answer:
+        if not owner:
+            _, population = ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))
+            if caller.audience not in population.audiences:
+                raise NotFound(f"There is no batch '{batch}'.")
+        return ctx.intake.put_example_chunks(batch, upload.chunks, call=upload.call, may_replace=owner)
+
+    return Listed(**await receive(request, ctx, caller, key, batch, work))
 
 
 @router.post("/batches/{batch}/labels", tags=["batches"], openapi_extra=upload_docs((ID, LABEL)), responses=UPLOAD)
-def add_labels(
-    batch: str, request: Request, ctx: Ctx, caller: Ingest, body: RawBody, key: IdempotencyKey = None
+async def add_labels(
+    batch: str, request: Request, ctx: Ctx, caller: Ingest, mode: Mode = "insert", key: IdempotencyKey = None
 ) -> Accepted:
-    """Add labels to an open batch: all rows or none. A second record of an id is refused whatever it says."""
-    call = idempotent(ctx, caller, key, request.url.path, body)
-    _, answer = ctx.intake.add_labels(batch, table_of(request, body, (ID, LABEL)), (ID, LABEL), call)
-    return Accepted(**answer)
+    """Add labels to an open batch: all rows or none.
+
+    With `mode=insert` a second record of an id is refused whatever it says, also after a deletion. With `mode=upsert`
+    a later record replaces an earlier one, and the label null deletes it. The id stays in the batch either way.
+    """
+
+    def work(upload: Upload) -> Answer:
+        chunks = partial(upload.chunks, nulls=mode == UPSERT)
+        return ctx.intake.add_label_chunks(batch, chunks, call=upload.call, mode=mode)
+
+    return Accepted(**await receive(request, ctx, caller, key, batch, work))
+
+
+@router.delete(
+    "/batches/{batch}/labels",
+    tags=["batches"],
+    openapi_extra=upload_docs((ID,), note="The ids whose labels are deleted."),
+    responses=UPLOAD,
+)
+async def delete_labels(batch: str, request: Request, ctx: Ctx, caller: Ingest, key: IdempotencyKey = None) -> Accepted:
+    """Delete labels of an open batch, as an upsert with the label null does. The ids stay in the batch.
+
+    An id without a label is accepted alike: nobody is told which ids have one.
+    """
+
+    def work(upload: Upload) -> Answer:
+        return ctx.intake.delete_label_chunks(batch, upload.chunks, call=upload.call)
+
+    return Accepted(**await receive(request, ctx, caller, key, batch, work))
+
+
+@router.delete("/batches/{batch}", status_code=204, tags=["batches"], responses=problem_responses(409, 413))
+def discard_batch(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> None:
+    """Discard an open batch with everything of it; a sealed one stays."""
+    ctx.intake.discard(batch, idempotent(ctx, caller, key, "DELETE " + request.url.path, b""))
 
 
 @router.post("/batches/{batch}/seal", tags=["batches"], responses=problem_responses(409))

@@ -1,13 +1,13 @@
-"""Taking examples and labels into an open batch: checked, stored durably, then committed together with the reply."""
+"""Taking examples and labels into an open batch: checked and stored durably as they come, then made part of the batch
+in one transaction together with the reply."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population
@@ -20,37 +20,50 @@ from labels_party.labels.batches import (
     Batches,
     Segment,
     StaleBatch,
-    label_scope,
     require_open,
 )
-from labels_party.labels.digests import U64, mask, siphash128
-from labels_party.labels.parsing import ID, LABEL, floats_of, ids_of, positions
-from labels_party.labels.runs import Run, contains, merge, same_run, sort_run
+from labels_party.labels.chunks import Chunks, Findings
+from labels_party.labels.compaction import Compaction
+from labels_party.labels.fingerprint import same_examples
+from labels_party.labels.parsing import ID, LABEL, UNIT
+from labels_party.labels.receive import (
+    DELETE,
+    INSERT,
+    TAKEN,
+    UNKNOWN,
+    UPSERT,
+    Known,
+    Receiver,
+    among,
+    check_listed,
+    digest_key,
+    has_units,
+    labels_carry_units,
+    mask_key,
+    masked_schema,
+)
+from labels_party.labels.runs import Marks, Run
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall, forget_batch
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict, DuplicateId, InvalidRows, LabelDPError, RowProblem, Unavailable
+from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from shared.service.database import Database
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIES = 200
+CHECKED_INSIDE = 1 << 20  # digests that a transaction may compare itself; more are compared outside, then retried
 
-
-def digest_key(secrets_: Secrets, label: str) -> bytes:
-    """Digests of ids are comparable within one label name, whatever the population is called (invariant 8)."""
-    return secrets_.derive("ids:" + label_scope(label))
-
-
-def mask_key(secrets_: Secrets, stored: str) -> bytes:
-    """A keystream for each stored object: the same id twice never shows how two labels differ."""
-    return secrets_.derive("mask:" + stored)
+Open = Callable[[tuple[str, ...]], Chunks]
 
 
 class Intake:
-    def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
-        self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
+    def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
+        self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
+        self.compaction = Compaction(database, batches, vault, spill)
+
+    # --- examples -----------------------------------------------------------------------------------------
 
     def put_examples(
         self,
@@ -60,120 +73,291 @@ class Intake:
         call: IdempotentCall = NO_KEY,
         *,
         may_replace: bool = True,
+        unit_field: str = UNIT,
     ) -> Answer:
-        """Declare the set of ids of an open batch; the same list again changes nothing.
+        """As `put_example_chunks`, for one table."""
+        return self.put_example_chunks(batch_id, [table], (field, unit_field), call, may_replace=may_replace)
 
-        With `may_replace` (the owner) another list replaces the first while no label is stored. Without it, what is
-        answered depends on the lists alone, never on whether labels came: else asking again would tell (invariant 5).
-        Raises InvalidRows, Conflict.
+    def put_example_chunks(
+        self,
+        batch_id: str,
+        chunks: Chunks | Open,
+        fields: tuple[str, str] = (ID, UNIT),
+        call: IdempotentCall = NO_KEY,
+        *,
+        may_replace: bool = True,
+    ) -> Answer:
+        """Declare the set of ids of an open batch (and their units, where the population has them); the same list
+        again changes nothing.
+
+        `fields` names the columns of id and unit. `chunks` may also be a function that opens them, given the columns
+        that are read. With `may_replace` (the owner) another list replaces the first while no label is stored.
+        Without it, what is answered depends on the lists alone, never on whether labels came: else asking again would
+        tell (invariant 5). Raises InvalidRows, Conflict.
         """
-        import pyarrow as pa
-
         earlier = self.database.read("examples.seen", call.earlier)
         if earlier is not None:
             return earlier
-        ids = ids_of(table, field)
+        batch, population = self.database.read("examples.look", lambda c: self.batches.get(c, batch_id))
+        self._may_list(batch)
+        wanted = fields if has_units(population) else fields[:1]
+        with self._receiver(batch, population, wanted, None, Known()) as received:
 
-        def attempt() -> Answer:
-            batch, _ = self.database.read("examples.look", lambda c: self.batches.get(c, batch_id))
-            self._may_list(batch)
-            run, _order = sort_run(*siphash128(ids, digest_key(self.secrets, batch.label)))
-            key, run_key = self._keys(batch, EXAMPLES)
-            schema = pa.schema([pa.field(ID, pa.string(), nullable=False)])
-            rows = self.vault.put(key, [pa.record_batch([ids.cast(pa.string())], schema=schema)], schema)
-            self.vault.put_run(run_key, *run)
-            unused: list[str] = []
+            def attempt() -> Answer:
+                return self._store_examples(received, call, may_replace=may_replace)
 
-            def store(connection: Connection) -> Answer:
-                unused[:] = key, run_key
+            return self._kept_or_removed(received, _opened(chunks, wanted), attempt, call)
 
-                def effect() -> Answer:
-                    now, _ = self.batches.get(connection, batch_id)
-                    self._may_list(now)
-                    listed = self.batches.segments(connection, batch_id, RUNS, EXAMPLES)
-                    if listed and same_run(self.vault.run(listed[0].key), run):
-                        return 200, {"batch": batch_id, "examples": rows}
-                    if listed and not may_replace:
-                        raise Conflict("This batch has another list of ids already; only its owner can replace it.")
-                    require_open(now)
-                    if self.batches.segments(connection, batch_id, LABELS):
-                        raise Conflict("Labels were stored already; the list of ids is fixed before labels count.")
-                    self.batches.bump(connection, batch)
-                    unused.clear()
-                    for kind, of in ((EXAMPLES, None), (RUNS, EXAMPLES)):
-                        old = self.batches.segments(connection, batch_id, kind, of)
-                        unused.extend(s.key for s in old)
-                        self.batches.drop_segments(connection, batch_id, kind, [s.number for s in old])
-                    self.batches.add_segment(connection, batch_id, EXAMPLES, key, rows)
-                    self.batches.add_segment(connection, batch_id, RUNS, run_key, rows, EXAMPLES)
-                    return 200, {"batch": batch_id, "examples": rows}
+    def _store_examples(self, received: Receiver, call: IdempotentCall, *, may_replace: bool) -> Answer:
+        batch_id, stored = received.batch.id, received.stored[0]
+        answer: Answer = 200, {"batch": batch_id, "examples": stored.rows}
+        look, runs = self.database.read(
+            "examples.listed", lambda c: (self._segments(c, batch_id, EXAMPLES), self._runs(c, batch_id, EXAMPLES))
+        )
+        same = bool(look) and same_examples(
+            self.vault,
+            (look[0].key, self.vault.run(runs[0].key)),
+            (stored.key, received.run),
+            digest_key(self.secrets, received.batch.label),
+            units=received.units,
+        )
+        run_key = _run_key(stored.key)
+        self.vault.put_run(run_key, *received.run)
+        unused = [stored.key, run_key]
 
-                return call.once(connection, effect)
+        def store(connection: Connection) -> Answer:
+            unused[:] = stored.key, run_key
 
-            return self._commit("examples.store", store, (key, run_key), unused)
+            def effect() -> Answer:
+                now, _ = self.batches.get(connection, batch_id)
+                self._may_list(now)
+                listed = self._segments(connection, batch_id, EXAMPLES)
+                if [s.key for s in listed] != [s.key for s in look]:
+                    raise StaleBatch("Another list came meanwhile.")
+                if same:
+                    return answer
+                if listed and not may_replace:
+                    raise Conflict("This batch has another list of ids already; only its owner can replace it.")
+                require_open(now)
+                if self.batches.segments(connection, batch_id, LABELS):
+                    raise Conflict("Labels were stored already; the list of ids is fixed before labels count.")
+                self.batches.bump(connection, now)
+                unused.clear()
+                for kind, of in ((EXAMPLES, None), (RUNS, EXAMPLES)):
+                    old = self.batches.segments(connection, batch_id, kind, of)
+                    unused.extend(s.key for s in old)
+                    self.batches.drop_segments(connection, batch_id, kind, [s.number for s in old])
+                self.batches.add_segment(connection, batch_id, EXAMPLES, stored.key, stored.rows)
+                self.batches.add_segment(connection, batch_id, RUNS, run_key, stored.rows, EXAMPLES)
+                return answer
 
-        return self._retry(attempt)
+            return call.once(connection, effect)
+
+        return self._commit("examples.store", store, [run_key], unused)
+
+    # --- labels -------------------------------------------------------------------------------------------
 
     def add_labels(
-        self, batch_id: str, table: pa.Table, fields: tuple[str, str] = (ID, LABEL), call: IdempotentCall = NO_KEY
+        self,
+        batch_id: str,
+        table: pa.Table,
+        fields: tuple[str, ...] = (ID, LABEL, UNIT),
+        call: IdempotentCall = NO_KEY,
+        *,
+        mode: str = INSERT,
     ) -> Answer:
-        """Store labels of ids that have none yet; all rows of the upload or none.
+        """As `add_label_chunks`, for one table."""
+        return self.add_label_chunks(batch_id, [table], fields, call, mode=mode)
 
-        Raises InvalidRows, DuplicateId, Conflict. Labels are mapped to the domain and masked before they touch a disk.
+    def add_label_chunks(
+        self,
+        batch_id: str,
+        chunks: Chunks | Open,
+        fields: tuple[str, ...] = (ID, LABEL, UNIT),
+        call: IdempotentCall = NO_KEY,
+        *,
+        mode: str = INSERT,
+    ) -> Answer:
+        """Store the records of a stream of Arrow tables or record batches: all of them or none, with bounded memory.
+
+        `fields` names the columns of id, label and unit; the unit is read only where the population has units and
+        presence is public. `chunks` may also be a function that opens them, given the columns that are read.
+        `mode` insert refuses an id that has a record already, whatever either says; upsert replaces its label, a null
+        label deletes it. Labels are mapped to the domain and masked before they touch a disk.
+        Raises InvalidRows, DuplicateId, Conflict.
         """
+        if mode not in (INSERT, UPSERT):
+            raise InvalidInput("mode is 'insert' or 'upsert'.")
+        return self._take(batch_id, chunks, fields, call, mode)
+
+    def delete_label_chunks(
+        self,
+        batch_id: str,
+        chunks: Chunks | Open,
+        fields: tuple[str, ...] = (ID, UNIT),
+        call: IdempotentCall = NO_KEY,
+    ) -> Answer:
+        """Delete the labels of the ids in a stream of tables, whether or not they have one; the ids stay in the batch.
+
+        Raises InvalidRows, Conflict.
+        """
+        return self._take(batch_id, chunks, fields, call, DELETE)
+
+    def _take(
+        self, batch_id: str, chunks: Chunks | Open, fields: tuple[str, ...], call: IdempotentCall, mode: str
+    ) -> Answer:
         earlier = self.database.read("labels.seen", call.earlier)
         if earlier is not None:
             return earlier
-        ids = ids_of(table, fields[0])
-        labels = floats_of(table[fields[1]], fields[1])
-
-        def attempt() -> Answer:
-            batch, population, examples, runs = self.database.read("labels.look", lambda c: self._look(c, batch_id))
-            require_open(batch)
-            index = positions(labels, population.domain, population.out_of_domain, fields[1])
-            low, high = siphash128(ids, digest_key(self.secrets, batch.label))
-            self._check_known(batch, examples, low, high, fields[0])
+        for _ in range(RETRIES):
             try:
-                self._check_new(runs, low, high, fields[0])
-            except DuplicateId:
-                again = self.database.read("labels.seen", call.earlier)  # the same call may have won a race
-                if again is not None:
-                    return again
-                raise
-            run, merged = self._merged(sort_run(low, high)[0], runs)
-            key, run_key = self._keys(batch, LABELS)
-            rows = self.vault.put(key, [self._masked(key, ids, index)], masked_schema())
+                batch, population, known = self._known(batch_id)
+                break
+            except FileNotFoundError:  # a run was merged away
+                continue
+        else:
+            raise Unavailable("A part of the batch is lost; see the service's log.")
+        require_open(batch)
+        plain = fields[: 1 if mode == DELETE else 2]
+        wanted = (*plain, fields[-1]) if labels_carry_units(batch, population) else plain
+        with self._receiver(batch, population, wanted, mode, known) as received:
+
+            def attempt() -> Answer:
+                return self._store_labels(received, call)
+
+            answer = self._kept_or_removed(received, _opened(chunks, wanted), attempt, call)
+        self.compaction.run(batch_id)
+        return answer
+
+    def _store_labels(self, received: Receiver, call: IdempotentCall) -> Answer:
+        batch_id, mode = received.batch.id, received.mode
+        batch, _, known = self._known(batch_id, received.known)
+        require_open(batch)
+        check_listed(batch, known)
+        self._check_again(received, known)
+        run = _fresh(received.run, known) if mode != INSERT else received.run
+        run_key = _run_key(received.stored[0].key)
+        if len(run[0]):
             self.vault.put_run(run_key, *run)
-            unused: list[str] = []
+        written = [s.key for s in received.stored] + [run_key]
+        unused = list(written)
+        answer: Answer = 200, {"batch": batch_id, "accepted": received.rows}
 
-            def store(connection: Connection) -> Answer:
-                unused[:] = key, run_key
+        def store(connection: Connection) -> Answer:
+            unused[:] = written
 
-                def effect() -> Answer:
-                    self.batches.bump(connection, batch)
-                    unused[:] = [s.key for s in merged]
-                    self.batches.add_segment(connection, batch_id, LABELS, key, rows)
-                    self.batches.drop_segments(connection, batch_id, RUNS, [s.number for s in merged])
+            def effect() -> Answer:
+                now, _ = self.batches.get(connection, batch_id)
+                require_open(now)
+                self._check_new_runs(connection, received, known)
+                self.batches.bump(connection, now)
+                unused.clear()
+                for stored in received.stored:
+                    self.batches.add_segment(connection, batch_id, LABELS, stored.key, stored.rows, mode=stored.mode)
+                if len(run[0]):
                     self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), LABELS)
-                    return 200, {"batch": batch_id, "accepted": rows}
+                return answer
 
-                return call.once(connection, effect)
+            return call.once(connection, effect)
 
-            return self._commit("labels.store", store, (key, run_key), unused)
+        return self._commit("labels.store", store, [run_key], unused)
 
-        return self._retry(attempt)
+    def _check_again(self, received: Receiver, known: Known) -> None:
+        """Against runs that came while the upload was received. Raises DuplicateId, InvalidRows, Conflict."""
+        listed = [run for key, run in known.listed.items() if key not in received.known.listed]
+        if listed:
+            strange = ~among(received.run, known.listed.values())
+            if strange.any():
+                self._refuse(received, strange, UNKNOWN)
+        if received.mode == INSERT:
+            new = [run for key, run in known.taken.items() if key not in received.known.taken]
+            taken = among(received.run, new)
+            if taken.any():
+                self._refuse(received, taken, TAKEN)
+        received.known = known
+
+    def _refuse(self, received: Receiver, marks: Marks, rule: str) -> None:
+        low, high = received.run
+        rows = received.rows_of((low[marks], high[marks]))
+        if not rows.size:
+            raise Conflict("The batch changed during this upload, which no longer fits it. Nothing was stored.")
+        found = Findings()
+        found.add_rows(rows, received.id_field, rule)
+        raise received.duplicates(found) if rule == TAKEN else found.error()
+
+    def _check_new_runs(self, connection: Connection, received: Receiver, known: Known) -> None:
+        """Inside the transaction, so that of two uploads with one id only one is taken. Raises StaleBatch."""
+        listed = self._runs(connection, received.batch.id, EXAMPLES)
+        if received.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
+            raise StaleBatch("Another list of ids came meanwhile.")
+        new = [s for s in self._runs(connection, received.batch.id, LABELS) if s.key not in known.taken]
+        if sum(s.rows for s in new) > CHECKED_INSIDE or (new and received.rows > CHECKED_INSIDE):
+            raise StaleBatch("Many labels came meanwhile.")
+        if among(received.run, (self.vault.run(s.key) for s in new)).any():
+            raise StaleBatch("A record of one of these ids came meanwhile.")
+
+    # --- batches ------------------------------------------------------------------------------------------
+
+    def discard(self, batch_id: str, call: IdempotentCall = NO_KEY) -> Answer:
+        """Remove an open batch with everything of it. Raises Conflict once it is sealed."""
+        unused: list[str] = []
+
+        def store(connection: Connection) -> Answer:
+            unused.clear()
+
+            def effect() -> Answer:
+                batch, _ = self.batches.get(connection, batch_id)
+                unused.extend(self.batches.discard(connection, batch))
+                forget_batch(connection, batch_id)
+                return 204, {}
+
+            return call.once(connection, effect)
+
+        answer = self.database.write("batch.discard", store)
+        self._delete(unused)
+        return answer
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _commit(
-        self, name: str, store: Callable[[Connection], Answer], written: tuple[str, str], unused: list[str]
+    def _receiver(
+        self, batch: Batch, population: Population, fields: tuple[str, ...], mode: str | None, known: Known
+    ) -> Receiver:
+        return Receiver(self.vault, self.secrets, self.spill, batch, population, fields, mode, known)
+
+    def _kept_or_removed(
+        self, received: Receiver, chunks: Chunks, attempt: Callable[[], Answer], call: IdempotentCall
     ) -> Answer:
-        """Run transaction `store`, then remove what it left in `unused`: the objects that `written` replaced, or
-        `written` itself where the same call had come first and its answer was given again."""
+        """Receive, then store. Whatever goes wrong, also a caller who went away, leaves no object behind."""
+        try:
+            received.receive(chunks)
+            call.settle()
+        except BaseException:
+            self._delete(received.started)
+            raise
+        try:
+            answer = self._retry(attempt)
+        except Unavailable:
+            raise  # the commit may have gone through: keep what it may name
+        except BaseException as error:
+            self._delete(received.started)
+            # the same call may have won a race, and its answer is the answer
+            earlier = self.database.read("intake.seen", call.earlier) if isinstance(error, LabelDPError) else None
+            if earlier is not None:
+                return earlier
+            raise
+        committed = {s.key for s in received.stored}
+        self._delete(key for key in received.started if key not in committed)
+        return answer
+
+    def _commit(
+        self, name: str, store: Callable[[Connection], Answer], written: list[str], unused: list[str]
+    ) -> Answer:
+        """Run transaction `store`, then remove what it left in `unused`: objects that were replaced, or the new ones
+        where the same call had come first and its answer was given again. `written` goes if it failed."""
         try:
             answer = self.database.write(name, store)
         except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+            if not isinstance(error, Unavailable):
                 self._delete(written)
             raise
         self._delete(unused)
@@ -188,68 +372,51 @@ class Intake:
         for _ in range(RETRIES):
             try:
                 return attempt()
-            except (StaleBatch, FileNotFoundError):  # another upload came first, or merged a run away
+            except (StaleBatch, FileNotFoundError):  # another upload came first, or a run was merged away
                 continue
         raise Unavailable("Too many uploads to the same batch at once; try again.")
 
-    def _look(self, connection: Connection, batch_id: str) -> tuple[Batch, Population, list[Segment], list[Segment]]:
-        batch, population = self.batches.get(connection, batch_id)
-        of = self.batches.segments
-        return batch, population, of(connection, batch_id, RUNS, EXAMPLES), of(connection, batch_id, RUNS, LABELS)
+    def _known(self, batch_id: str, before: Known | None = None) -> tuple[Batch, Population, Known]:
+        """The batch and its runs, those of `before` not opened again."""
+
+        def look(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment]]:
+            batch, population = self.batches.get(connection, batch_id)
+            listed = self._runs(connection, batch_id, EXAMPLES) if batch.presence == ID_LIST else []
+            return batch, population, listed, self._runs(connection, batch_id, LABELS)
+
+        batch, population, listed, taken = self.database.read("labels.look", look)
+        old = {} if before is None else before.listed | before.taken
+
+        def opened(found: list[Segment]) -> dict[str, Run]:
+            return {s.key: old[s.key] if s.key in old else self.vault.run(s.key) for s in found}
+
+        return batch, population, Known(opened(listed), opened(taken))
+
+    def _segments(self, connection: Connection, batch_id: str, kind: str) -> list[Segment]:
+        return self.batches.segments(connection, batch_id, kind)
+
+    def _runs(self, connection: Connection, batch_id: str, of: str) -> list[Segment]:
+        return self.batches.segments(connection, batch_id, RUNS, of)
 
     @staticmethod
     def _may_list(batch: Batch) -> None:
         if batch.presence != ID_LIST:
             raise Conflict(f"The owner declared presence in batch '{batch.id}' public, so it takes no list of ids.")
 
-    def _check_known(self, batch: Batch, examples: list[Segment], low: U64, high: U64, field: str) -> None:
-        if batch.presence != ID_LIST:
-            return
-        if not examples:
-            raise Conflict(f"Batch '{batch.id}' has no list of example ids yet; send it before any label.")
-        known = np.zeros(len(low), dtype=bool)
-        for segment in examples:
-            known |= contains(self.vault.run(segment.key), low, high)
-        rows = np.flatnonzero(~known)
-        if rows.size:
-            rule = "is not in the batch's list of example ids"
-            raise InvalidRows([RowProblem(int(i), field, rule) for i in rows[: InvalidRows.shown]], len(rows))
 
-    def _check_new(self, runs: list[Segment], low: U64, high: U64, field: str) -> None:
-        seen = np.zeros(len(low), dtype=bool)
-        for segment in runs:
-            seen |= contains(self.vault.run(segment.key), low, high)
-        rows = np.flatnonzero(seen)
-        if rows.size:
-            rule = "has a label already; a second record is refused whatever it says"
-            problems = [RowProblem(int(i), field, rule) for i in rows[: InvalidRows.shown]]
-            detail = f"Row {problems[0].row}, field '{field}': {rule}. Nothing of this upload was stored."
-            raise DuplicateId(detail, problems)
-
-    def _merged(self, run: Run, runs: list[Segment]) -> tuple[Run, list[Segment]]:
-        """Merge the new run with trailing runs that are not larger: a batch keeps about log₂ of its uploads."""
-        merged: list[Segment] = []
-        rows = len(run[0])
-        for segment in reversed(runs):
-            if segment.rows > rows:
-                break
-            merged.append(segment)
-            rows += segment.rows
-        return (merge([run, *(self.vault.run(s.key) for s in merged)]) if merged else run), merged
-
-    def _masked(self, key: str, ids: pa.Array, index: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        masked = mask(ids, index, mask_key(self.secrets, key))
-        return pa.record_batch([ids.cast(pa.string()), pa.array(masked)], schema=masked_schema())
-
-    @staticmethod
-    def _keys(batch: Batch, kind: str) -> tuple[str, str]:
-        name = secrets.token_hex(8)
-        return f"{batch.id}/{kind}-{name}.parquet", f"{batch.id}/{kind}-{name}.run"
+def _opened(chunks: Chunks | Open, wanted: tuple[str, ...]) -> Chunks:
+    return chunks(wanted) if callable(chunks) else chunks
 
 
-def masked_schema() -> pa.Schema:
-    import pyarrow as pa
+def _run_key(key: str) -> str:
+    """A fresh key for the run beside a stored object: an attempt that is repeated never writes over another's."""
+    return f"{key.removesuffix('.parquet')}-{secrets.token_hex(4)}.run"
 
-    return pa.schema([pa.field(ID, pa.string(), nullable=False), pa.field("masked", pa.uint32(), nullable=False)])
+
+def _fresh(run: Run, known: Known) -> Run:
+    """The digests that no run of the batch holds yet: a batch's runs hold every id once."""
+    new = ~among(run, known.taken.values())
+    return (run[0], run[1]) if new.all() else (run[0][new], run[1][new])
+
+
+__all__ = ["DELETE", "INSERT", "UPSERT", "Intake", "digest_key", "mask_key", "masked_schema"]

@@ -1,9 +1,7 @@
-"""From what a caller sent to ids and domain positions. Every refusal names row, field and rule, never the value."""
+"""From columns of a table to ids and domain positions. Every refusal names row, field and rule, never the value."""
 
 from __future__ import annotations
 
-import io
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,97 +9,16 @@ import numpy.typing as npt
 
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
-from shared.tables import canonical_ids, read_table, refuse_duplicates
+from shared.tables import MAX_ID_BYTES, canonical_ids, refuse_duplicates
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DECODED_FLOOR, DECODED_RATIO = 1 << 26, 16  # ids differ, so an honest file hardly shrinks by more than this
-ID, LABEL = "example_id", "label"
+ID, LABEL, UNIT = "example_id", "label", "unit"
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
+LENGTH = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
 OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
-
-
-def parse_json(body: bytes, fields: tuple[str, ...]) -> pa.Table:
-    """`{"records": [{"example_id": …, "label": …}, …]}` or columns `{"example_id": […], "label": […]}` as a table.
-
-    Raises InvalidFile for what is not such JSON, InvalidRows for rows of the wrong shape.
-    """
-    import pyarrow as pa
-
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        raise InvalidFile("The body is not valid JSON.") from None
-    if not isinstance(data, dict):
-        raise InvalidFile(
-            f'The JSON body must be {{"records": [...]}} or have one list per field: {", ".join(fields)}.'
-        )
-    if "records" in data:
-        records = data["records"]
-        if set(data) != {"records"} or not isinstance(records, list):
-            raise InvalidFile('"records" must be a list, and the only member of the body.')
-        wanted = set(fields)
-        bad = [i for i, r in enumerate(records) if not isinstance(r, dict) or set(r) != wanted]
-        if bad:
-            rule = f"a record must have exactly the members {', '.join(fields)}"
-            raise InvalidRows([RowProblem(i, "records", rule) for i in bad], len(bad))
-        columns: dict[str, list[Any]] = {name: [r[name] for r in records] for name in fields}
-    else:
-        if set(data) != set(fields) or not all(isinstance(data[name], list) for name in fields):
-            raise InvalidFile(
-                f'The JSON body must be {{"records": [...]}} or have one list per field: {", ".join(fields)}.'
-            )
-        columns = data
-        if len({len(columns[name]) for name in fields}) > 1:
-            raise InvalidFile(f"The lists {', '.join(fields)} must be of the same length.")
-    arrays = {ID: _id_array(columns[ID])}
-    if LABEL in fields:
-        arrays[LABEL] = _number_array(columns[LABEL])
-    return pa.table(arrays)
-
-
-def _id_array(values: list[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    bad = [i for i, v in enumerate(values) if not isinstance(v, str) and type(v) is not int]
-    if bad:
-        raise InvalidRows([RowProblem(i, ID, "must be text or a whole number") for i in bad], len(bad))
-    try:
-        return pa.array([v if isinstance(v, str) else str(v) for v in values], pa.string())
-    except (UnicodeEncodeError, pa.ArrowException):
-        bad = [i for i, v in enumerate(values) if isinstance(v, str) and not _encodable(v)]
-        raise InvalidRows([RowProblem(i, ID, "must be valid Unicode text") for i in bad], len(bad)) from None
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _number_array(values: list[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    bad = [i for i, v in enumerate(values) if type(v) is not float and type(v) is not int]
-    if bad:
-        raise InvalidRows([RowProblem(i, LABEL, NUMBER) for i in bad], len(bad))
-    try:
-        return pa.array(np.array(values, dtype=np.float64))
-    except OverflowError:
-        bad = [i for i, v in enumerate(values) if type(v) is int and abs(v) > 10**300]
-        raise InvalidRows([RowProblem(i, LABEL, FINITE) for i in bad], len(bad)) from None
-
-
-def parse_file(body: bytes, columns: tuple[str, ...], text_columns: tuple[str, ...]) -> pa.Table:
-    """A Parquet or CSV body."""
-    most = DECODED_FLOOR + DECODED_RATIO * len(body)
-    return read_table(
-        io.BytesIO(body), text_columns=text_columns, columns=columns, names_are_public=False, most_bytes=most
-    )
 
 
 def ids_of(table: pa.Table, field: str = ID) -> pa.Array:
@@ -113,6 +30,50 @@ def ids_of(table: pa.Table, field: str = ID) -> pa.Array:
     return ids
 
 
+def canonical_column(column: Any, field: str) -> pa.Array:
+    """Ids or units of one chunk as a string array. Raises InvalidRows, InvalidTable."""
+    import pyarrow as pa
+
+    ids = canonical_ids(_decoded(column, field, LENGTH), field)
+    return ids if pa.types.is_string(ids.type) else ids.cast(pa.string())
+
+
+def _decoded(column: Any, field: str, rule: str) -> Any:
+    """A dictionary column as plain values; a small dictionary of long texts would decode to many times its size."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        return column
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.chunk(0)
+    if not (pa.types.is_string(whole.type.value_type) or pa.types.is_large_string(whole.type.value_type)):
+        return whole.dictionary_decode()
+    long = pc.greater(pc.binary_length(whole.dictionary), MAX_ID_BYTES)
+    bad = pc.fill_null(pc.take(long, whole.indices), False)
+    total = pc.sum(bad).as_py() or 0
+    if total:
+        rows = pc.indices_nonzero(bad).slice(0, InvalidRows.shown).to_pylist()
+        raise InvalidRows([RowProblem(row, field, rule) for row in rows], total)
+    return whole.dictionary_decode()
+
+
+def absent(column: Any) -> npt.NDArray[np.bool_]:
+    """bool[n]: rows without a label, which an upsert takes as deletions: null, or no text in a CSV."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _decoded(column, LABEL, NUMBER)
+    missing = pc.is_null(column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        missing = pc.or_(missing, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
+    found: npt.NDArray[np.bool_] = (
+        missing.to_numpy(zero_copy_only=False) if isinstance(missing, pa.Array) else missing.to_numpy()
+    )
+    return found.astype(bool)
+
+
 def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
     """Finite float64[n] from a numeric or (CSV) text column. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
@@ -120,13 +81,13 @@ def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = pc.cast(column, kind.value_type)
-        kind = kind.value_type
+        column = _decoded(column, field, NUMBER)
+        kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         values, bad = _from_text(column)
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        bad = pc.is_null(column).to_numpy().astype(bool)
-        values = pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan")).to_numpy()
+        bad = np.asarray(pc.is_null(column), dtype=bool)
+        values = np.asarray(pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan")))
     elif pa.types.is_null(kind):
         values, bad = np.full(len(column), np.nan), np.ones(len(column), dtype=bool)
     else:
@@ -147,7 +108,7 @@ def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.boo
     text = pc.utf8_trim_whitespace(pc.cast(column, pa.large_string()))
     try:
         values = pc.cast(text, pa.float64())
-        return pc.fill_null(values, float("nan")).to_numpy(), pc.is_null(values).to_numpy().astype(bool)
+        return np.asarray(pc.fill_null(values, float("nan"))), np.asarray(pc.is_null(values), dtype=bool)
     except pa.ArrowInvalid:
         parsed = [_float_or_none(t) for t in text.to_pylist()]
         bad = np.array([p is None for p in parsed])
@@ -156,7 +117,7 @@ def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.boo
 
 def _float_or_none(text: str | None) -> float | None:
     try:
-        return None if text is None or "_" in text else float(text)
+        return None if text is None or "_" in text or not text.isascii() else float(text)
     except ValueError:
         return None
 

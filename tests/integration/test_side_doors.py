@@ -101,7 +101,7 @@ def test_a_bug_leaves_its_kind_in_the_log_and_nothing_else(
     def bug(*_: object, **__: object) -> None:
         raise ValueError("123.45-SECRET")
 
-    monkeypatch.setattr(party.services.intake, "add_labels", bug)
+    monkeypatch.setattr(party.services.intake, "add_label_chunks", bug)
     with caplog.at_level(logging.DEBUG):
         answer = owner.post(f"/v1/batches/{batch}/labels", json={"example_id": ["a"], "label": [1]})
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")

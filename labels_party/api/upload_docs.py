@@ -1,0 +1,86 @@
+"""What the OpenAPI document says of upload bodies: every format, every shape, with an example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
+from labels_party.labels.parsing import ID, LABEL, UNIT
+
+_ID: dict[str, Any] = {
+    "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",
+    "oneOf": [{"type": "string", "minLength": 1, "maxLength": 512}, {"type": "integer"}],
+}
+_UNIT = _ID | {
+    "description": "Whose example it is. Only, and then always, in a population with a unit column; among labels only "
+    "where presence is public."
+}
+_TWO: dict[str, list[Any]] = {ID: ["click-1", "click-2"], LABEL: [12.5, 0], UNIT: ["user-7", "user-8"]}
+
+
+def upload_docs(fields: tuple[str, ...], *, note: str = "") -> dict[str, Any]:
+    """`openapi_extra` of a route that takes `fields` (and `unit`, where the population has units)."""
+    members: dict[str, dict[str, Any]] = {ID: _ID}
+    if LABEL in fields:
+        members[LABEL] = {
+            "type": ["number", "null"],
+            "description": "A finite number. With `mode=upsert` null deletes the label; otherwise null is refused.",
+        }
+    members[UNIT] = _UNIT
+    record = {
+        "type": "object",
+        "properties": members,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+    columns = {
+        "type": "object",
+        "title": "Columns",
+        "description": "One list per field, all of the same length; at most 16 MiB.",
+        "properties": {name: {"type": "array", "items": kind, "minItems": 1} for name, kind in members.items()},
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+    records = {
+        "type": "object",
+        "title": "Records",
+        "properties": {"records": {"type": "array", "items": record, "minItems": 1}},
+        "required": ["records"],
+        "additionalProperties": False,
+    }
+    rows = [{name: _TWO[name][i] for name in fields} for i in range(2)]
+    lines = "".join(_line(row) + "\n" for row in rows)
+    table = ",".join(fields) + "\n" + "".join(",".join(str(v) for v in row.values()) + "\n" for row in rows)
+    binary = {"type": "string", "format": "binary"}
+    names = ", ".join(f"`{name}`" for name in fields)
+    content: dict[str, Any] = {
+        JSON.types[0]: {
+            "schema": {"oneOf": [records, columns]},
+            "examples": {
+                "records": {"summary": "One object per record", "value": {"records": rows}},
+                "columns": {"summary": "One list per field", "value": {name: _TWO[name] for name in fields}},
+            },
+        },
+        NDJSON.types[0]: {
+            "schema": {"type": "string", "description": "One record per line, each at most 64 KiB."},
+            "example": lines,
+        },
+        CSV.types[0]: {
+            "schema": {
+                "type": "string",
+                "description": f"UTF-8 with a header that names {names}; others are passed over.",
+            },
+            "example": table,
+        },
+        ARROW.types[0]: {
+            "schema": binary | {"description": f"Columns {names}; record batches of at most 64 MiB."},
+        },
+        PARQUET.types[0]: {"schema": binary | {"description": f"Columns {names}."}},
+    }
+    return {"requestBody": {"required": True, "description": note, "content": content}}
+
+
+def _line(row: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(row, separators=(",", ":"))

@@ -1,0 +1,134 @@
+"""Uploads: bodies of any size, taken in as they arrive by a thread of their own, with their `Idempotency-Key`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+from fastapi import Request
+
+from labels_party.bootstrap import Services
+from labels_party.labels.chunks import Chunks
+from labels_party.labels.formats import Format, format_of
+from labels_party.storage.idempotency import Answer, Claim, IdempotentCall
+from shared.errors import InvalidFile
+from shared.service.apikeys import Principal
+
+AT_ONCE = 1 << 20  # bytes handed to the thread at once
+AT_LEAST = 1 << 16
+SOON = 0.05  # seconds for a body to have come; one that takes longer claims its key meanwhile
+
+_threads: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
+
+
+class Body:
+    """The request's body, read from the event loop's side."""
+
+    def __init__(self, request: Request) -> None:
+        self._receive = request.receive
+        self._pending: asyncio.Task[Any] | None = None
+        self._held = bytearray()
+        self.ended = False
+
+    async def gather(self, seconds: float | None = None, *, least: int = AT_LEAST) -> None:
+        """Wait until `least` bytes are held, the body ends or time is up. Raises InvalidFile if the caller left."""
+        end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        while not self.ended and len(self._held) < least:
+            if self._pending is None:
+                self._pending = asyncio.ensure_future(self._receive())
+            left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
+            # the task stays when the time is up: a receive that is cancelled may lose what it had
+            done, _ = await asyncio.wait({self._pending}, timeout=left)
+            if not done:
+                return
+            message, self._pending = self._pending.result(), None
+            if message["type"] == "http.disconnect":
+                self.ended = True
+                raise InvalidFile("The caller went away before the end of the body.")
+            self._held += message.get("body", b"")
+            self.ended = not message.get("more_body", False)
+
+    async def take(self) -> bytes:
+        await self.gather()
+        found = bytes(self._held[:AT_ONCE])
+        del self._held[:AT_ONCE]
+        return found
+
+    def close(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
+
+
+class Upload:
+    """A body on its way in, for the thread that takes it: a source of bytes, whose keyed MAC is kept."""
+
+    def __init__(self, ctx: Services, body: Body, kind: Format, call: IdempotentCall, path: str) -> None:
+        self.ctx, self.body, self.kind, self.call = ctx, body, kind, call
+        self._mac = ctx.secrets.keyed("idempotency") if call.key is not None else None
+        if self._mac is not None:
+            self._mac.update(path.encode("utf-8") + b"\0")
+        self.claim = Claim(ctx.database, call)
+
+    def read(self) -> bytes:
+        if not self.body.ended:
+            self.claim.renew()
+        found = anyio.from_thread.run(self.body.take)
+        if self._mac is not None:
+            self._mac.update(found)
+        return found
+
+    def mac(self) -> str:
+        """Of the whole body, read to its end."""
+        while self.read():
+            pass
+        return "" if self._mac is None else self._mac.hexdigest()
+
+    def chunks(self, fields: tuple[str, ...], *, nulls: bool = False) -> Chunks:
+        return self.kind.chunks(self, fields, self.ctx.home.spill, nulls=nulls)
+
+
+async def receive(
+    request: Request, ctx: Services, caller: Principal, key: str | None, batch: str, work: Callable[[Upload], Answer]
+) -> dict[str, Any]:
+    """Run `work` on the request's body in a thread; its answer. Raises what `work` raises."""
+    kind = format_of(request.headers.get("content-type"))
+    # what the key stands for: the path, the method where it is not the usual one, and what decides on the effect
+    method = "" if request.method in ("POST", "PUT") else request.method + " "
+    query = f"?{request.url.query}" if request.url.query else ""
+    call = IdempotentCall(caller.key_id, key, "", batch)
+    async with _body(request) as body:
+        await body.gather(SOON, least=AT_ONCE)
+        upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}")
+        call.body_mac = upload.mac
+
+        def run() -> Answer:
+            with upload.claim:
+                return work(upload)
+
+        _, answer = await anyio.to_thread.run_sync(run, limiter=_limiter(ctx))
+    return answer
+
+
+@asynccontextmanager
+async def _body(request: Request) -> AsyncIterator[Body]:
+    body = Body(request)
+    try:
+        yield body
+    finally:
+        body.close()
+
+
+def _limiter(ctx: Services) -> anyio.CapacityLimiter:
+    """Threads of their own, so that slow uploads never keep other calls waiting; one limiter per event loop."""
+    try:
+        return _threads.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(ctx.settings.uploads_at_once)
+        _threads.set(limiter)
+        return limiter

@@ -1,0 +1,93 @@
+"""An upload as it goes by: chunks of rows, and what was found wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidRows, RowProblem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_ROWS = 1 << 16
+MOST_COUNTED = 100_000  # bad rows after which the rest of an upload is not looked at
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of an upload as a table, or what is wrong with them (`faults`, rows counted from the chunk's first).
+
+    `line` gives the line of the upload, counting from 1, on which a row of the chunk begins; None where lines mean
+    nothing.
+    """
+
+    table: pa.Table | None
+    rows: int
+    faults: InvalidRows | None = None
+    line: Callable[[int], int] | None = None
+
+
+Chunks = Iterable["pa.RecordBatch | pa.Table | Chunk"]
+
+
+def sliced(chunks: Chunks) -> Iterator[Chunk]:
+    """The same rows in chunks of at most CHUNK_ROWS, empty ones left out."""
+    for found in chunks:
+        chunk = found if isinstance(found, Chunk) else Chunk(_table(found), found.num_rows)
+        if chunk.table is None or chunk.rows <= CHUNK_ROWS:
+            if chunk.rows:
+                yield chunk
+            continue
+        for start in range(0, chunk.rows, CHUNK_ROWS):
+            part = chunk.table.slice(start, CHUNK_ROWS)
+            yield Chunk(part, part.num_rows, line=_shifted(chunk.line, start))
+
+
+def _table(found: Any) -> pa.Table:
+    import pyarrow as pa
+
+    return found if isinstance(found, pa.Table) else pa.Table.from_batches([found])
+
+
+def _shifted(line: Callable[[int], int] | None, start: int) -> Callable[[int], int] | None:
+    return None if line is None else lambda row: line(start + row)
+
+
+class Findings:
+    """Bad rows of an upload over all its chunks: the first are kept, all are counted (up to about MOST_COUNTED)."""
+
+    def __init__(self) -> None:
+        self.problems: list[RowProblem] = []
+        self.total = 0
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+    @property
+    def enough(self) -> bool:
+        return self.total >= MOST_COUNTED
+
+    def add(self, faults: InvalidRows, start: int, chunk: Chunk) -> None:
+        """Faults of a chunk whose first row is row `start` of the upload."""
+        for problem in faults.problems:
+            line = chunk.line(problem.row) if chunk.line is not None else problem.line
+            self.problems.append(replace(problem, row=start + problem.row, line=line))
+        self._count(faults.total)
+
+    def add_rows(self, rows: npt.NDArray[np.int64], field: str, rule: str) -> None:
+        """Rows of the upload, in any order, that break one rule."""
+        first = np.sort(rows)[: InvalidRows.shown] if rows.size else rows
+        self.problems += [RowProblem(int(row), field, rule) for row in first]
+        self._count(rows.size)
+
+    def _count(self, more: int) -> None:
+        self.total += more
+        self.problems = sorted(self.problems, key=lambda p: p.row)[: InvalidRows.shown]
+
+    def error(self) -> InvalidRows:
+        return InvalidRows(self.problems, self.total)

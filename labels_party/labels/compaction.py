@@ -1,0 +1,75 @@
+"""Merging the runs of a batch, so that ten thousand small uploads leave some dozens of runs to look into."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import tempfile
+import threading
+from pathlib import Path
+
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import LABELS, RUNS, Batches, Segment
+from labels_party.labels.runs import merge
+from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled
+from labels_party.labels.vault import LabelVault
+from shared.service.database import Database
+
+FACTOR = 8  # runs of about one size that are merged into one: a batch keeps about 8·log₈ of its uploads
+
+
+class Compaction:
+    def __init__(self, database: Database, batches: Batches, vault: LabelVault, spill: Path) -> None:
+        self.database, self.batches, self.vault, self.spill = database, batches, vault, spill
+        self._busy: set[str] = set()
+        self._lock = threading.Lock()
+
+    def run(self, batch_id: str) -> None:
+        """Merge runs of a batch while there are enough of one size. Digests stay the same; nobody else need know."""
+        with self._lock:
+            if batch_id in self._busy:
+                return
+            self._busy.add(batch_id)
+        try:
+            while chosen := self._choose(batch_id):
+                if not self._merge(batch_id, chosen):
+                    return
+        except FileNotFoundError:  # another process merged them first
+            return
+        finally:
+            with self._lock:
+                self._busy.discard(batch_id)
+
+    def _choose(self, batch_id: str) -> list[Segment]:
+        runs = self.database.read("runs.look", lambda c: self.batches.segments(c, batch_id, RUNS, LABELS))
+        tiers: dict[int, list[Segment]] = {}
+        for segment in runs:
+            tiers.setdefault(int(math.log(segment.rows, FACTOR)), []).append(segment)
+        return next((found for _, found in sorted(tiers.items()) if len(found) >= FACTOR), [])
+
+    def _merge(self, batch_id: str, chosen: list[Segment]) -> bool:
+        key = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}.run"
+        runs = [self.vault.run(s.key) for s in chosen]
+        rows = sum(s.rows for s in chosen)
+        try:
+            if rows <= BUFFER:
+                self.vault.put_run(key, *merge(runs))
+            else:
+                with tempfile.TemporaryDirectory(prefix="merge-", dir=self.spill) as folder:
+                    self.vault.put_run(key, *spilled(merged_pieces(runs), Path(folder)))
+            merged = self.database.write("runs.merge", lambda c: self._replace(c, batch_id, chosen, key, rows))
+        except BaseException:
+            self.vault.delete(key)
+            raise
+        for unused in [s.key for s in chosen] if merged else [key]:
+            self.vault.delete(unused)
+        return merged
+
+    def _replace(self, connection: Connection, batch_id: str, chosen: list[Segment], key: str, rows: int) -> bool:
+        there = {s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)}
+        if not there >= {s.key for s in chosen}:
+            return False
+        self.batches.drop_segments(connection, batch_id, RUNS, [s.number for s in chosen])
+        self.batches.add_segment(connection, batch_id, RUNS, key, rows, LABELS)
+        return True

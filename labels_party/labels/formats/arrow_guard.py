@@ -1,0 +1,129 @@
+"""A look at each message of an Arrow stream before Arrow itself reads it: lengths that lie, and buffers that would
+decompress to any size, are refused while they are numbers."""
+
+from __future__ import annotations
+
+import struct
+
+from labels_party.labels.formats.source import Exactly, Source
+from shared.errors import InvalidFile, TooLarge
+
+CONTINUES = b"\xff\xff\xff\xff"
+MOST_METADATA = 1 << 20
+MOST_BODY = 1 << 26  # of one message, as sent and as decompressed
+MOST_ROWS = 1 << 22  # of one record batch
+MOST_DELTAS = 1 << 26  # of all dictionary deltas, which add up in memory
+DICTIONARY, RECORD_BATCH = 2, 3  # MessageHeader of Arrow's Message.fbs
+BAD = "The upload is not a complete, well-formed Arrow stream (not the file format, and of version 0.15 or later)."
+LARGE = (
+    f"A record batch of the Arrow stream has more than {MOST_BODY >> 20} MiB or {MOST_ROWS:,} rows; "
+    "write it in smaller batches, such as 65,536 rows."
+)
+
+
+class _Table:
+    """One table of a flatbuffer (Google's format, as Arrow's metadata uses it), read field by field."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+        self.fields = at - struct.unpack_from("<i", data, at)[0]
+        self.size = struct.unpack_from("<H", data, self.fields)[0]
+
+    def place(self, slot: int) -> int:
+        """Where the field lies; zero if it is not there."""
+        entry = 4 + 2 * slot
+        offset = struct.unpack_from("<H", self.data, self.fields + entry)[0] if entry + 2 <= self.size else 0
+        return self.at + offset if offset else 0
+
+    def number(self, slot: int, kind: str) -> int:
+        place = self.place(slot)
+        return int(struct.unpack_from("<" + kind, self.data, place)[0]) if place else 0
+
+    def target(self, slot: int) -> int:
+        """Where the table or vector lies that the field points to; zero if there is none."""
+        place = self.place(slot)
+        return place + struct.unpack_from("<I", self.data, place)[0] if place else 0
+
+
+class GuardedStream:
+    """A file of the checked bytes, for Arrow's reader. Raises InvalidFile, TooLarge out of `read`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = Exactly(source)
+        self._ready = bytearray()
+        self._ended = False
+        self._deltas = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        while not self._ended and (size < 0 or len(self._ready) < size):
+            self._ready += self._message()
+        found = bytes(self._ready) if size < 0 else bytes(self._ready[:size])
+        del self._ready[: len(found)]
+        return found
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def flush(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        """Read to the end of the upload. Raises InvalidFile if something follows the stream."""
+        if not self._source.rest_is_empty():
+            raise InvalidFile("Something follows the end of the Arrow stream.")
+
+    def _message(self) -> bytes:
+        prefix = self._source.read(8)
+        if not prefix or prefix == CONTINUES + bytes(4):
+            self._ended = True
+            return prefix
+        size = int.from_bytes(prefix[4:], "little")
+        if prefix[:4] != CONTINUES or len(prefix) < 8:
+            raise InvalidFile(BAD)
+        if size > MOST_METADATA:
+            raise InvalidFile(f"A message of the Arrow stream has metadata of more than {MOST_METADATA >> 20} MiB.")
+        metadata = self._source.read(size)
+        try:
+            message = _Table(metadata, struct.unpack_from("<I", metadata, 0)[0])
+            length, header = message.number(3, "q"), message.number(1, "B")
+            if length < 0:
+                raise InvalidFile(BAD)
+            if length > MOST_BODY:
+                raise TooLarge(LARGE)
+            body = self._source.read(length)
+            if len(metadata) < size or len(body) < length:
+                raise InvalidFile(BAD)
+            if header in (DICTIONARY, RECORD_BATCH):
+                self._check(_Table(metadata, message.target(2)), header, body)
+        except struct.error:
+            raise InvalidFile(BAD) from None
+        return prefix + metadata + body
+
+    def _check(self, table: _Table, header: int, body: bytes) -> None:
+        if header == DICTIONARY and table.number(2, "B"):
+            self._deltas += len(body)
+            if self._deltas > MOST_DELTAS:
+                raise TooLarge("The dictionary deltas of the Arrow stream are too large; send ids as plain text.")
+        records = table if header == RECORD_BATCH else _Table(table.data, table.target(1))
+        if records.number(0, "q") > MOST_ROWS:
+            raise TooLarge(LARGE)
+        vector = records.target(2)
+        if not records.place(3) or not vector:
+            return
+        decoded = 0
+        for i in range(struct.unpack_from("<I", records.data, vector)[0]):
+            offset, length = struct.unpack_from("<qq", records.data, vector + 4 + 16 * i)
+            if length > 0:
+                decoded += max(struct.unpack_from("<q", body, offset)[0], length)
+            if decoded > MOST_BODY or offset < 0:
+                raise TooLarge(LARGE)

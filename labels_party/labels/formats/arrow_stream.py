@@ -1,0 +1,31 @@
+"""The Arrow IPC streaming format, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from labels_party.labels.chunks import Chunk
+from labels_party.labels.formats.arrow_guard import BAD, GuardedStream
+from labels_party.labels.formats.columns import check_schema
+from labels_party.labels.formats.source import Source
+from labels_party.labels.parsing import LABEL
+from shared.errors import InvalidFile
+
+
+def read_arrow(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
+    """Chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
+    import pyarrow as pa
+
+    del nulls
+    guarded = GuardedStream(source)
+    file = pa.PythonFile(guarded, mode="r")
+    try:
+        with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
+            check_schema(reader.schema, fields, LABEL)
+            for found in reader:
+                batch = found.select(list(fields))
+                batch.validate(full=True)
+                yield Chunk(pa.Table.from_batches([batch]), batch.num_rows)
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError):
+        raise InvalidFile(BAD) from None
+    guarded.drain()

@@ -1,0 +1,35 @@
+"""What Arrow streams and Parquet files have in common: which types of columns are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.errors import InvalidTable
+from shared.tables import require_columns
+
+SHOWN = "the upload"
+
+
+def check_schema(schema: Any, fields: tuple[str, ...], label: str) -> None:
+    """Raises InvalidTable for a missing column or one whose type cannot hold what it should.
+
+    Checked before anything is decoded: nested types may hold any amount of anything.
+    """
+    import pyarrow as pa
+
+    require_columns(schema.names, fields, SHOWN, public=False)
+    for name in fields:
+        kind = schema.field(name).type
+        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+        text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
+        number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
+        if name == label:
+            if not (text or number or pa.types.is_null(inner)):
+                raise InvalidTable(f"The label column '{name}' must hold numbers; it holds {shown(inner)}.")
+        elif not (text or pa.types.is_integer(inner)):
+            raise InvalidTable(f"The id column '{name}' must hold text or whole numbers; it holds {shown(inner)}.")
+
+
+def shown(kind: Any) -> str:
+    """A type's name without names inside it, which a caller may have made of anything."""
+    return str(kind).split("<", maxsplit=1)[0].split("[", maxsplit=1)[0]

@@ -1,0 +1,144 @@
+"""CSV with a header, in blocks of whole records."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from labels_party.labels.chunks import Chunk
+from labels_party.labels.formats.source import BLOCK, Source
+from shared.errors import InvalidFile, InvalidTable
+from shared.tables import require_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_RECORD = 1 << 16
+SHOWN = "the upload"
+
+
+def read_csv(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
+    """Chunks of the records, every column as text. Raises InvalidFile, InvalidTable.
+
+    `nulls` changes nothing: a field without text is told apart by whoever takes the chunk.
+    """
+    del nulls
+    held = (source.read()).removeprefix(b"\xef\xbb\xbf")
+    end = _records_end(held, at_end=False)
+    while not end and len(held) <= MOST_RECORD and (more := source.read()):
+        held += more
+        end = _records_end(held, at_end=False)
+    if not held:
+        raise InvalidFile(f"{SHOWN.capitalize()} is empty; expected CSV with a header.")
+    first = _first_record_end(held)
+    header, line = held[:first], 1 + held.count(b"\n", 0, first)
+    names = _names(header)
+    require_columns(names, fields, SHOWN, public=False)
+    held = held[first:]
+    while True:
+        more = source.read()
+        held += more
+        end = _records_end(held, at_end=not more)
+        if end:
+            yield _block(held[:end], names, fields, line)
+            line += held.count(b"\n", 0, end)
+            held = held[end:]
+        if not more:
+            return
+        if len(held) > BLOCK + MOST_RECORD:
+            raise InvalidFile(f"The record on line {line} is longer than {MOST_RECORD} bytes, or its quote never ends.")
+
+
+def _records_end(held: bytes, *, at_end: bool) -> int:
+    """Behind the last line break outside of quotes."""
+    if at_end:
+        return len(held)
+    end = len(held)
+    quotes = held.count(b'"')
+    while (newline := held.rfind(b"\n", 0, end)) >= 0:
+        quotes -= held.count(b'"', newline, end)
+        if quotes % 2 == 0:
+            return newline + 1
+        end = newline
+    return 0
+
+
+def _first_record_end(held: bytes) -> int:
+    at = held.find(b"\n")
+    while at >= 0 and held.count(b'"', 0, at) % 2:
+        at = held.find(b"\n", at + 1)
+    return at + 1 if at >= 0 else len(held)
+
+
+def _names(header: bytes) -> list[str]:
+    try:
+        rows = list(csv.reader(io.StringIO(header.decode("utf-8"), newline="")))
+    except (UnicodeDecodeError, csv.Error):
+        raise InvalidFile("The first line is not the header of a CSV file in UTF-8.") from None
+    if not rows:
+        raise InvalidTable("The first line of a CSV file must name its columns; it is empty.")
+    return rows[0]
+
+
+def _block(text: bytes, names: list[str], fields: tuple[str, ...], line: int) -> Chunk:
+    table = _table(text, names, fields, line)
+    return Chunk(table, table.num_rows, line=_lines(text, table.num_rows, line))
+
+
+def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    if not text.strip():
+        return pa.table({name: pa.array([], pa.string()) for name in fields})
+    wrong: list[int] = []
+
+    def ragged(row: pa.csv.InvalidRow) -> str:
+        wrong.append(row.number)
+        return "skip"
+
+    wanted = [f"c{names.index(name)}" for name in fields]
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(text),
+            # a block is read at once, so that row numbers are known
+            read_options=pyarrow.csv.ReadOptions(
+                use_threads=False, block_size=len(text) + 1, column_names=[f"c{i}" for i in range(len(names))]
+            ),
+            # newlines inside quotes are legal in CSV
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=ragged),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowException:
+        # Arrow quotes cell values in its texts, so they are not passed on
+        raise InvalidFile(f"The upload is not well-formed CSV in UTF-8 somewhere from line {line} on.") from None
+    if wrong:
+        at = _line_of(text, line, wrong[0] - 1)
+        raise InvalidFile(f"Line {at} has not as many fields as the header, which has {len(names)}.")
+    return table.rename_columns(list(fields))
+
+
+def _lines(text: bytes, rows: int, line: int) -> Callable[[int], int]:
+    """The line on which a row of the block begins; rows and lines differ where quotes hold line breaks."""
+    if text.count(b"\n") + (not text.endswith(b"\n")) == rows:
+        return lambda row: line + row
+
+    return lambda row: _line_of(text, line, row)
+
+
+def _line_of(text: bytes, line: int, row: int) -> int:
+    reader = csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline=""))
+    begins = 1
+    try:
+        for record in reader:
+            if record and row == 0:
+                break
+            row -= bool(record)
+            begins = reader.line_num + 1
+    except csv.Error:  # a field longer than this reader takes: the line before it is near enough
+        pass
+    return line + begins - 1

@@ -1,0 +1,179 @@
+"""One JSON document: `{"records": [...]}`, read in pieces when it is long, or one list per field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from labels_party.labels.chunks import Chunk
+from labels_party.labels.formats.records import (
+    RECORDS,
+    Odd,
+    Pairs,
+    check_plain,
+    columns_chunk,
+    has_members,
+    loads_slowly,
+    plain_chunk,
+    quick_columns,
+    slow_chunk,
+)
+from labels_party.labels.formats.source import BLOCK, Source
+from shared.errors import InvalidFile, TooLarge
+
+WHOLE = BLOCK  # documents up to this many bytes are read at once
+MOST_COLUMNS = 16 * BLOCK  # a document of columns cannot be read in pieces
+MOST_RECORD = 1 << 16  # bytes from one record's beginning to the next one's
+_HEAD = re.compile(rb'\s*\{\s*"records"\s*:\s*\[')
+_TAIL = re.compile(rb"\s*\]\s*\}\s*")
+_NEXT = re.compile(rb"\s*,")
+BAD = "The body is not valid JSON."
+
+
+def read_json(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
+    """Chunks of the records. `nulls`: whether a label may be null. Raises InvalidFile, TooLarge."""
+    held = bytearray()
+    while len(held) <= WHOLE:
+        more = source.read()
+        if not more:
+            yield _document(_without_mark(bytes(held)), fields, nulls)
+            return
+        held += more
+    start = bytes(_without_mark(held[:3])) + bytes(held[3:])
+    head = _HEAD.match(start)
+    if head is not None:
+        yield from _pieces(bytearray(start[head.end() :]), source, fields, nulls)
+        return
+    while more := source.read():
+        held += more
+        if len(held) > MOST_COLUMNS:
+            raise TooLarge(
+                f"A JSON document of columns has at most {MOST_COLUMNS >> 20} MiB. Send more rows as NDJSON, CSV, an "
+                'Arrow stream, Parquet or {"records": [...]}, which are read as they arrive.'
+            )
+    yield _document(_without_mark(bytes(held)), fields, nulls)
+
+
+def _without_mark(text: bytes | bytearray) -> bytes:
+    return bytes(text).removeprefix(b"\xef\xbb\xbf")
+
+
+def _shape(fields: tuple[str, ...]) -> InvalidFile:
+    return InvalidFile(f'The JSON body must be {{"records": [...]}} or have one list per field: {", ".join(fields)}.')
+
+
+def _document(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
+    try:
+        return _quick(text, fields, nulls)
+    except Odd:
+        pass
+    try:
+        data = loads_slowly(text)
+    except (ValueError, RecursionError):
+        raise InvalidFile(BAD) from None
+    if not isinstance(data, Pairs):
+        raise _shape(fields)
+    names = [name for name, _ in data]
+    if len(set(names)) < len(names):
+        raise InvalidFile("A member of the JSON body occurs twice; send each once.")
+    members = dict(data)
+    if RECORDS in members:
+        records = members[RECORDS]
+        if len(members) > 1 or type(records) is not list:
+            raise InvalidFile('"records" must be a list, and the only member of the body.')
+        return slow_chunk(records, fields, nulls=nulls)
+    if set(members) != set(fields) or not all(type(members[name]) is list for name in fields):
+        raise _shape(fields)
+    if len({len(members[name]) for name in fields}) > 1:
+        raise InvalidFile(f"The lists {', '.join(fields)} must be of the same length.")
+    return columns_chunk({name: members[name] for name in fields}, nulls=nulls)
+
+
+def _quick(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
+    """Raises Odd for everything but a well-formed document."""
+    try:
+        data = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise Odd from None
+    if type(data) is not dict:
+        raise Odd
+    if set(data) == {RECORDS} and type(data[RECORDS]) is list:
+        inner = text[text.index(b":") + 1 :]
+        return plain_chunk(quick_columns(data[RECORDS], fields, inner, nulls=nulls))
+    if set(data) != set(fields) or any(type(v) is not list for v in data.values()):
+        raise Odd
+    if len({len(v) for v in data.values()}) > 1 or not has_members(text, len(fields)):
+        raise Odd
+    columns: dict[str, list[Any]] = {name: data[name] for name in fields}
+    check_plain(columns, nulls=nulls)
+    return plain_chunk(columns)
+
+
+# --- a long list of records, piece by piece ---------------------------------------------------------------
+
+
+def _pieces(held: bytearray, source: Source, fields: tuple[str, ...], nulls: bool) -> Iterator[Chunk]:
+    """`held` begins behind the bracket that opens the list, then behind the comma after a piece."""
+    first = True
+    while True:
+        cut = _last_record_end(held)
+        if cut and _NEXT.match(held, cut) is None and len(held) - cut < MOST_RECORD:
+            more = source.read()  # what follows the last whole record has not come yet
+            if more:
+                held += more
+                continue
+        if not cut:
+            if len(held) > MOST_RECORD:
+                raise InvalidFile(f"A record of the body is not valid JSON or longer than {MOST_RECORD} bytes.")
+            more = source.read()
+            if more:
+                held += more
+                continue
+            if not (first and _TAIL.fullmatch(held)):
+                raise InvalidFile(BAD)
+            return
+        yield _piece(bytes(held[:cut]), fields, nulls)
+        first = False
+        after = _NEXT.match(held, cut)
+        if after is None:
+            rest = bytes(held[cut:])
+            while more := source.read():
+                rest = (rest + more)[: MOST_RECORD + 1]
+            if not _TAIL.fullmatch(rest):
+                raise InvalidFile(BAD)
+            return
+        del held[: after.end()]
+        more = source.read()
+        held += more
+
+
+def _last_record_end(held: bytearray) -> int:
+    """Where the last brace outside of any string closes, plus one; zero if there is none."""
+    plain = bytes(held)
+    if b"\\" in plain:  # of the same length, without escaped quotes
+        plain = plain.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    end = len(plain)
+    quotes = plain.count(b'"')
+    while (brace := plain.rfind(b"}", 0, end)) >= 0:
+        quotes -= plain.count(b'"', brace, end)
+        if quotes % 2 == 0:
+            return brace + 1
+        end = brace
+    return 0
+
+
+def _piece(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
+    """Whole records separated by commas: a brace outside of strings ends one, or the text is not valid JSON."""
+    text = b"[" + text + b"]"
+    try:
+        return plain_chunk(quick_columns(orjson.loads(text), fields, text, nulls=nulls))
+    except (Odd, orjson.JSONDecodeError):
+        pass
+    try:
+        records = loads_slowly(text)
+    except (ValueError, RecursionError):
+        raise InvalidFile(BAD) from None
+    return slow_chunk(records, fields, nulls=nulls)

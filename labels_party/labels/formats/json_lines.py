@@ -1,0 +1,84 @@
+"""NDJSON: one record per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from labels_party.labels.chunks import CHUNK_ROWS, Chunk
+from labels_party.labels.formats.records import (
+    NOT_JSON,
+    RECORDS,
+    Odd,
+    loads_slowly,
+    plain_chunk,
+    quick_columns,
+    slow_chunk,
+)
+from labels_party.labels.formats.source import Source
+from shared.errors import InvalidRows, RowProblem
+
+MOST_LINE = 1 << 16
+TOO_LONG = f"a line has at most {MOST_LINE} bytes"
+
+
+def read_json_lines(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
+    """Chunks of the records; empty lines are passed over. `nulls`: whether a label may be null."""
+    held, line, first = b"", 1, True
+    while True:
+        more = source.read()
+        if first and more:
+            more, first = more.removeprefix(b"\xef\xbb\xbf"), False
+        held += more
+        end = held.rfind(b"\n") + 1 if more else len(held)
+        if end:
+            lines = held[:end].split(b"\n")
+            if not lines[-1].strip():
+                lines.pop()
+            for start in range(0, len(lines), CHUNK_ROWS):
+                yield from _chunk(lines[start : start + CHUNK_ROWS], line + start, fields, nulls)
+            line += held.count(b"\n", 0, end)
+            held = held[end:]
+        if not more:
+            return
+        if len(held) > MOST_LINE:
+            fault = InvalidRows([RowProblem(0, RECORDS, TOO_LONG)], 1)
+            yield Chunk(None, 1, fault, lambda _, at=line: at)  # type: ignore[misc]  # a default binds the line
+            while (more := source.read()) and b"\n" not in more:
+                pass
+            held = more[more.find(b"\n") + 1 :] if more else b""
+            line += 1
+
+
+def _chunk(lines: list[bytes], first: int, fields: tuple[str, ...], nulls: bool) -> Iterator[Chunk]:
+    """`first` is the number of the first line."""
+    full = [i for i, text in enumerate(lines) if text.strip()]
+    numbers = range(first, first + len(lines)) if len(full) == len(lines) else [first + i for i in full]
+    kept = lines if len(full) == len(lines) else [lines[i] for i in full]
+    if not kept:
+        return
+    long = [i for i, text in enumerate(kept) if len(text) > MOST_LINE]
+    if long:
+        faults = InvalidRows([RowProblem(i, RECORDS, TOO_LONG) for i in long], len(long))
+        yield Chunk(None, len(kept), faults, numbers.__getitem__)
+        return
+    try:
+        records = list(map(orjson.loads, kept))
+        chunk = plain_chunk(quick_columns(records, fields, b"\n".join(kept), nulls=nulls), line=numbers.__getitem__)
+    except (Odd, orjson.JSONDecodeError):
+        chunk = _slow(kept, fields, nulls, numbers)
+    yield chunk
+
+
+def _slow(lines: list[bytes], fields: tuple[str, ...], nulls: bool, numbers: Any) -> Chunk:
+    records, faults = [], []
+    for row, text in enumerate(lines):
+        try:
+            records.append(loads_slowly(text.decode("utf-8")))
+        except (ValueError, RecursionError):
+            faults.append(RowProblem(row, RECORDS, NOT_JSON))
+    if faults:
+        return Chunk(None, len(lines), InvalidRows(faults, len(faults)), numbers.__getitem__)
+    return slow_chunk(records, fields, nulls=nulls, line=numbers.__getitem__)

@@ -1,0 +1,158 @@
+"""Records of JSON, whole documents or lines, as tables. Plain ones are read by orjson; whatever it finds odd, and
+whatever breaks a rule, is read once more by the standard library, which tells every member and every number."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from labels_party.labels.chunks import Chunk
+from labels_party.labels.parsing import ID, LABEL, NUMBER
+from shared.errors import InvalidRows, RowProblem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LARGEST = 10**300
+RECORDS = "records"
+TWICE = "a member occurs twice"
+NOT_JSON = "is not valid JSON"
+_NUMBERS = {int, float}
+
+
+class Odd(Exception):
+    """Not what the quick way reads: the slow way decides."""
+
+
+class Pairs(list[tuple[str, Any]]):
+    """The members of an object in their order, repeated ones included."""
+
+
+def loads_slowly(text: bytes | str) -> Any:
+    """A JSON value whose objects are Pairs. Raises ValueError, RecursionError."""
+    whole = text if isinstance(text, str) else text.decode("utf-8")  # not in UTF-16 either, which json would guess
+    return json.loads(whole, object_pairs_hook=Pairs)
+
+
+def quick_columns(records: list[Any], fields: tuple[str, ...], text: bytes, *, nulls: bool) -> dict[str, list[Any]]:
+    """The columns of well-formed records that orjson read from `text`. Raises Odd."""
+    width = len(fields)
+    try:
+        if not has_members(text, width * len(records)):
+            raise Odd
+        if any(len(record) != width for record in records):
+            raise Odd
+        columns = {name: [record[name] for record in records] for name in fields}
+    except (KeyError, TypeError):
+        raise Odd from None
+    check_plain(columns, nulls=nulls)
+    return columns
+
+
+def check_plain(columns: dict[str, list[Any]], *, nulls: bool) -> None:
+    """Raises Odd unless ids and units are all text and labels all numbers (or, with `nulls`, null)."""
+    for name, values in columns.items():
+        kinds = set(map(type, values))
+        good = {str} if name != LABEL else _NUMBERS | {type(None)} if nulls else _NUMBERS
+        if not kinds <= good:
+            raise Odd
+
+
+def has_members(text: bytes, expected: int) -> bool:
+    """Whether valid JSON has so many members: orjson keeps the last of those that occur twice, and tells nobody."""
+    if text.count(b":") == expected:
+        return True
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(text.split(b'"')[::2]).count(b":") == expected  # colons outside of strings
+
+
+def slow_chunk(
+    records: list[Any], fields: tuple[str, ...], *, nulls: bool, line: Callable[[int], int] | None = None
+) -> Chunk:
+    """A chunk of values as `loads_slowly` gives them, or its faults."""
+    wanted, rule = set(fields), f"a record must have exactly the members {', '.join(fields)}"
+    faults: list[RowProblem] = []
+    for row, record in enumerate(records):
+        if not isinstance(record, Pairs):
+            faults.append(RowProblem(row, RECORDS, rule))
+        elif len(record) != len(wanted) or {name for name, _ in record} != wanted:
+            twice = len({name for name, _ in record}) < len(record)
+            faults.append(RowProblem(row, RECORDS, TWICE if twice else rule))
+    if faults:
+        return Chunk(None, len(records), InvalidRows(faults, len(faults)), line)
+    members = [dict(record) for record in records]
+    return columns_chunk({name: [m[name] for m in members] for name in fields}, nulls=nulls, line=line)
+
+
+def columns_chunk(columns: dict[str, list[Any]], *, nulls: bool, line: Callable[[int], int] | None = None) -> Chunk:
+    """A chunk of equally long columns of any JSON values, or its faults."""
+    import pyarrow as pa
+
+    rows = len(columns[ID])
+    try:
+        arrays = {
+            name: _numbers(values, nulls) if name == LABEL else _ids(values, name) for name, values in columns.items()
+        }
+    except InvalidRows as faults:
+        return Chunk(None, rows, faults, line)
+    return Chunk(pa.table(arrays), rows, line=line)
+
+
+def plain_chunk(columns: dict[str, list[Any]], *, line: Callable[[int], int] | None = None) -> Chunk:
+    """A chunk of columns that passed `check_plain`."""
+    import pyarrow as pa
+
+    try:
+        arrays = {
+            name: pa.array(values, pa.float64() if name == LABEL else pa.string(), from_pandas=False)
+            for name, values in columns.items()
+        }
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        raise Odd from None
+    return Chunk(pa.table(arrays), len(columns[ID]), line=line)
+
+
+def _finite(value: float) -> float:
+    return math.inf if type(value) is int and abs(value) > LARGEST else value  # refused with the other infinities
+
+
+def _ids(values: list[Any], field: str) -> pa.Array:
+    import pyarrow as pa
+
+    bad = [i for i, v in enumerate(values) if not isinstance(v, str) and type(v) is not int]
+    if bad:
+        raise InvalidRows([RowProblem(i, field, "must be text or a whole number") for i in bad], len(bad))
+    try:
+        return pa.array([v if isinstance(v, str) else _decimal(v) for v in values], pa.string())
+    except (UnicodeEncodeError, pa.ArrowException):
+        bad = [i for i, v in enumerate(values) if isinstance(v, str) and not _encodable(v)]
+        raise InvalidRows([RowProblem(i, field, "must be valid Unicode text") for i in bad], len(bad)) from None
+
+
+def _decimal(value: int) -> str:
+    return str(value) if abs(value) < 10**512 else "0" * 513  # refused as too long, in linear time
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _numbers(values: list[Any], nulls: bool) -> pa.Array:
+    import pyarrow as pa
+
+    allowed = (int, float, type(None)) if nulls else (int, float)
+    bad = [i for i, v in enumerate(values) if type(v) not in allowed]
+    if bad:
+        raise InvalidRows([RowProblem(i, LABEL, NUMBER) for i in bad], len(bad))
+    missing = np.array([v is None for v in values])
+    floats = np.array([0.0 if v is None else _finite(v) for v in values], dtype=np.float64)
+    return pa.array(floats, mask=missing) if missing.any() else pa.array(floats)

@@ -1,0 +1,132 @@
+"""The id digests of one upload, sorted with bounded memory: duplicates are found over the whole of it."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.digests import U64
+from labels_party.labels.runs import Run, merge, repeated, sort_run
+
+BUFFER = 1 << 20  # digests sorted in memory at once
+
+Rows = npt.NDArray[np.int64]
+EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+
+
+def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
+    """The merge of sorted runs in consecutive sorted pieces of about `most` digests.
+
+    Digests are uniform, so equal ranges of them hold about equally many.
+    """
+    total = sum(len(run[0]) for run in runs)
+    if not total:
+        return
+    parts = -(-total // most)
+    bounds = np.array([(i << 64) // parts for i in range(1, parts)], np.uint64)
+    cuts = [[0, *np.searchsorted(run[1], bounds).tolist(), len(run[0])] for run in runs]
+    for i in range(parts):
+        inside = [slice(cut[i], cut[i + 1]) for cut in cuts]
+        pieces = [(run[0][s], run[1][s]) for run, s in zip(runs, inside, strict=True) if s.stop > s.start]
+        if pieces:
+            yield merge(pieces)
+
+
+class UploadRuns:
+    """Digests go in with their rows; sorted parts of at most about BUFFER come out, and at last one run of all.
+
+    A context manager: parts of a large upload lie in `spill` meanwhile (keyed digests, which tell no id).
+    """
+
+    def __init__(self, spill: Path) -> None:
+        self.spill = spill
+        self.repeated: Run = EMPTY  # digests that occur in more than one part
+        self.again = 0  # how often, beyond the first time
+        self._low: list[U64] = []
+        self._high: list[U64] = []
+        self._rows: list[Rows] = []
+        self._waiting = 0
+        self._parts: list[Run] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> UploadRuns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def add(self, low: U64, high: U64, start: int) -> None:
+        """Digests of the rows from `start` on."""
+        self._low.append(low)
+        self._high.append(high)
+        self._rows.append(np.arange(start, start + len(low)))
+        self._waiting += len(low)
+
+    @property
+    def full(self) -> bool:
+        return self._waiting >= BUFFER
+
+    def part(self) -> tuple[Run, Rows, Rows]:
+        """What was added since the last part: (a run without repetitions, their rows, rows of repeated ids)."""
+        run, order = sort_run(_joined(self._low), _joined(self._high))
+        rows = _joined(self._rows)[order]
+        self._low, self._high, self._rows, self._waiting = [], [], [], 0
+        marks = repeated(run)
+        later = rows[marks]
+        if later.size:
+            run, rows = (run[0][~marks], run[1][~marks]), rows[~marks]
+        self._parts.append(run)
+        return run, rows, later
+
+    def spill_part(self) -> None:
+        """Move the last part out of memory; call it when more will come."""
+        self._parts[-1] = spilled([self._parts[-1]], self._temporary())
+
+    def finish(self) -> Run:
+        """One sorted run of every digest, mapped from disk where there was more than one part."""
+        if len(self._parts) == 1:
+            return self._parts[0]
+        found: list[Run] = []
+
+        def unique() -> Iterator[Run]:
+            for piece in merged_pieces(self._parts):
+                marks = repeated(piece)
+                self.again += int(marks.sum())
+                if marks.any() and sum(len(f[0]) for f in found) < BUFFER:
+                    found.append((piece[0][marks], piece[1][marks]))
+                    piece = piece[0][~marks], piece[1][~marks]
+                yield piece
+
+        run = spilled(unique(), self._temporary())
+        if found:
+            self.repeated = _joined([f[0] for f in found]), _joined([f[1] for f in found])
+        return run
+
+    def _temporary(self) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="upload-", dir=self.spill)
+        return Path(self._folder.name)
+
+
+def spilled(pieces: Iterator[Run] | list[Run], folder: Path) -> Run:
+    """Consecutive pieces of a run, written to two files below `folder` and mapped."""
+    low, high = (folder / f"{secrets.token_hex(8)}.{half}" for half in ("low", "high"))
+    with low.open("wb") as low_file, high.open("wb") as high_file:
+        for piece in pieces:
+            low_file.write(np.ascontiguousarray(piece[0]).data)
+            high_file.write(np.ascontiguousarray(piece[1]).data)
+        if not high_file.tell():
+            return EMPTY
+    return np.memmap(low, np.uint64, "r"), np.memmap(high, np.uint64, "r")
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
