@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,16 +13,27 @@ from shared.service.cli import emit, replacing, writable
 @audit.command("show")
 def audit_show(
     population: Annotated[str | None, typer.Option(help="Only this population (its id).")] = None,
+    release: Annotated[str | None, typer.Option(help="Only this release.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Only this batch.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind of event, such as message-accepted.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this day (or time) on, UTC.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many events.")] = None,
+    totals: Annotated[bool, typer.Option("--totals", help="Only what each batch has spent.")] = False,
+    lines: Annotated[bool, typer.Option("--ndjson", help="One JSON object a line, as they are read.")] = False,
     as_json: Json = False,
 ) -> None:
-    """All events, oldest first."""
-    from features_party.cli.show import show_events
-    from shared.audit.store import describe
+    """Events, oldest first, one sentence each; then ε by population and batch."""
+    from shared.audit.commands import show
+    from shared.audit.show import Wanted
 
     party = services(existing=True)
-    only = {"population": population} if population is not None else {}
-    events = party.database.read("audit.show", lambda c: party.audit.events(c, **only))
-    emit([describe(e) for e in events], as_json, lambda: show_events(events))
+    wanted = Wanted(population, release, batch, kind, since)
+
+    def look(connection: Any) -> None:
+        events = wanted.select(party.audit, connection, limit=limit)
+        show(events, "features party", as_json=as_json, lines=lines, totals_only=totals)
+
+    party.database.read("audit.show", look)
 
 
 @audit.command("export")
@@ -52,16 +63,12 @@ def audit_verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every hash, link and signature."""
-    from shared.audit.store import verify_export
-    from shared.tables import read_bytes
+    """Check every hash, link and signature and the sums of ε; say what was checked and what cannot be."""
+    from shared.audit.commands import show_report, verify_file, verify_store
 
     if export is None:
         party = services(existing=True)
-        count, head = party.database.read("audit.verify", party.audit.verify)
+        data = party.database.read("audit.verify", lambda c: verify_store(c, party.audit))
     else:
-        public = public_key(key) or services(existing=True).home.own_key().public
-        events = verify_export(read_bytes(export), public)
-        count, head = len(events), events[-1].digest if events else ""
-    data = {"events": count, "head": head, "verified": True}
-    emit(data, as_json, lambda: typer.echo(f"{count} events verified, head {head}"))
+        data = verify_file(export, public_key(key) or services(existing=True).home.own_key().public)
+    show_report(data, as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shared.audit.events import Event
 from shared.service.cli import table
 
 
@@ -71,18 +70,3 @@ def show_card(card: dict[str, Any], out: Path) -> None:
         rows.append(["error estimate", report["error_estimate_why"]])
     rows += [["note", note] for note in card["notes"]]
     table("Trained model", ["", ""], rows)
-
-
-def show_events(events: list[Event]) -> None:
-    rows = [
-        [
-            str(e.sequence),
-            e.time,
-            e.kind,
-            e.subject.population_name or "",
-            e.subject.release or e.subject.batch or "",
-            str(e.split.total) if e.split.total else "",
-        ]
-        for e in events
-    ]
-    table("Audit store of the features party", ["no.", "time", "event", "population", "subject", "ε"], rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Auditor, Ctx
 from labels_party.api.models import BudgetOut
-from shared.audit.store import describe
+from shared.service.audit_events import LINK_DOCS, After, Limit, WantedEvents, page_of_events
 from shared.service.http import PROBLEM_RESPONSES
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
@@ -25,16 +25,18 @@ def budget(population: str, ctx: Ctx, _: Auditor) -> BudgetOut:
     return BudgetOut(**ctx.database.read("budget.look", look))
 
 
-@router.get("/audit/events", tags=["audit"])
+@router.get("/audit/events", tags=["audit"], responses=LINK_DOCS)
 def events(
+    request: Request,
+    response: Response,
     ctx: Ctx,
     _: Auditor,
-    after: Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    wanted: WantedEvents,
+    after: After = 0,
+    limit: Limit = 200,
 ) -> list[dict[str, Any]]:
-    """Audit events in order."""
-    found = ctx.database.read("audit.show", lambda c: ctx.audit.events(c, after=after, limit=limit))
-    return [describe(event) for event in found]
+    """Audit events in order, each with its exact ε split and a sentence for people; a `Link` leads to the next page."""
+    return page_of_events(ctx.database, ctx.audit, wanted, after, limit, request, response)
 
 
 @router.get("/audit/export", tags=["audit"])

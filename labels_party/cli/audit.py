@@ -7,38 +7,34 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import FilePath, Force, Json, audit, services
-from shared.service.cli import emit, replacing, table
+from shared.service.cli import emit, replacing
 
 
 @audit.command("show")
 def audit_show(
-    population: Annotated[str | None, typer.Option(help="Name or id of a population.")] = None, as_json: Json = False
+    population: Annotated[str | None, typer.Option(help="Name or id of a population.")] = None,
+    release: Annotated[str | None, typer.Option(help="Only this release.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Only this batch.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind of event, such as release-charged.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this day (or time) on, UTC.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many events.")] = None,
+    totals: Annotated[bool, typer.Option("--totals", help="Only what each batch has spent.")] = False,
+    lines: Annotated[bool, typer.Option("--ndjson", help="One JSON object a line, as they are read.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """All events, oldest first."""
-    from shared.audit.store import describe
+    """Events, oldest first, one sentence each; then ε by population and batch."""
+    from shared.audit.commands import show
+    from shared.audit.show import Wanted
 
     party = services(existing=True)
 
-    def look(connection: Any) -> list[Any]:
-        if population is None:
-            return party.audit.events(connection)  # type: ignore[no-any-return]  # imported lazily
-        found = party.populations.get(connection, population)
-        return party.audit.events(connection, population=found.id)  # type: ignore[no-any-return]  # imported lazily
+    def look(connection: Any) -> None:
+        found = party.populations.get(connection, population).id if population is not None else None
+        wanted = Wanted(found, release, batch, kind, since)
+        events = wanted.select(party.audit, connection, limit=limit)
+        show(events, "labels party", as_json=as_json, lines=lines, totals_only=totals)
 
-    events = party.database.read("audit.show", look)
-    rows = [
-        [
-            str(e.sequence),
-            e.time,
-            e.kind,
-            e.subject.population_name or "",
-            e.subject.release or e.subject.batch or "",
-            str(e.split.total) if e.split.total else "",
-        ]
-        for e in events
-    ]
-    columns = ["no.", "time", "event", "population", "subject", "ε"]
-    emit([describe(e) for e in events], as_json, lambda: table("Audit store of the labels party", columns, rows))
+    party.database.read("audit.show", look)
 
 
 @audit.command("export")
@@ -65,21 +61,13 @@ def audit_verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every hash, link and signature."""
-    from shared.audit.store import verify_export
+    """Check every hash, link and signature and the sums of ε; say what was checked and what cannot be."""
+    from shared.audit.commands import show_report, verify_file, verify_store
     from shared.message.signing import VerifyingKey
 
     if export is None:
         party = services(existing=True)
-        count, head = party.database.read("audit.verify", party.audit.verify)
+        data = party.database.read("audit.verify", lambda c: verify_store(c, party.audit))
     else:
-        public = VerifyingKey.load(key) if key is not None else services(existing=True).key.public
-        from shared.tables import read_bytes
-
-        events = verify_export(read_bytes(export), public)
-        count, head = len(events), events[-1].digest if events else ""
-    emit(
-        {"events": count, "head": head, "verified": True},
-        as_json,
-        lambda: typer.echo(f"{count} events verified, head {head}"),
-    )
+        data = verify_file(export, VerifyingKey.load(key) if key is not None else services(existing=True).key.public)
+    show_report(data, as_json)

@@ -155,8 +155,11 @@ def check_chain(bodies: Iterable[bytes]) -> tuple[int, str]:
     """
     previous, count, store = GENESIS, 0, None
     for body in bodies:
-        event = Event.from_body(body)
         count += 1
+        try:
+            event = Event.from_body(body)
+        except AuditChainBroken as broken:
+            raise AuditChainBroken(f"Audit event {count}: {broken.detail}") from None
         if event.sequence != count:
             raise AuditChainBroken(
                 f"Audit event {count} carries number {event.sequence}: events are missing or reordered."

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from shared.audit.events import CREATED, GENESIS, Event, check_chain
-from shared.errors import AuditChainBroken, InvalidFile, MalformedManifest
+from shared.errors import AuditChainBroken, MalformedManifest
 from shared.message.canonical import canonical_bytes, digest, parse_canonical
 from shared.message.signing import EXPORT_TYPE, SigningKey, VerifyingKey, open_envelope
 
 EXPORT_FORMAT = "label-dp-audit-export/1"
 MAX_EXPORT_BYTES = 1 << 30
+PAGE = 500
 
 Clock = Callable[[], dt.datetime]
 
@@ -99,6 +99,13 @@ class AuditStore:
             for row in connection.execute(query if limit is None else query.limit(limit))
         ]
 
+    def scan(self, connection: Connection) -> Iterator[Event]:
+        """All events in order, read a page at a time."""
+        after = 0
+        while page := self.events(connection, after=after, limit=PAGE):
+            yield from page
+            after = page[-1].sequence
+
     def verify(self, connection: Connection) -> tuple[int, str]:
         """Check the whole chain and the query columns against the bodies. Raises AuditChainBroken."""
         t = self.table
@@ -160,21 +167,6 @@ def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
     return [Event.from_body(body) for body in bodies]
 
 
-def embedded_key_id(envelope: bytes) -> str:
-    """The key id an export names (unverified): for telling which key is needed."""
-    import json
-
-    try:
-        return str(json.loads(envelope)["signatures"][0]["keyid"])
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise InvalidFile("The file is not a signed audit export.") from None
-
-
-def spent_nano(events: Iterable[Event], kind: str) -> int:
-    """Total charge of `events` of one kind, in nano-ε."""
-    return sum(e.split.total.nano for e in events if e.kind == kind)
-
-
 def append_only_ddl(dialect: str) -> list[str]:
     """Statements that make the database itself refuse to change or delete audit events (a guard, not a proof)."""
     if dialect == "sqlite":
@@ -206,10 +198,3 @@ def append_only_drop(dialect: str) -> list[str]:
         "DROP TRIGGER audit_events_no_truncate ON audit_events",
         "DROP FUNCTION audit_events_append_only()",
     ]
-
-
-def describe(event: Event) -> dict[str, Any]:
-    """A JSON object of one event for people and programs: ε as decimal strings."""
-    data = event.as_json()
-    data["epsilon"] = event.split.as_json()
-    return data

@@ -1,0 +1,185 @@
+"""Audit events for people and programs: one sentence per event, filters, totals per population and batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from shared.audit import events as kinds
+from shared.audit.events import Event
+from shared.audit.store import PAGE, AuditStore
+from shared.errors import InvalidInput
+from shared.privacy import Epsilon
+
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which events are asked for; ids, not names. `since` is a day or a time (UTC). Raises InvalidInput."""
+
+    population: str | None = None
+    release: str | None = None
+    batch: str | None = None
+    kind: str | None = None
+    since: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.since is not None and DAY.fullmatch(self.since) is None:
+            raise InvalidInput("'since' is a day such as 2026-11-20, or a time such as 2026-11-20T12:00:00Z, in UTC.")
+        if not all(value is None or value.isprintable() for value in self.columns.values()):
+            raise InvalidInput("A filter of audit events is a printable id or kind.")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        found = {name: getattr(self, name) for name in ("population", "release", "batch", "kind")}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def select(
+        self, store: AuditStore, connection: Connection, *, after: int = 0, limit: int | None = None
+    ) -> Iterator[Event]:
+        """Events in order, read a page at a time, so that a long history takes no memory."""
+        left = limit
+        while left is None or left > 0:
+            page = store.events(connection, after=after, limit=PAGE, **self.columns)
+            for event in page:
+                if self.since is None or event.time >= self.since:
+                    yield event
+                    left = None if left is None else left - 1
+                    if left == 0:
+                        return
+            if len(page) < PAGE:
+                return
+            after = page[-1].sequence
+
+
+def plain(value: object) -> str:
+    """One line of text that a stranger may have written: nothing in it moves a terminal's cursor."""
+    return "".join(c if c.isprintable() else f"[U+{ord(c):04X}]" for c in str(value))
+
+
+def split_words(event: Event) -> str:
+    """`ε 1 = 0.005 prior + 0.995 randomize`."""
+    parts = [(event.split.clip, "clip"), (event.split.prior, "prior"), (event.split.randomize, "randomize")]
+    used = [f"{part} {name}" for part, name in parts if part]
+    return f"ε {event.split.total}" + (f" = {' + '.join(used)}" if len(used) > 1 else "")
+
+
+def _told(event: Event) -> str:
+    subject, details = event.subject, event.details
+    batch, release = f"batch {subject.batch}", f"release {subject.release}"
+    sentences: dict[str, Callable[[], str]] = {
+        kinds.CREATED: lambda: f"audit store {event.store} of the {event.party} was created",
+        kinds.POPULATION_CREATED: lambda: (
+            f"population {subject.population_name} was declared: label {subject.label}, lifetime ε "
+            f"{details.get('lifetime_epsilon')} per example, for {', '.join(event.audiences)}"
+        ),
+        kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {details.get('n', '?')} examples",
+        kinds.REQUESTED: lambda: (
+            f"{release} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
+        ),
+        kinds.APPROVED: lambda: f"{release} of {batch} was approved; {details.get('requested_by')} had asked for it",
+        kinds.DECLINED: lambda: (
+            f"{release} of {batch} was declined"
+            + (f": {details['reason']}" if details.get("reason") else "")
+            + "; nothing was charged"
+        ),
+        kinds.CANCELLED: lambda: f"{release} of {batch} was cancelled before any draw began",
+        kinds.CHARGED: lambda: f"{release} charged {split_words(event)} to {batch}",
+        kinds.RETURNED: lambda: f"{release} returned {split_words(event)} to {batch}: no draw had begun",
+        kinds.PUBLISHED: lambda: f"{release} of {batch} was published for {', '.join(event.audiences)}",
+        kinds.FAILED: lambda: f"{release} of {batch} failed ({details.get('code')}); its charge is kept",
+        kinds.BUDGET_ALERT: lambda: (
+            f"{batch} has spent {details.get('spent')} of its lifetime ε {details.get('lifetime')}: "
+            f"the alert at {details.get('percent')} % was reached by {release}"
+        ),
+        kinds.BATCH_PURGED: lambda: f"the labels of {batch} were deleted ({details.get('why')}); its releases stay",
+        kinds.ERASURE_REQUESTED: lambda: (
+            f"erasure of {details.get('examples')} examples of population {subject.population_name} was asked for"
+        ),
+        kinds.ERASED: lambda: (
+            f"{details.get('examples')} examples of {batch} took the missing-label value"
+            + (
+                f"; {len(details['published'])} published releases cannot be recalled"
+                if details.get("published")
+                else ""
+            )
+        ),
+        kinds.ACCEPTED: lambda: (
+            f"{release} of {batch} was accepted and adds {split_words(event)} (population {subject.population_name})"
+        ),
+        kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
+    }
+    return sentences.get(event.kind, lambda: f"{event.kind} {subject.release or subject.batch or ''}")()
+
+
+def _total(details: Any) -> str:
+    split = details.get("epsilon")
+    return str(split.get("total", "?")) if isinstance(split, dict) else "?"
+
+
+def sentence(event: Event) -> str:
+    """What happened, in one line for people."""
+    by = f", by {event.actor}" if event.actor else ""
+    return plain(f"{_told(event)}{by}.")
+
+
+def describe(event: Event) -> dict[str, Any]:
+    """A JSON object of one event for people and programs: ε as decimal strings, and the sentence."""
+    return event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event)}
+
+
+@dataclass
+class Total:
+    """What the examples of one batch have spent, and by how many charges."""
+
+    population: str
+    population_name: str
+    batch: str
+    charges: int = 0
+    nano: int = 0
+    lifetime_nano: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        lifetime = None if self.lifetime_nano is None else str(Epsilon(self.lifetime_nano))
+        return {
+            "population": self.population,
+            "population_name": self.population_name,
+            "batch": self.batch,
+            "charges": self.charges,
+            "epsilon_spent": str(Epsilon(max(self.nano, 0))),
+            "epsilon_lifetime": lifetime,
+        }
+
+
+class Totals:
+    """Adds up charges as events go by; of a population the figure per example is its largest batch's."""
+
+    def __init__(self) -> None:
+        self.batches: dict[tuple[str, str, str], Total] = {}
+        self.lifetimes: dict[str, int] = {}
+
+    def add(self, event: Event) -> Total | None:
+        """The total that `event` changed, if it changed one."""
+        subject = event.subject
+        if event.kind == kinds.POPULATION_CREATED and isinstance(event.details.get("lifetime_epsilon"), str):
+            self.lifetimes[str(subject.population)] = Epsilon.parse(event.details["lifetime_epsilon"]).nano
+        if event.kind in kinds.CHARGES or event.kind == kinds.RETURNED:
+            # population ids are one labels party's; two of them may both have a pop_1
+            key = (str(event.details.get("key_id", "")), str(subject.population), str(subject.batch))
+            total = self.batches.setdefault(
+                key, Total(str(subject.population), str(subject.population_name), str(subject.batch))
+            )
+            total.lifetime_nano = self.lifetimes.get(str(subject.population))
+            back = event.kind == kinds.RETURNED
+            total.charges += 0 if back else 1
+            total.nano += -event.split.total.nano if back else event.split.total.nano
+            return total
+        return None
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [total.as_json() for total in self.batches.values()]
