@@ -71,8 +71,11 @@ def _check_request(job: PrivatizeJob, n: int) -> None:
 
 
 def _check_target(out: Path) -> None:
-    if out.exists() or out.with_name(out.name + ENVELOPE_SUFFIX).exists():
-        raise InvalidInput(f"'{out}' exists already; a message is never overwritten. Choose another name for --out.")
+    for role in ("message", "envelope", "prior"):
+        if _beside(out, role).exists():
+            raise InvalidInput(
+                f"'{_beside(out, role)}' exists already; a message is never overwritten. Choose another name for --out."
+            )
     if not out.parent.is_dir():
         raise InvalidInput(f"The folder '{out.parent}' for --out does not exist.")
 
@@ -176,8 +179,10 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     payload = open_envelope(envelope, services.key.public, MANIFEST_TYPE, max_bytes=1 << 22)
+    names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]
     return summary(Manifest.from_payload(payload)) | {
         "message": str(out),
+        "files": [str(name) for name in names],
         "labels_key": str(services.home.public_key_path),
     }
 

@@ -8,6 +8,7 @@ import typer
 
 from labels_party.cli.app import Json, app, services
 from shared.service.cli import emit, table
+from shared.service.layout import number
 
 
 @app.command()
@@ -32,15 +33,15 @@ def plan(
                 m["epsilon"]["total"],
                 m["epsilon"]["prior"],
                 m["epsilon"]["randomize"],
-                str(m["outputs"]),
-                f"{m['expected_label_loss']:.4g}",
-                f"{m['expected_model_error']:.4g}",
+                number(m["outputs"]),
+                number(m["expected_label_loss"]),
+                number(m["expected_model_error"]),
                 f"{m['flip_probability']:.4f}",
             ]
             for m in result["mechanisms"]
         ]
         table(
-            f"n = {result['n']}, prior: {result['prior']}",
+            f"n = {result['n']:,}, prior: {result['prior']}",
             [
                 "mechanism",
                 "ε",
@@ -79,7 +80,7 @@ def budget(
     def human() -> None:
         for r in reports:
             rows = [
-                [b["batch"], b["state"], str(b["examples"] or ""), b["epsilon_spent"], b["epsilon_left"]]
+                [b["batch"], b["state"], number(b["examples"]), b["epsilon_spent"], b["epsilon_left"]]
                 for b in r["batches"]
             ]
             table(

@@ -20,7 +20,13 @@ def privatize(
     epsilon: Annotated[str, typer.Option(help="ε of this release, all parts included.")],
     population: Annotated[str, typer.Option(help="Name of the population; made on first use.")],
     budget: Annotated[str, typer.Option(help="Lifetime ε per example of the population.")],
-    out: Annotated[FilePath, typer.Option(help="Where the message goes (.parquet); its manifest is put beside it.")],
+    out: Annotated[
+        FilePath,
+        typer.Option(
+            help="Where the message goes, say X.parquet; its signed manifest X.parquet.dsse.json and, if any, "
+            "its private prior X.prior.parquet are put beside it. None is ever overwritten."
+        ),
+    ],
     examples: Annotated[
         FilePath | None, typer.Option(help="File that lists all example ids; without it presence is public.")
     ] = None,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from shared.service.cli import table
+from shared.service.layout import number
 
 
 def shortened(values: list[str], most: int = 8) -> str:
-    return ", ".join(values[:most]) + (", …" if len(values) > most else "")
+    return "; ".join(values[:most]) + ("; …" if len(values) > most else "")
 
 
 def show_message(data: dict[str, Any]) -> None:
@@ -24,11 +25,14 @@ def show_message(data: dict[str, Any]) -> None:
         ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
     ]
     if data["expected_label_loss"] is not None:
-        rows.append(["expected label loss", f"{data['expected_label_loss']:.5g}"])
+        rows.append(["expected label loss", number(data["expected_label_loss"])])
     for b in data.get("bins", [])[:16]:
-        rows.append(["bin", f"{b['from']:g} … {b['to']:g}  →  {b['output']:.5g}"])
+        rows.append(["bin", f"{number(b['from'])} … {number(b['to'])}  →  {number(b['output'])}"])
     if "bins" not in data:
-        rows.append(["outputs", shortened([f"{v:.5g}" for v in data["outputs"]])])
+        rows.append(["outputs", shortened([number(v) for v in data["outputs"]])])
+    beside = [name for name in data.get("files", []) if name != str(data["message"])]
+    if beside:
+        rows.append(["beside it", ", ".join(beside)])
     rows.append(["signed by", data["key_id"]])
     if "note" in data:
         rows.append(["note", data["note"]])
