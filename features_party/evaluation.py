@@ -1,4 +1,4 @@
-"""Evaluating and predicting on files. Evaluation needs true labels: it exists on files only, never as a call."""
+"""Evaluating and predicting on files. Evaluation on true labels exists on files only, never as a call."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from features_party.feature_tables import read_features
+from features_party.feature_tables import FeatureTable, read_features
+from features_party.holdout import estimate, identify
+from features_party.intake.accepted import AcceptedMessage
+from features_party.join import join
 from features_party.output import write_table
 from features_party.registry.folder import SavedModel
-from shared.errors import InvalidRows, InvalidTable, RowProblem
+from features_party.trainer import check_one_label
+from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from shared.losses import get_loss
 from shared.service.cli import writable
 from shared.tables import read_table, require_columns
 
 FloatArray = npt.NDArray[np.float64]
+MIN_ROWS = 30  # below it a normal interval says nothing
 
 
 def evaluate(
@@ -27,7 +32,7 @@ def evaluate(
     Labels are compared as they are in the file; with `clip` they are first clipped to the model's domain. constant_mse
     is the error of predicting the corrected training mean for everybody. Raises InvalidTable, InvalidRows.
     """
-    table = read_table(examples, text_columns=_categories(saved))
+    table = read_table(examples, text_columns=categories(saved))
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
         raise InvalidTable(f"'{examples}' has a header but no rows.")
@@ -49,7 +54,41 @@ def evaluate(
     }
 
 
-def _categories(saved: SavedModel) -> list[str]:
+def evaluate_on_messages(
+    saved: SavedModel, messages: list[AcceptedMessage], table: FeatureTable, *, threads: int = 1
+) -> dict[str, Any]:
+    """The error on accepted hold-out messages without true labels (`features_party.holdout`), with joined counts.
+
+    Raises InvalidInput (another label or domain than the model's), InvalidMechanism (no estimate from
+    such a channel), InvalidTable (too few rows met).
+    """
+    check_one_label(messages)
+    population, domain = messages[0].manifest.population, messages[0].manifest.domain
+    card = saved.card
+    if (population.label, domain) != (card.get("label"), card.get("domain")):
+        raise InvalidInput("The message has another label or label domain than the model was trained on.")
+    channels = [m.manifest.read_channel() for m in messages]
+    for channel in channels:
+        identify(channel)  # refuses before any work
+    joined = join(messages, table)
+    if joined.counts.matched < MIN_ROWS:
+        raise InvalidTable(
+            f"Only {joined.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
+        )
+    predictions = saved.model.predict(joined.features(), threads=threads)
+    bins = joined.index - joined.labels.starts[joined.message]
+    found = estimate(predictions, saved.model.mean, channels, joined.message, bins, joined.position)
+    trained_on = {(m["population"], m["batch"]) for m in card.get("messages", [])}
+    notes = [
+        f"the model was trained on a message of the same examples as '{m.release}': this is its error on new examples "
+        "only if none of these rows was among the features it was trained on"
+        for m in messages
+        if (m.manifest.population.id, m.manifest.batch) in trained_on
+    ]
+    return found.as_json() | {"messages": [m.release for m in messages], **joined.counts.as_json(), "notes": notes}
+
+
+def categories(saved: SavedModel) -> list[str]:
     return [column.name for column in saved.model.schema.categories]
 
 
@@ -74,7 +113,7 @@ def predict_file(
     import pyarrow as pa
 
     writable(out, force)
-    table = read_features(features, id_column, text=_categories(saved))
+    table = read_features(features, id_column, text=categories(saved))
     predictions = saved.model.predict(table.features, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
     write_table(pa.table({id_column: table.ids, name: predictions}), out, force=force)

@@ -9,12 +9,14 @@ from typing import Any
 
 from features_party.bootstrap import Services
 from features_party.correction import CORRECTIONS
+from features_party.evaluation import categories, evaluate_on_messages
 from features_party.feature_files import FeatureFile, decoded_bytes
 from features_party.feature_tables import FeatureTable, read_features
 from features_party.intake.accepted import AcceptedMessage
 from features_party.join import join, list_unmatched
 from features_party.join_spilled import SpilledJoin
 from features_party.message_paths import message_paths
+from features_party.registry.folder import load_model
 from features_party.settings import Settings
 from features_party.trainer import Options, check_one_label
 from shared.errors import InvalidInput, TooLarge
@@ -73,6 +75,24 @@ def join_files(
             for m, c in zip(messages, joined.corrections, strict=True)
         ],
     }
+
+
+def evaluate_files(
+    services: Services,
+    model: Path,
+    named: list[Path],
+    key: VerifyingKey | None,
+    features: Path,
+    id_column: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The error of a saved model on hold-out messages, which are accounted for like any other."""
+    saved = load_model(model)
+    progress("reading features", 0.0)
+    table = read_for_training(services.settings, features, id_column, tuple(categories(saved)))
+    messages = accept_all(services, named, key)
+    progress("joining and predicting", 0.5)
+    return evaluate_on_messages(saved, messages, table, threads=services.settings.threads)
 
 
 def read_for_training(settings: Settings, features: Path, id_column: str, text: tuple[str, ...]) -> FeatureTable:

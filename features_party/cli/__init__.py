@@ -9,6 +9,7 @@ from features_party.cli import keys as keys
 from features_party.cli import messages as messages
 from features_party.cli import training as training
 from features_party.cli import models as models
+from features_party.cli import budget as budget
 from features_party.cli import audit as audit
 # isort: on
 

@@ -21,6 +21,7 @@ from features_party.cli.app import (
     public_key,
     services,
 )
+from shared.errors import InvalidInput
 from shared.service.cli import emit, progress
 
 
@@ -114,20 +115,44 @@ def train(
 @app.command()
 def evaluate(
     model: Annotated[FilePath, typer.Option(help="Folder of a model.")],
-    examples: Annotated[FilePath, typer.Option(help="Parquet or CSV file with features and true labels.")],
-    label_column: Annotated[str, typer.Option(help="Its column with true labels.")],
+    examples: Annotated[
+        FilePath, typer.Option("--examples", "--features", help="Parquet or CSV file of features that were held out.")
+    ],
+    label_column: Annotated[str | None, typer.Option(help="Its column with true labels.")] = None,
+    message: Annotated[
+        list[FilePath] | None,
+        typer.Option("--message", help="Without true labels: a privatized message of these examples; repeatable."),
+    ] = None,
+    id_column: Annotated[str | None, typer.Option(help="With --message: the column with example ids.")] = None,
+    labels_key: LabelsKey = None,
     clip: Annotated[
         bool, typer.Option("--clip", help="Clip the true labels to the model's domain first; default: as they are.")
     ] = False,
+    more: MoreMessages = None,
     as_json: Json = False,
 ) -> None:
-    """One JSON object: rows, mse, mae, poisson, and constant_mse (of the corrected training mean)."""
+    """One JSON object: rows, mse, mae, poisson, constant_mse (of the corrected training mean) from true labels; or
+    mse, constant_mse and mse_below_constant with 95 % intervals from messages, as far as their channels identify them.
+    """
     from features_party.bootstrap import reader
-    from features_party.evaluation import evaluate as run_evaluate
-    from features_party.registry.folder import load_model
 
-    threads = reader()[0].threads
-    emit(run_evaluate(load_model(model), examples, label_column, clip=clip, threads=threads), True, lambda: None)
+    if (label_column is None) == (message is None):
+        raise InvalidInput("Give --label-column for true labels in the file, or --message for privatized ones.")
+    if message is not None:
+        from features_party.offline import evaluate_files
+
+        if id_column is None or clip:
+            raise InvalidInput("--message needs --id-column, and true labels alone can be clipped with --clip.")
+        with progress("evaluate", as_json) as report:
+            named = [*message, *(more or ())]
+            result = evaluate_files(services(), model, named, public_key(labels_key), examples, id_column, report)
+    else:
+        from features_party.evaluation import evaluate as run_evaluate
+        from features_party.registry.folder import load_model
+
+        threads = reader()[0].threads
+        result = run_evaluate(load_model(model), examples, str(label_column), clip=clip, threads=threads)
+    emit(result, True, lambda: None)
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """The home folder: its layout and durable small-file habits.
 
 `keys/` own signing key (for audit exports), `keys/pinned/` labels parties' public keys, `messages/` accepted messages,
-`feature-tables/` uploads, `models/` trained models, `spill/` what a running join does not keep in memory, `features-party.sqlite` unless PostgreSQL is set.
+`feature-tables/` uploads, `models/` trained models, `spill/` what a running join does not keep in memory,
+`features-party.sqlite` unless PostgreSQL is set.
 """
 
 from __future__ import annotations

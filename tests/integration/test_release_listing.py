@@ -1,4 +1,4 @@
-"""`GET /v1/releases`: what a receiver learns of releases, by day, in pages, and of others' nothing; and `pull --since`."""
+"""`GET /v1/releases`: what a receiver learns of releases, by day, in pages; of others' nothing. And `pull --since`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,31 @@
+"""`budget`: how much ε we hold of each population."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from features_party.cli.app import Json, app, services
+from shared.errors import NotFound
+from shared.service.cli import emit, table
+
+
+@app.command()
+def budget(
+    population: Annotated[str | None, typer.Option(help="Only this population (name or id).")] = None,
+    as_json: Json = False,
+) -> None:
+    """ε that we received, by population, from our own audit store; beside it what the labels party states."""
+    from features_party.received import received
+
+    party = services(existing=True)
+    found = party.database.read("budget", lambda c: received(party.audit.scan(c)))
+    if population is not None:
+        found = [entry for entry in found if population in (entry["population"], entry["name"])]
+        if not found:
+            raise NotFound(f"No message of a population '{population}' was accepted here.")
+    columns = ["population", "label", "messages", "batches", "ε per example", "stated spent", "of lifetime"]
+    keys = ("name", "label", "messages", "batches", "epsilon_per_example", "stated_epsilon_spent")
+    rows = [[*(str(entry[key]) for key in keys), entry["stated_epsilon_lifetime"]] for entry in found]
+    emit(found, as_json, lambda: table("ε received", columns, rows))
