@@ -27,6 +27,7 @@ from labels_party.release.priors import PublishedPriors
 from labels_party.release.releases import Releases
 from labels_party.release.retention import Retention
 from labels_party.release.schedule import Schedule
+from labels_party.release.statement import Statements
 from labels_party.release.worker import Worker
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
@@ -62,6 +63,7 @@ class Services:
     ledger: Ledger
     releases: Releases
     approvals: Approvals
+    statements: Statements
     priors: PublishedPriors
     schedule: Schedule
     retention: Retention
@@ -140,6 +142,7 @@ def bootstrap(
         ledger=ledger,
         releases=releases,
         approvals=Approvals(releases),
+        statements=Statements(releases, home.releases, key.public),
         priors=priors,
         schedule=schedule,
         retention=retention,

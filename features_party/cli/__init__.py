@@ -10,6 +10,7 @@ from features_party.cli import messages as messages
 from features_party.cli import training as training
 from features_party.cli import models as models
 from features_party.cli import budget as budget
+from features_party.cli import statement as statement
 from features_party.cli import audit as audit
 # isort: on
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
-from labels_party.api.context import Auditor, Ctx
+from labels_party.api.context import Auditor, Ctx, Viewer
 from labels_party.api.models import BudgetOut
+from shared.errors import NotFound
+from shared.message.statement import CONTENT_SECURITY_POLICY
 from shared.service.audit_events import LINK_DOCS, After, Limit, WantedEvents, page_of_events
-from shared.service.http import PROBLEM_RESPONSES
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 
@@ -46,3 +49,24 @@ def export(ctx: Ctx, _: Auditor) -> Response:
     return Response(
         data, media_type="application/json", headers={"Content-Disposition": 'attachment; filename="audit.dsse.json"'}
     )
+
+
+@router.get(
+    "/releases/{release}/statement",
+    tags=["audit"],
+    response_class=HTMLResponse,
+    responses=problem_responses(409) | {200: {"content": {"text/html": {}}}},
+)
+def statement(release: str, ctx: Ctx, caller: Viewer) -> HTMLResponse:
+    """One printable page: what left, to whom, when, and what ε means. For a features party from the manifest alone;
+    for owner and auditor with what the audit store recorded since."""
+
+    def allowed(connection: Connection) -> None:
+        _, population = ctx.releases.population_of(connection, ctx.releases.get(connection, release))
+        if caller.role == "features" and caller.audience not in population.audiences:
+            raise NotFound(f"There is no release '{release}'.")
+
+    ctx.database.read("statement.allowed", allowed)
+    page = ctx.statements.page(release, since=caller.role != "features")
+    headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
+    return HTMLResponse(page, headers=headers)

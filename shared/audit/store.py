@@ -99,6 +99,11 @@ class AuditStore:
             for row in connection.execute(query if limit is None else query.limit(limit))
         ]
 
+    def last(self, connection: Connection) -> int:
+        """Number of the newest event; 0 if there is none."""
+        found = connection.execute(sa.select(sa.func.max(self.table.c.sequence))).scalar()
+        return int(found or 0)
+
     def scan(self, connection: Connection) -> Iterator[Event]:
         """All events in order, read a page at a time."""
         after = 0

@@ -1,0 +1,34 @@
+"""`statement`: one printable page about a message."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key
+from shared.service.cli import emit, replacing, writable
+
+
+@app.command()
+def statement(
+    path: Annotated[FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
+    out: Annotated[FilePath, typer.Option(help="Where the page goes (.html).")],
+    labels_key: LabelsKey = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Verify a message and write its statement: what came, from whom, what ε means, what may be inferred."""
+    from features_party.bootstrap import reader
+    from features_party.intake.accepted import read_prior
+    from shared.message.bundle import Bundle, verify
+    from shared.message.statement import render_statement
+
+    writable(out, force)
+    settings, pinned = reader()
+    found = verify(path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name)
+    prior = None if found.prior_path is None else read_prior(found.prior_path, found.manifest)
+    page = render_statement(found.manifest, found.digest, prior)
+    with replacing(out, force) as target:
+        target.write_text(page, "utf-8")
+    emit({"release": found.manifest.release, "statement": str(out)}, as_json, lambda: typer.echo(out))

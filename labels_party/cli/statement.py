@@ -1,0 +1,25 @@
+"""`statement`: one printable page about a release."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from labels_party.cli.app import FilePath, Force, Json, app, services
+from shared.service.cli import emit, replacing, writable
+
+
+@app.command()
+def statement(
+    release: Annotated[str, typer.Argument(help="Id of a published release.")],
+    out: Annotated[FilePath, typer.Option(help="Where the page goes (.html).")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a release's statement: what left, to whom, when, ε in words and numbers, what happened since."""
+    writable(out, force)
+    page = services(existing=True).statements.page(release, since=True)
+    with replacing(out, force) as path:
+        path.write_text(page, "utf-8")
+    emit({"release": release, "statement": str(out)}, as_json, lambda: typer.echo(out))

@@ -1,0 +1,242 @@
+"""The release statement: right figures, from the manifest alone, safe against what a stranger wrote into it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from decimal import Decimal
+from fractions import Fraction
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from features_party.cli import app as features_app
+from labels_party.cli import app as labels_app
+from shared.channel import AdditiveChannel, Channel, OneBitChannel
+from shared.domain import Domain
+from shared.errors import LabelDPError
+from shared.message.manifest import Manifest, PopulationRef
+from shared.message.statement import Later, render_statement
+from shared.message.statement_text import odds_factor, percent, surest
+from shared.privacy import Epsilon
+from tests.support.labels import LabelsParty, label_table
+from tests.support.messages import Sender, laplace, odds, one_bit, rr
+
+VOID = {"meta", "rect", "line", "path", "circle", "polyline"}
+ALLOWED = VOID | {
+    *(
+        "html",
+        "head",
+        "title",
+        "style",
+        "body",
+        "main",
+        "header",
+        "section",
+        "footer",
+        "div",
+        "span",
+        "p",
+        "b",
+        "strong",
+    ),
+    *(
+        "h1",
+        "h2",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+        "pre",
+        "sup",
+        "ul",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+        "bdi",
+    ),
+    *("figure", "figcaption", "svg", "text"),
+}
+
+
+class Strict(HTMLParser):
+    """Every element closed, only known ones, no attribute that runs or fetches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ALLOWED, tag
+        for name, _ in attrs:
+            assert not name.startswith("on"), name
+            assert name not in ("href", "src", "style", "xlink:href"), name
+        self.seen.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def parsed(page: str) -> str:
+    """The page's text, after its structure was checked."""
+    reader = Strict()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    assert {"h1", "h2", "svg", "title"} <= reader.seen
+    return re.sub(r"\s+", " ", "".join(reader.words))
+
+
+def manifest_of(tmp_path: Path, channel: Channel, epsilon: str = "2", **members: Any) -> Manifest:
+    labels = np.asarray(channel.labels[: min(channel.k, 40)], np.float64)
+    ids = [f"c{i}" for i in range(len(labels))]
+    path = tmp_path / "m.parquet"
+    return Sender().write(path, ids, labels, channel, epsilon=epsilon, **members)
+
+
+CHANNELS: dict[str, tuple[Channel, str]] = {
+    "two bins": (rr("0:400", 1.0, (77,)), "1"),
+    "ten bins": (rr("0:400", 4.0, tuple(range(40, 400, 40))), "4"),
+    "forty bins": (rr("0:60", 12.0, tuple(range(1, 60))), "12"),
+    "one bin": (rr("0:10", 1.0, ()), "1"),
+    "one label": (AdditiveChannel(domain=Domain.parse("5:5"), scale=Fraction(1)), "1"),
+    "two labels": (rr("0:1", 0.1, (1,)), "0.1"),
+    "one bit": (one_bit("0:400", 0.5, (0, 200)), "0.5"),
+    "one bit of two labels": (one_bit("0:1", 0.5), "0.5"),
+    "noise": (laplace("0:400", 2.0), "2"),
+    "noise of two labels": (laplace("0:1", 2.0), "2"),
+    "negative labels": (laplace("-3:3:0.25", 0.3), "0.3"),
+    "tiny": (rr("0:10", 0.001, (5,)), "0.001"),
+    "huge": (laplace("0:10", 5.0), "5000"),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_every_kind_of_channel_has_a_well_formed_page_with_its_figures(name: str, tmp_path: Path) -> None:
+    channel, epsilon = CHANNELS[name]
+    members = {"epsilon_lifetime": "10000"}
+    manifest = manifest_of(tmp_path, channel, epsilon, **members)
+    prior = np.linspace(2, 1, channel.k) / np.linspace(2, 1, channel.k).sum()
+    for given in (None, prior):
+        words = parsed(render_statement(manifest, "ab" * 32, given))
+        assert f"ε = {epsilon}" in words
+        assert f"{odds_factor(Epsilon.parse(epsilon))} times" in words
+        assert percent(channel.flip_probability(given)) in words
+        assert manifest.files[0].sha256 in words
+        assert manifest.key_id in words
+        assert "nan" not in words.lower()
+
+
+def test_odds_are_never_rounded_down() -> None:
+    assert odds_factor(Epsilon.parse("1")) == "2.72"
+    assert odds_factor(Epsilon.parse("0.000000001")) == "1.01"
+    assert odds_factor(Epsilon.parse("13")) == "4.5 × 10⁵"
+    assert surest(Epsilon.parse("1"), Fraction(1)) == "73.2 %"  # 73.105…
+    assert surest(Epsilon.parse("0.01"), Fraction(1)) == "50.25 %"
+    assert surest(Epsilon.parse("40"), Fraction(1)) == "close to 100 %"
+
+
+def test_what_a_stranger_wrote_is_text_and_nothing_else(tmp_path: Path) -> None:
+    evil = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202egnp'
+    manifest = manifest_of(tmp_path, rr(), audiences=["features-party", evil], mechanism=evil[:60], loss=evil[:60])
+    manifest = manifest.model_copy(update={"population": PopulationRef(id="p", name=evil, label=evil)})
+    later = Later(evil, [(evil, evil)])
+    page = render_statement(manifest, evil, None, later)
+    words = parsed(page)
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "\u202e" not in page
+    assert "[U+202E]" in words
+
+
+def test_the_page_may_run_and_fetch_nothing(tmp_path: Path) -> None:
+    page = render_statement(manifest_of(tmp_path, rr()), "ab" * 32)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert policy is not None
+    assert style is not None
+    hashed = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{hashed}'" in policy[1]
+    assert "default-src 'none'" in policy[1]
+    assert "http" not in page.replace("http-equiv", "")
+    assert "@page { size: A4" in style[1]
+    assert '<html lang="en">' in page
+
+
+def test_the_same_manifest_gives_the_same_page(tmp_path: Path) -> None:
+    manifest = manifest_of(tmp_path, rr())
+    assert render_statement(manifest, "ab" * 32) == render_statement(manifest, "ab" * 32)
+
+
+def test_both_parties_make_the_same_page_and_only_the_owner_sees_what_happened_since(
+    party: LabelsParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = party.sealed_batch(label_table(300))
+    release = party.release(batch, "1")
+    party.services.retention.purge(batch, "test")
+    for_them = party.client("features").get(f"/v1/releases/{release}/statement")
+    assert for_them.status_code == 200
+    assert for_them.headers["content-type"].startswith("text/html")
+    assert "style-src 'sha256-" in for_them.headers["content-security-policy"]
+    assert "What happened since" not in for_them.text
+    for role in ("owner", "auditor"):
+        page = party.client(role).get(f"/v1/releases/{release}/statement").text
+        assert "labels of this batch were deleted" in parsed(page)
+    assert party.client("features", "somebody-else").get(f"/v1/releases/{release}/statement").status_code == 404
+    assert party.client("ingest").get(f"/v1/releases/{release}/statement").status_code == 404
+
+    monkeypatch.setenv("LABELS_PARTY_HOME", str(party.home))
+    monkeypatch.setenv("FEATURES_PARTY_HOME", str(tmp_path / "features"))
+    run, out = CliRunner().invoke, tmp_path / "statement.html"
+    message = tmp_path / "message.parquet"
+    assert run(labels_app, ["message", release, "--out", str(message)]).exit_code == 0
+    words = ["statement", str(message), "--labels-key", str(party.home / "keys" / "signing.pub"), "--out", str(out)]
+    made = run(features_app, words)
+    assert made.exit_code == 0, made.output
+    assert out.read_text("utf-8") == for_them.text
+    assert isinstance(run(features_app, words).exception, LabelDPError)  # no file is replaced unasked
+    mine = run(labels_app, ["statement", release, "--out", str(tmp_path / "mine.html")])
+    assert mine.exit_code == 0, mine.output
+    assert "What happened since" in (tmp_path / "mine.html").read_text("utf-8")
+
+
+def test_no_statement_of_what_is_not_published(party: LabelsParty) -> None:
+    release = party.charge(party.sealed_batch(label_table(60)))
+    with pytest.raises(LabelDPError, match="published"):
+        party.services.statements.page(release, since=True)
+
+
+def test_a_changed_prior_makes_no_statement(party: LabelsParty) -> None:
+    release = party.release(party.sealed_batch(label_table(300)))
+    path = party.bundle(release).path / "prior.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(LabelDPError, match="changed"):
+        party.services.statements.page(release, since=False)
+
+
+def test_clipping_ends_and_decimals_are_shown_as_they_are(tmp_path: Path) -> None:
+    a, b = odds(1.0)
+    channel = OneBitChannel(domain=Domain.parse("0:10"), low=Decimal("2.5"), high=Decimal("7.5"), A=a, B=b)
+    words = parsed(render_statement(manifest_of(tmp_path, channel, "1"), "ab" * 32))
+    assert "clipped to 2.5 … 7.5" in words
