@@ -206,6 +206,13 @@ class PrivacyUnit:
     unit_column: str | None = None
     max_examples: int | None = None
 
+    def bound(self, epsilon: Epsilon) -> str | None:
+        """ε per unit, as an exact decimal, where no example has spent more than `epsilon`; None without a unit.
+
+        At most N examples of a unit keep their label, so by group privacy and composition Σ c_b·ε_b ≤ N · max ε_b.
+        """
+        return None if self.max_examples is None else _decimal_string(self.max_examples * epsilon.nano, NANO)
+
     def as_json(self) -> dict[str, object]:
         return {
             "kind": "unit" if self.unit_column else "example",

@@ -40,6 +40,17 @@ class Ledger:
             )
         return Epsilon(nano)
 
+    def largest(self, connection: Connection, population: Population) -> Epsilon:
+        """The most that any batch of the population has spent, and so any example of it."""
+        t = audit_events
+        net = sa.func.sum(sa.case((t.c.kind == CHARGED, t.c.epsilon_nano), else_=-t.c.epsilon_nano))
+        rows = connection.execute(
+            sa.select(net)
+            .where(t.c.population == population.id, t.c.kind.in_((CHARGED, RETURNED)))
+            .group_by(t.c.batch)
+        ).scalars()
+        return Epsilon(max((int(nano) for nano in rows), default=0))
+
     def account(self, connection: Connection, population: Population, batch: str) -> Account:
         return Account(population.lifetime, self.spent(connection, batch))
 
@@ -55,6 +66,9 @@ class Ledger:
     ) -> Account:
         """Charge before any draw. Raises BudgetExceeded (nothing recorded) or returns the account after the charge."""
         before, after = self.check(connection, population, batch, split)
+        per_unit = population.unit.bound(max(after.spent, self.largest(connection, population)))
+        if per_unit is not None:
+            details = details | {"epsilon_per_unit": per_unit}
         self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
         self._alert(connection, population, batch, release, before, after)
         return after
@@ -137,6 +151,7 @@ class Ledger:
             "unit": population.unit.as_json(),
             "epsilon_lifetime": str(population.lifetime),
             "epsilon_spent_at_most": str(most),
+            "epsilon_per_unit_at_most": population.unit.bound(most),
             "alert_percent": list(population.alert_percent),
             "batches": listed,
         }

@@ -31,6 +31,15 @@ def privatize(
         FilePath | None, typer.Option(help="File that lists all example ids; without it presence is public.")
     ] = None,
     missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
+    unit_column: Annotated[
+        str | None, typer.Option(help="Column with the person (or other unit) behind each example.")
+    ] = None,
+    max_examples_per_unit: Annotated[
+        int | None,
+        typer.Option(
+            help="Examples of a unit that keep their label over the population's lifetime; the rest count as missing."
+        ),
+    ] = None,
     audience: Annotated[list[str] | None, typer.Option(help="Who may read the message; repeatable.")] = None,
     loss: Annotated[str, typer.Option(help="squared, absolute, poisson, or a file with a loss matrix.")] = "squared",
     mechanism: Annotated[str, typer.Option(help="rr-on-bins, one-bit or discrete-laplace.")] = "rr-on-bins",
@@ -73,6 +82,8 @@ def privatize(
         out_of_domain=out_of_domain,
         missing_label=missing_label,
         audiences=audience,
+        unit_column=unit_column,
+        max_examples_per_unit=max_examples_per_unit,
         four_eyes=four_eyes,
         retention_days=retention_days,
         alert_percent=alert_percent,

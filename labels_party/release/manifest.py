@@ -19,9 +19,11 @@ def build_manifest(
     entries: list[FileEntry],
     key_id: str,
     spent: Epsilon,
+    most: Epsilon,
     today: str,
 ) -> Manifest:
-    """The manifest of `release`, not yet signed. `spent` includes this release; `today` is an ISO day."""
+    """The manifest of `release`, not yet signed. `spent` (of its batch) and `most` (of any batch of the population)
+    include this release; `today` is an ISO day."""
     assert batch.n is not None
     return Manifest(
         release=release,
@@ -48,6 +50,11 @@ def build_manifest(
         epsilon=plan.split.as_json(),
         epsilon_spent=str(spent),
         epsilon_lifetime=str(population.lifetime),
-        unit=Unit(kind="unit" if population.unit.unit_column else "example", column=population.unit.unit_column),
+        unit=Unit(
+            kind="unit" if population.unit.unit_column else "example",
+            column=population.unit.unit_column,
+            max_examples=population.unit.max_examples,
+            epsilon_per_unit=population.unit.bound(most),
+        ),
         files=entries,
     )

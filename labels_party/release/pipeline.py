@@ -40,6 +40,7 @@ from shared.message.bundle import FOLDER_ENVELOPE, MAX_ENVELOPE_BYTES
 from shared.message.canonical import digest
 from shared.message.manifest import FileEntry
 from shared.message.signing import MANIFEST_TYPE, SigningKey
+from shared.privacy import Epsilon
 from shared.problems import problem
 from shared.service.folders import fsync_folder
 
@@ -212,11 +213,10 @@ class Pipeline:
         drawn = self.engine.draw(job)
         self.database.fault("release.draw:written")
         entries = [_entry(folder, role, name, rows) for role, name, rows in drawn.files]
-        spent = self.database.read("release.spent", lambda c: self.releases.spent(c, lease.batch.id))
+        spent, most = self.database.read("release.spent", lambda c: self._spent(c, lease))
         today = timestamp(self.releases.batches.clock())[:10]
-        manifest = build_manifest(
-            lease.release.id, lease.batch, lease.population, plan, drawn, entries, self.key.public.id, spent, today
-        )
+        key_id, about = self.key.public.id, (lease.release.id, lease.batch, lease.population)
+        manifest = build_manifest(*about, plan, drawn, entries, key_id, spent, most, today)
         envelope = self.key.sign(MANIFEST_TYPE, manifest.document())
         _write_durably(folder / FOLDER_ENVELOPE, envelope)
         fsync_folder(folder)
@@ -232,6 +232,11 @@ class Pipeline:
             sha256=hashlib.sha256(envelope).hexdigest(),
         )
         return [head, *entries], payload_digest
+
+    def _spent(self, connection: Connection, lease: Lease) -> tuple[Epsilon, Epsilon]:
+        """What the batch has spent, and the most that any batch of the population has."""
+        ledger = self.releases.ledger
+        return ledger.spent(connection, lease.batch.id), ledger.largest(connection, lease.population)
 
     def _publish(self, connection: Connection, lease: Lease, entries: list[FileEntry], payload_digest: str) -> None:
         """Transaction 2. Only the attempt that holds the lease may publish, and only once."""

@@ -6,6 +6,7 @@ refuses a newer major version; members added by a newer minor version are ignore
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
@@ -74,7 +75,7 @@ class Unit(_Strict):
     kind: Literal["example", "unit"] = "example"
     column: str | None = None
     max_examples: int | None = Field(default=None, ge=1)
-    epsilon_per_unit: str | None = None
+    epsilon_per_unit: str | None = Field(default=None, pattern=r"^[0-9]{1,30}(\.[0-9]{1,9})?$")
 
 
 class Manifest(_Strict):
@@ -137,6 +138,9 @@ class Manifest(_Strict):
         spent, lifetime = Epsilon.parse(self.epsilon_spent), Epsilon.parse(self.epsilon_lifetime)
         if not self.split.total <= spent <= lifetime:
             raise ValueError("ε of this release ≤ ε spent ≤ lifetime ε does not hold")
+        per_unit, many = self.unit.epsilon_per_unit, self.unit.max_examples
+        if per_unit is not None and (many is None or Fraction(per_unit) < many * spent.fraction):
+            raise ValueError("ε per unit is less than its examples may have spent together")
         if not self.read_channel().satisfies(self.split.randomize):
             raise ValueError("the channel does not keep the ε it states")
         return self
