@@ -97,7 +97,9 @@ class Idempotency:
             if found.status is not None:
                 return found.status, found.answer
             if found.claimed_until > now.timestamp():
-                raise IdempotencyInFlight("The first call with this Idempotency-Key is not finished yet; repeat it in a moment.")
+                raise IdempotencyInFlight(
+                    "The first call with this Idempotency-Key is not finished yet; repeat it in a moment."
+                )
             connection.execute(sa.update(t).where(t.c.caller == caller, t.c.key == key).values(**row))
             return None
 

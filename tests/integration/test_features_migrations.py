@@ -46,6 +46,36 @@ def test_up_gives_exactly_the_declared_tables_and_down_removes_them(database: Da
     assert database.read("test", shape) == declared
 
 
+def test_0002_keeps_what_0001_stored_and_goes_back_to_it(database: Database) -> None:
+    from shared.service.migrations import upgrade
+
+    upgrade(database, tables.MIGRATIONS, "0001")
+    first = database.read("test", shape)
+    row = {
+        "id": "tr_1",
+        "state": "succeeded",
+        "request": "{}",
+        "step": "done",
+        "share": 1.0,
+        "attempts": 1,
+        "created": "t",
+    }
+    names = ", ".join(row)
+    values = ", ".join(f":{name}" for name in row)
+    insert = sa.text(f"INSERT INTO trainings ({names}) VALUES ({values})")
+    database.write("test", lambda c: c.execute(insert, row) and None)
+    tables.migrate(database)
+    (found,) = database.read("test", lambda c: c.execute(sa.select(tables.trainings)).all())
+    assert (found.name, found.note, found.started) == (None, None, None)
+    assert (found.revision, found.cancel_requested) == (1, False)
+    cancelled = sa.update(tables.trainings).values(state="cancelled")
+    database.write("test", lambda c: c.execute(cancelled) and None)
+    downgrade(database, tables.MIGRATIONS, "0001")
+    assert database.read("test", shape) == first
+    # a worker of the first schema would know nothing of this state
+    assert database.read("test", lambda c: c.execute(sa.text("SELECT state FROM trainings")).scalar()) == "failed"
+
+
 def test_the_database_itself_keeps_audit_events(database: Database) -> None:
     tables.migrate(database)
     row = {"sequence": 1, "digest": "0" * 64, "body": b"x", "kind": "k", "epsilon_nano": 0, "delta_atto": 0}

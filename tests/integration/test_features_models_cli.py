@@ -1,0 +1,73 @@
+"""`features-party models …`, on folders that `train` wrote and on the registry of the service."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.test_features_cli import Shell
+from tests.support.features_api import WORLD, message_files, running
+from tests.support.messages import Sender
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """Two models in folders `one` and `two`, two in the registry."""
+    sender = Sender()
+    sent = message_files(sender, tmp_path / "sent")
+    with running(tmp_path, sender) as api:
+        api.accept(sent)
+        table = api.table()
+        for name in ("first", "second"):
+            api.trained(table, name=name)
+    found = Shell(tmp_path)
+    pq.write_table(WORLD.table(), tmp_path / "f.parquet")
+    for out, model in (("one", "gbdt"), ("two", "linear")):
+        found.run("train", "--message", "sent/m.parquet", "--features", "f.parquet", "--id-column", "click_id",
+                  "--model", model, "--out", out)  # fmt: skip
+    return found
+
+
+def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
+    listed = shell.json("models", "list")
+    assert [row["name"] for row in listed] == ["first", "second"]
+    first, second = (row["id"] for row in listed)
+    assert first in shell.run("models", "list").stdout
+
+    text = shell.run("models", "show", first).stdout
+    assert text == (tmp_path / "home" / "models" / first / "card.md").read_text()
+    assert shell.json("models", "show", "one") == json.loads((tmp_path / "one" / "card.json").read_text())
+
+    compared = shell.json("models", "compare", "one", "two", first)
+    assert [m["kind"] for m in compared["models"]] == ["gbdt", "linear", "linear"]
+    assert compared["same_messages"] is True
+    shown = shell.run("models", "compare", "one", "two").stdout
+    assert "not identified" in shown  # too few rows to hold some out, and it says so
+    assert "too few rows" in shown
+    assert "Compare 2" in shell.refused("models", "compare", "one", code=2)
+
+    shell.run("models", "export", "one", "--format", "xgboost", "--out", "one.zip")
+    with zipfile.ZipFile(tmp_path / "one.zip") as archive:
+        assert "encoding.json" in archive.namelist()
+    assert "--force" in shell.refused("models", "export", "one", "--format", "xgboost", "--out", "one.zip", code=2)
+    pytest.importorskip("onnx")
+    done = shell.json("models", "export", first, "--format", "onnx", "--out", "m.onnx")
+    assert done["bytes"] == (tmp_path / "m.onnx").stat().st_size
+    assert "choose one of" in shell.refused("models", "export", "one", "--format", "pmml", "--out", "x", code=2)
+    assert "no trees" in shell.refused("models", "export", "two", "--format", "xgboost", "--out", "x", code=2)
+
+    shell.run("models", "delete", second)
+    assert [row["id"] for row in shell.json("models", "list")] == [first]
+    assert not (tmp_path / "home" / "models" / second).exists()
+    assert "no model" in shell.refused("models", "delete", second, code=1)
+    assert "no model" in shell.refused("models", "show", "nothing", code=1)
+
+
+def test_looking_makes_no_home(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    assert "keygen" in shell.refused("models", "list", code=1)
+    assert list(tmp_path.iterdir()) == []
