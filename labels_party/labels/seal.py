@@ -33,9 +33,10 @@ from labels_party.labels.batches import (
     timestamp,
 )
 from labels_party.labels.digests import mask
-from labels_party.labels.intake import mask_key, masked_schema
+from labels_party.labels.erased import blanked, count_blanked
+from labels_party.labels.intake import digest_key, mask_key, masked_schema
 from labels_party.labels.runs import Run, members, merge, run_parts
-from labels_party.labels.sorting import SHOWN_IDS, Examples, IncompleteLabels, LabelSort
+from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
@@ -83,6 +84,7 @@ class Prepared:
     tally: Tally | None
     units: int
     tallied: list[Segment]
+    erased: int  # erasures of the population that the rows took into account
 
 
 class Sealer:
@@ -162,6 +164,10 @@ class Sealer:
         if population.unit.max_examples is not None:
             tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
             tally, excess = self.units.judge(batch, population, examples, tallied)
+        erased = self.database.read("seal.erased", lambda c: blanked(c, population.id))
+        if len(erased[0]):
+            runs_without = [erased] if excess is None else [excess.run, erased]
+            excess = Excess(merge(runs_without), digest_key(self.secrets, batch.label))
         name = secrets.token_hex(8)
         keys = tuple(f"{batch.id}/{kind}" for kind in (f"sealed-{name}.parquet", f"sealed-{name}.run", f"units-{name}"))
         size = _Size()
@@ -174,7 +180,7 @@ class Sealer:
         except BaseException:
             self._forget(*keys)
             raise
-        return Prepared(batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied)
+        return Prepared(batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0]))
 
     def record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         """The part inside a transaction: what was checked before is checked against what was sealed meanwhile.
@@ -184,6 +190,8 @@ class Sealer:
         batch, population = sealed.batch, sealed.population
         key, run_key, units_key = sealed.keys
         last = self._check_disjoint(batch, self.vault.run(run_key), sealed.checked, connection)
+        if count_blanked(connection, population.id) != sealed.erased:
+            raise StaleBatch("An erasure was asked for meanwhile.")
         if sealed.tally is not None:
             self.units.check_again(connection, population, sealed.tally, sealed.tallied)
         self.batches.bump(connection, batch)
@@ -226,6 +234,8 @@ class Sealer:
         last = after
         for other, runs in others:
             assert other.seal_order is not None
+            if other.id == batch.id:
+                raise StaleBatch("Another seal of this batch came first.")
             last = other.seal_order
             shared = 0
             for segment in runs:

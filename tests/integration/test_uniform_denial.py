@@ -1,0 +1,205 @@
+"""Every operation × role × somebody else's object: the same answer as for an object that does not exist.
+
+The operations come from the OpenAPI documents, so that a new one fails here until it is said who may call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from labels_party.bootstrap import ROLES as LABELS_ROLES
+from tests.support.denial import Operation, answers, operations, unlike
+from tests.support.features_api import Api, message_files, running
+from tests.support.labels import LabelsParty, label_table
+from tests.support.messages import Sender
+
+OWNER = {"owner"}
+PUBLISHER = {"owner", "features"}
+OFFICER = {"owner", "auditor"}
+
+LABELS: dict[str, set[str]] = {
+    "POST /v1/populations": OWNER,
+    "GET /v1/populations": OWNER,
+    "GET /v1/populations/{population}": OWNER,
+    "POST /v1/populations/{population}/batches": OWNER,
+    "GET /v1/populations/{population}/batches": OWNER,
+    "GET /v1/populations/{population}/plan": OWNER,
+    "GET /v1/populations/{population}/budget": OFFICER,
+    "GET /v1/populations/{population}/releases": OWNER,
+    "GET /v1/batches/{batch}": OWNER,
+    "PATCH /v1/batches/{batch}": OWNER,
+    "DELETE /v1/batches/{batch}": OWNER,
+    "PUT /v1/batches/{batch}/examples": PUBLISHER,
+    "POST /v1/batches/{batch}/labels": {"owner", "ingest"},
+    "DELETE /v1/batches/{batch}/labels": {"owner", "ingest"},
+    "POST /v1/batches/{batch}/seal": OWNER,
+    "POST /v1/batches/{batch}/purge": OWNER,
+    "GET /v1/batches/{batch}/releases": OWNER,
+    "POST /v1/batches/{batch}/releases": OWNER,
+    "GET /v1/releases": PUBLISHER,
+    "GET /v1/releases/{release}": {"owner", "features", "auditor"},
+    "GET /v1/releases/{release}/manifest": PUBLISHER,
+    "GET /v1/releases/{release}/message": PUBLISHER,
+    "GET /v1/releases/{release}/files/{name}": PUBLISHER,
+    "GET /v1/releases/{release}/statement": {"owner", "features", "auditor"},
+    "POST /v1/releases/{release}/approve": OFFICER,
+    "POST /v1/releases/{release}/decline": OFFICER,
+    "POST /v1/releases/{release}/cancel": OWNER,
+    "GET /v1/audit/events": OFFICER,
+    "GET /v1/audit/export": OFFICER,
+    "POST /v1/webhooks": OWNER,
+    "GET /v1/webhooks": OWNER,
+    "GET /v1/webhooks/{webhook}": OWNER,
+    "DELETE /v1/webhooks/{webhook}": OWNER,
+    "GET /v1/webhooks/{webhook}/deliveries": OWNER,
+    "POST /v1/webhooks/{webhook}/test": OWNER,
+}
+TRAINER, BOTH, AUDITOR = {"trainer"}, {"trainer", "auditor"}, {"auditor"}
+FEATURES: dict[str, set[str]] = {
+    "POST /v1/feature-tables": TRAINER,
+    "GET /v1/feature-tables": BOTH,
+    "GET /v1/feature-tables/{table}": BOTH,
+    "DELETE /v1/feature-tables/{table}": TRAINER,
+    "POST /v1/feature-tables/{table}/id-list": TRAINER,
+    "POST /v1/messages": TRAINER,
+    "GET /v1/messages": BOTH,
+    "GET /v1/messages/{release}": BOTH,
+    "POST /v1/trainings": TRAINER,
+    "GET /v1/trainings": BOTH,
+    "GET /v1/trainings/{training}": BOTH,
+    "POST /v1/trainings/{training}/cancel": TRAINER,
+    "GET /v1/trainings/{training}/events": BOTH,
+    "GET /v1/models": BOTH,
+    "GET /v1/models/compare": BOTH,
+    "GET /v1/models/{model}": BOTH,
+    "DELETE /v1/models/{model}": TRAINER,
+    "GET /v1/models/{model}/card": BOTH,
+    "GET /v1/models/{model}/card.md": BOTH,
+    "GET /v1/models/{model}/schema": BOTH,
+    "GET /v1/models/{model}/export": TRAINER,
+    "POST /v1/models/{model}/predict": TRAINER,
+    "GET /v1/audit/events": AUDITOR,
+    "GET /v1/audit/export": AUDITOR,
+}
+
+
+def denied_alike(client: TestClient, operation: Operation, real: dict[str, str], status: int = 404) -> None:
+    nothing = unlike(real)
+    assert nothing.keys() == real.keys()
+    assert all(nothing[name] != real[name] for name in real)
+    about_real, about_nothing = (list(answers(client, operation, which)) for which in (real, nothing))
+    assert about_real == about_nothing, operation.name
+    codes = [code for code, _, _ in about_real]
+    assert codes[0] == status, (operation.name, about_real)
+    assert set(codes) <= {status, 415}, (operation.name, about_real)  # a content type is refused before anything else
+
+
+# --- labels party ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
+    """A published release for one publisher, and a webhook."""
+    with LabelsParty(tmp_path / "labels-party", worker=False) as party:
+        batch = party.sealed_batch(label_table(20), audiences=["features-party"])
+        release = party.release(batch)
+        owner = party.client("owner")
+        population = owner.get("/v1/populations").json()
+        found = (population["populations"] if isinstance(population, dict) else population)[0]["id"]
+        hook = owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"]
+        name = owner.get(f"/v1/releases/{release}").json()["files"][0]["name"]
+        yield party, {"population": found, "batch": batch, "release": release, "webhook": hook, "name": name}
+
+
+def test_it_is_said_of_every_operation_of_the_labels_party_who_may_call_it(
+    world: tuple[LabelsParty, dict[str, str]],
+) -> None:
+    document = world[0].client().get("/openapi.json").json()
+    assert {o.name for o in operations(document)} == set(LABELS)
+
+
+def test_roles_that_may_not_call_cannot_tell_what_exists(world: tuple[LabelsParty, dict[str, str]]) -> None:
+    party, real = world
+    clients = {role: party.client(role) for role in LABELS_ROLES}
+    for operation in operations(party.client().get("/openapi.json").json()):
+        for role in set(LABELS_ROLES) - LABELS[operation.name]:
+            denied_alike(clients[role], operation, {p: real[p] for p in operation.parameters})
+            if "population" in operation.parameters:  # also by its name
+                denied_alike(clients[role], operation, {"population": "shop"})
+
+
+def test_a_publisher_cannot_tell_what_exists_for_another(world: tuple[LabelsParty, dict[str, str]]) -> None:
+    party, real = world
+    rightful, other = party.client("features"), party.client("features", "other-publisher")
+    known = 0
+    for operation in operations(party.client().get("/openapi.json").json()):
+        if "features" in LABELS[operation.name] and operation.parameters:
+            about = {p: real[p] for p in operation.parameters}
+            named = {"name": about["name"]} if "name" in about else {}
+            strange = (
+                unlike({p: v for p, v in about.items() if p != "name"}) | named
+            )  # the file's name is always the same
+            seen = list(answers(other, operation, about))
+            assert seen == list(answers(other, operation, strange)), operation.name
+            assert {code for code, _, _ in seen} <= {404, 415, 422}, operation.name
+            assert next(answers(rightful, operation, strange))[0] in (404, 415, 422), operation.name
+            known += next(answers(rightful, operation, about))[0] == 200
+    assert known >= 5  # release, statement, manifest, message, file
+    assert real["release"] not in other.get("/v1/releases").text
+
+
+def test_without_a_key_of_this_service_every_operation_says_the_same(
+    world: tuple[LabelsParty, dict[str, str]], tmp_path: Path
+) -> None:
+    party, real = world
+    with running(tmp_path, Sender()) as api:
+        foreign = api.services.apikeys.create("trainer")[1]
+    revoked_id, revoked = party.services.apikeys.create("owner", None)
+    party.services.apikeys.revoke(revoked_id)
+    stranger = party.client()
+    said = set()
+    for operation in operations(stranger.get("/openapi.json").json()):
+        for given in ("", f"Bearer {foreign}", f"Bearer {revoked}", "Basic b3duZXI6", "Bearer"):
+            stranger.headers["Authorization"] = given
+            denied_alike(stranger, operation, {p: real[p] for p in operation.parameters}, 401)
+            said |= {text for _, text, _ in answers(stranger, operation, real)}
+    assert len(said) == 1
+
+
+# --- features party ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Iterator[tuple[Api, dict[str, str]]]:
+    sender = Sender()
+    with running(tmp_path, sender) as api:
+        api.accept(message_files(sender, tmp_path / "sent"))
+        table = api.table()
+        model = api.trained(table)
+        training = api.trainer.get("/v1/trainings").json()
+        rows = training["trainings"] if isinstance(training, dict) else training
+        yield api, {"table": table, "release": "rel_1", "training": rows[0]["id"], "model": model}
+
+
+def test_it_is_said_of_every_operation_of_the_features_party_who_may_call_it(
+    trained: tuple[Api, dict[str, str]],
+) -> None:
+    document = trained[0].trainer.get("/openapi.json").json()
+    assert {o.name for o in operations(document)} == set(FEATURES)
+
+
+def test_roles_that_may_not_call_cannot_tell_what_the_features_party_has(
+    trained: tuple[Api, dict[str, str]],
+) -> None:
+    api, real = trained
+    stranger = TestClient(api.app.app, raise_server_exceptions=False, headers={"Authorization": "Bearer lp_none"})
+    for operation in operations(api.trainer.get("/openapi.json").json()):
+        about = {p: real[p] for p in operation.parameters}
+        denied_alike(stranger, operation, about, 401)
+        for role, client in (("trainer", api.trainer), ("auditor", api.auditor)):
+            if role not in FEATURES[operation.name]:
+                denied_alike(client, operation, about)
