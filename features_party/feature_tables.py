@@ -43,7 +43,11 @@ def read_features(path: Path, id_column: str, *, text: Sequence[str] = (), name:
     Raises InvalidFile, InvalidTable (no id column, or no rows), InvalidRows (ids that are empty or occur twice).
     """
     shown = name or str(path)
-    table = read_table(path, text_columns=[id_column, *text], name=shown)
+    return feature_table(read_table(path, text_columns=[id_column, *text], name=shown), id_column, shown)
+
+
+def feature_table(table: pa.Table, id_column: str, shown: str = "the features") -> FeatureTable:
+    """A table in memory as features; raises InvalidTable and InvalidRows as `read_features`."""
     require_columns(table.column_names, [id_column], shown)
     if table.num_rows == 0:
         raise InvalidTable(f"'{shown}' has a header but no rows.")

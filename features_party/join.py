@@ -134,9 +134,10 @@ class Joined:
 
     def features(self) -> pa.Table:
         """The N feature rows (without the id column); the table itself, not a copy, where each row met one label."""
-        return self._take(self.table.features)
+        return self.take(self.table.features)
 
-    def _take(self, values: Any) -> Any:
+    def take(self, values: Any) -> Any:
+        """Of a table or array with a row for each of the feature table, the N matched rows."""
         import pyarrow as pa
 
         whole = len(self.position) == self.table.rows and np.array_equal(self.position, np.arange(self.table.rows))
@@ -149,7 +150,7 @@ class Joined:
         features = self.features()
         refuse_taken(features.column_names)
         extra = self.labels.columns(self.message, self.index)
-        columns = [self._take(self.table.ids), *features.columns, *extra.values()]
+        columns = [self.take(self.table.ids), *features.columns, *extra.values()]
         return pa.table(columns, names=[self.table.id_column, *features.column_names, *extra])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.audit.events import ACCEPTED, Event
-from shared.privacy import ZERO, Epsilon, PrivacyUnit, delta_string
+from shared.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_string
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Received:
 
     name: str = ""
     label: str = ""
-    unit: PrivacyUnit = PrivacyUnit()
+    unit: PrivacyUnit = PER_EXAMPLE
     messages: int = 0
     latest: str = ""
     spent: Epsilon = ZERO

@@ -1,0 +1,112 @@
+"""Labels for those who train in their own stack, in Python: feature frames in, frames with labels out.
+
+    from features_party.frames import labeled_frame
+
+    frame = labeled_frame(["day-1.parquet", "day-2.parquet"], features, id_column="click_id", as_="pandas")
+
+As on the command line, every message is verified and accounted for in this party's own audit store first; settings
+(`FEATURES_PARTY_HOME` ...) come from the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from features_party.bootstrap import Services, bootstrap
+from features_party.correction import CORRECTIONS
+from features_party.feature_tables import feature_table
+from features_party.join import join, refuse_taken
+from features_party.offline import accept_all, read_for_training
+from features_party.settings import Settings
+from features_party.trainer import check_one_label
+from shared.errors import InvalidInput
+from shared.frames import Frame, as_table
+from shared.message.signing import VerifyingKey
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Messages: TypeAlias = PathLike | Iterable[PathLike]
+Kind = Literal["arrow", "pandas", "polars"]
+
+
+def labeled_frame(
+    messages: Messages,
+    features: Frame | PathLike,
+    *,
+    id_column: str,
+    labels_key: PathLike | VerifyingKey | None = None,
+    correction: str = "auto",
+    as_: Kind = "arrow",
+    settings: Settings | None = None,
+) -> Any:
+    """The rows of `features` that have a label, in their order, with four more columns: `raw_label`, `corrected_label`
+    and `noise_variance` (float64; the variance of the corrected label, in squared label units) and `release`.
+
+    `messages` are paths as `--message` takes them, `features` an Arrow table, a pandas or polars frame or a path;
+    column types stay, an index does not. An example in several messages has a row for each. `labels_key` None: the
+    pinned key that a message names. Raises the errors of `join`: VerificationFailed, InvalidTable, InvalidRows ...
+    """
+    if correction not in CORRECTIONS:
+        raise InvalidInput(f"There is no correction '{correction}'; choose one of {', '.join(CORRECTIONS)}.")
+    to_kind = _converter(as_)
+    with services(settings) as party:
+        if isinstance(features, str | os.PathLike):
+            read = read_for_training(party.settings, Path(features), id_column, ())
+            table = read.features.add_column(0, id_column, read.ids)
+        else:
+            table = as_table(features)
+            read = feature_table(table, id_column)
+        refuse_taken(table.column_names)
+        accepted = accept_all(party, paths_of(messages), key_of(labels_key))
+        check_one_label(accepted)
+        joined = join(accepted, read, correction)
+        found = joined.take(table)
+        for name, column in joined.labels.columns(joined.message, joined.index).items():
+            found = found.append_column(name, column)
+    return to_kind(found)
+
+
+@contextmanager
+def services(settings: Settings | None = None) -> Iterator[Services]:
+    """This party's services for the length of one call."""
+    party = bootstrap(settings)
+    try:
+        yield party
+    finally:
+        party.close()
+
+
+def paths_of(messages: Messages) -> list[Path]:
+    """Raises InvalidInput for none."""
+    named = [messages] if isinstance(messages, str | os.PathLike) else list(messages)
+    if not named:
+        raise InvalidInput("Name at least one message.")
+    return [Path(path) for path in named]
+
+
+def key_of(labels_key: PathLike | VerifyingKey | None) -> VerifyingKey | None:
+    """Raises InvalidFile."""
+    if labels_key is None or isinstance(labels_key, VerifyingKey):
+        return labels_key
+    return VerifyingKey.load(Path(labels_key))
+
+
+def _converter(kind: str) -> Any:
+    """A function from an Arrow table to that kind of frame. Raises InvalidInput where its library is missing."""
+    try:
+        if kind == "arrow":
+            return lambda table: table
+        if kind == "pandas":
+            import pandas  # noqa: F401 - Arrow converts; it must be there
+
+            return lambda table: table.to_pandas()
+        if kind == "polars":
+            import polars
+
+            return polars.from_arrow
+    except ImportError:
+        raise InvalidInput(f"{kind} is not installed; install label-dp-service[{kind}].") from None
+    raise InvalidInput(f"There is no frame '{kind}'; choose arrow, pandas or polars.")

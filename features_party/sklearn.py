@@ -1,0 +1,97 @@
+"""A scikit-learn estimator that learns from privatized messages. Needs the extra `sklearn`.
+
+from features_party.sklearn import LabelDPRegressor
+
+model = LabelDPRegressor(messages=["day-1.parquet"], labels_key="signing.pub", id_column="click_id").fit(X)
+model.predict(X_new)
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.feature_tables import feature_table
+from features_party.frames import Messages, PathLike, key_of, paths_of, services
+from features_party.offline import accept_all
+from features_party.registry.folder import load_model
+from features_party.trainer import Options
+from shared.frames import Frame, as_table
+from shared.message.signing import VerifyingKey
+
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.utils.validation import check_is_fitted
+except ImportError:
+    raise ImportError("LabelDPRegressor needs scikit-learn; install label-dp-service[sklearn].") from None
+
+
+class LabelDPRegressor(RegressorMixin, BaseEstimator):
+    """The project's training as an estimator: `fit` takes the features, the labels come from the messages.
+
+    Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`.
+    Fitting verifies the messages and writes to this party's own audit store, as `train` does.
+
+    After `fit`: `card_` (the model's card: messages, ε, error estimate), `model_`, `n_features_in_` and
+    `feature_names_in_` (without the id), `n_rows_` matched.
+    """
+
+    def __init__(
+        self,
+        messages: Messages = (),
+        *,
+        labels_key: PathLike | VerifyingKey | None = None,
+        id_column: str = "id",
+        model: str = "gbdt",
+        loss: str | None = None,
+        correction: str = "auto",
+        categorical: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> None:
+        self.messages = messages
+        self.labels_key = labels_key
+        self.id_column = id_column
+        self.model = model
+        self.loss = loss
+        self.correction = correction
+        self.categorical = categorical
+        self.exclude = exclude
+
+    def fit(self, X: Frame, y: object = None) -> Self:
+        """Join the messages with the rows of `X` by id and train. `y` is ignored, with a warning if it is not None:
+        true labels must not slip in. Raises the errors of `train` (VerificationFailed, InvalidTable ...)."""
+        if y is not None:
+            warnings.warn("y is ignored: the labels come from the messages", stacklevel=2)
+        options = Options(
+            model=self.model,
+            loss=self.loss,
+            correction=self.correction,
+            categorical=tuple(self.categorical),
+            exclude=tuple(self.exclude),
+        )
+        options.check()
+        table = feature_table(as_table(X), self.id_column, "X")
+        with services() as party, tempfile.TemporaryDirectory() as folder:
+            accepted = accept_all(party, paths_of(self.messages), key_of(self.labels_key))
+            self.card_: dict[str, Any] = party.trainer.train(
+                accepted, table, options, Path(folder) / "model", actor="LabelDPRegressor"
+            )
+            self.model_ = load_model(Path(folder) / "model").model
+            self._threads = party.settings.threads
+        names = [name for name in table.features.column_names if name not in options.exclude]
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
+        self.n_rows_ = int(self.card_["report"]["matched"])
+        return self
+
+    def predict(self, X: Frame) -> npt.NDArray[np.float64]:
+        """float64[n] inside the label domain, for frames with or without the id. Raises InvalidTable for a missing
+        column."""
+        check_is_fitted(self, "model_")
+        return self.model_.predict(as_table(X), threads=self._threads)
