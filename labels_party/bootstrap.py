@@ -13,9 +13,11 @@ from sqlalchemy.engine import Connection
 from labels_party.budget.populations import Populations
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batches
+from labels_party.labels.erasures import Erasures
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
+from labels_party.labels.sweep import Sweep
 from labels_party.labels.vault import LabelVault, LocalVault
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import Outbox
@@ -67,6 +69,7 @@ class Services:
     priors: PublishedPriors
     schedule: Schedule
     retention: Retention
+    erasures: Erasures
     pipeline: Pipeline
     worker: Worker
     outbox: Outbox
@@ -111,6 +114,8 @@ def bootstrap(
     populations = Populations(audit)
     batches = Batches(populations, clock)
     vault = LocalVault(home.labels)
+    sweep = Sweep(database, vault, home.workers / "swept")
+    sweep.run_daily()
     outbox = Outbox(clock)
     ledger = Ledger(audit, outbox)
     releases = Releases(database, batches, ledger, outbox)
@@ -119,6 +124,7 @@ def bootstrap(
     sealer = Sealer(database, batches, vault, secrets, audit, sort)
     schedule = Schedule(database, batches, sealer, releases, priors)
     retention = Retention(database, batches, releases, vault, audit)
+    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
     # imported here: numba, scipy and opendp behind it are needed by those who draw only
@@ -146,8 +152,9 @@ def bootstrap(
         priors=priors,
         schedule=schedule,
         retention=retention,
+        erasures=erasures,
         pipeline=pipeline,
-        worker=Worker(pipeline, schedule, retention, settings.poll_seconds),
+        worker=Worker(pipeline, schedule, retention, sweep, settings.poll_seconds),
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),

@@ -3,6 +3,7 @@ encryption or object storage implements the same four calls."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,6 +41,9 @@ class LabelVault(Protocol):
 
     def keys(self, prefix: str) -> list[str]:
         """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
+
+    def untouched(self, since: float) -> list[str]:
+        """Every stored object in whose folder nothing was written after `since` (seconds of the epoch)."""
 
 
 class LocalVault:
@@ -108,3 +112,13 @@ class LocalVault:
 
     def keys(self, prefix: str) -> list[str]:
         return sorted(str(p.relative_to(self.root)) for p in (self.root / prefix).glob("*") if p.is_file())
+
+    def untouched(self, since: float) -> list[str]:
+        found: list[str] = []
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            for folder in self.root.iterdir():
+                files = [p for p in folder.iterdir() if p.is_file()] if folder.is_dir() else []
+                with contextlib.suppress(FileNotFoundError):
+                    if all(p.stat().st_mtime < since for p in files):
+                        found += [str(p.relative_to(self.root)) for p in files]
+        return sorted(found)

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from labels_party.labels.sweep import Sweep
 from labels_party.release.pipeline import Pipeline
 from labels_party.release.retention import Retention
 from labels_party.release.schedule import Schedule
@@ -19,8 +20,11 @@ MAX_PAUSE = 60.0
 class Worker:
     """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw."""
 
-    def __init__(self, pipeline: Pipeline, schedule: Schedule, retention: Retention, poll_seconds: float) -> None:
-        self.pipeline, self.schedule, self.retention, self.poll_seconds = pipeline, schedule, retention, poll_seconds
+    def __init__(
+        self, pipeline: Pipeline, schedule: Schedule, retention: Retention, sweep: Sweep, poll_seconds: float
+    ) -> None:
+        self.pipeline, self.schedule, self.retention, self.sweep = pipeline, schedule, retention, sweep
+        self.poll_seconds = poll_seconds
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -58,7 +62,7 @@ class Worker:
                 log.warning("release %s failed: %s", release.id, error.code)
             except Exception as error:
                 failure = error  # a bug with one release must not keep the others waiting
-        failure = self._chore(self.retention.run_due) or failure
+        failure = self._chore(self.retention.run_due) or self._chore(self.sweep.run_daily) or failure
         if failure is not None:
             raise failure
         return done

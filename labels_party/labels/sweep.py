@@ -1,0 +1,53 @@
+"""Masked objects that no segment names, left by a crash or a commit whose reply was lost, are removed after a day."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.tables import segments
+from shared.service.database import Database
+
+DAY = 86_400.0
+AT_ONCE = 500  # keys of one query
+
+
+class Sweep:
+    """Safe beside uploads and seals: a batch to which anything was written within a day is left alone, and what is old
+    is listed before the segments are read, so an object that was named meanwhile is seen to be named."""
+
+    def __init__(
+        self, database: Database, vault: LabelVault, marker: Path, now: Callable[[], float] = time.time
+    ) -> None:
+        self.database, self.vault, self.marker, self.now = database, vault, marker, now
+
+    def run(self) -> int:
+        """Remove the leftovers; returns how many there were."""
+        old = self.vault.untouched(self.now() - DAY)
+        removed = 0
+        for start in range(0, len(old), AT_ONCE):
+            part = old[start : start + AT_ONCE]
+
+            def named(connection: Connection, part: list[str] = part) -> set[str]:
+                found = connection.execute(sa.select(segments.c.key).where(segments.c.key.in_(part)))
+                return set(itertools.chain.from_iterable(found))
+
+            for key in set(part) - self.database.read("vault.named", named):
+                self.vault.delete(key)
+                removed += 1
+        return removed
+
+    def run_daily(self, stopping: Callable[[], bool] = lambda: False) -> int:
+        """`run`, at most once a day among all processes of this home: `marker` is the file that tells."""
+        if stopping() or (self.marker.exists() and self.now() - self.marker.stat().st_mtime < DAY):
+            return 0
+        self.marker.touch()
+        os.utime(self.marker, (self.now(), self.now()))
+        return self.run()
