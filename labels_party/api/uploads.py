@@ -22,7 +22,7 @@ from shared.service.apikeys import Principal
 
 AT_ONCE = 1 << 20  # bytes handed to the thread at once
 AT_LEAST = 1 << 16
-SOON = 0.05  # seconds for a body to have come; one that takes longer claims its key meanwhile
+SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
 

@@ -328,20 +328,17 @@ class Intake:
         self, received: Receiver, chunks: Chunks, attempt: Callable[[], Answer], call: IdempotentCall
     ) -> Answer:
         """Receive, then store. Whatever goes wrong, also a caller who went away, leaves no object behind."""
+        committing = False
         try:
             received.receive(chunks)
             call.settle()
-        except BaseException:
-            self._delete(received.started)
-            raise
-        try:
+            committing = True
             answer = self._retry(attempt)
-        except Unavailable:
-            raise  # the commit may have gone through: keep what it may name
         except BaseException as error:
-            self._delete(received.started)
+            if not (committing and isinstance(error, Unavailable)):  # else the commit may have gone through
+                self._delete(received.started)
             # the same call may have won a race, and its answer is the answer
-            earlier = self.database.read("intake.seen", call.earlier) if isinstance(error, LabelDPError) else None
+            earlier = self.database.read("intake.seen", call.earlier) if isinstance(error, Conflict) else None
             if earlier is not None:
                 return earlier
             raise

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ID, LABEL, UNIT = "example_id", "label", "unit"
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
-LENGTH = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
+NO_NUMBER = "?"
 OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
 
 
@@ -34,12 +34,13 @@ def canonical_column(column: Any, field: str) -> pa.Array:
     """Ids or units of one chunk as a string array. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
 
-    ids = canonical_ids(_decoded(column, field, LENGTH), field)
+    ids = canonical_ids(_decoded(column, ""), field)
     return ids if pa.types.is_string(ids.type) else ids.cast(pa.string())
 
 
-def _decoded(column: Any, field: str, rule: str) -> Any:
-    """A dictionary column as plain values; a small dictionary of long texts would decode to many times its size."""
+def _decoded(column: Any, instead: str) -> Any:
+    """A dictionary column as plain values, its overlong texts replaced by `instead`, which is refused as they are: a
+    small dictionary of long texts would decode to many times its size."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -48,15 +49,10 @@ def _decoded(column: Any, field: str, rule: str) -> Any:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):
         whole = whole.chunk(0)
-    if not (pa.types.is_string(whole.type.value_type) or pa.types.is_large_string(whole.type.value_type)):
-        return whole.dictionary_decode()
-    long = pc.greater(pc.binary_length(whole.dictionary), MAX_ID_BYTES)
-    bad = pc.fill_null(pc.take(long, whole.indices), False)
-    total = pc.sum(bad).as_py() or 0
-    if total:
-        rows = pc.indices_nonzero(bad).slice(0, InvalidRows.shown).to_pylist()
-        raise InvalidRows([RowProblem(row, field, rule) for row in rows], total)
-    return whole.dictionary_decode()
+    values = whole.dictionary
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = pc.if_else(pc.greater(pc.binary_length(values), MAX_ID_BYTES), pa.scalar(instead, values.type), values)
+    return pc.take(values, whole.indices)
 
 
 def absent(column: Any) -> npt.NDArray[np.bool_]:
@@ -64,7 +60,7 @@ def absent(column: Any) -> npt.NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = _decoded(column, LABEL, NUMBER)
+    column = _decoded(column, NO_NUMBER)
     missing = pc.is_null(column)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         missing = pc.or_(missing, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
@@ -81,7 +77,7 @@ def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = _decoded(column, field, NUMBER)
+        column = _decoded(column, NO_NUMBER)
         kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         values, bad = _from_text(column)

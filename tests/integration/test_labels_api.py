@@ -182,6 +182,8 @@ CALLS = [
     ("GET", "/v1/batches/{batch}", {"owner"}),
     ("PUT", "/v1/batches/{batch}/examples", {"owner", "features"}),
     ("POST", "/v1/batches/{batch}/labels", {"owner", "ingest"}),
+    ("DELETE", "/v1/batches/{batch}/labels", {"owner", "ingest"}),
+    ("DELETE", "/v1/batches/{batch}", {"owner"}),
     ("POST", "/v1/batches/{batch}/seal", {"owner"}),
     ("GET", "/v1/populations/{population}/plan", {"owner"}),
     ("POST", "/v1/batches/{batch}/releases", {"owner"}),

@@ -93,12 +93,6 @@ def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) ->
 
     if not text.strip():
         return pa.table({name: pa.array([], pa.string()) for name in fields})
-    wrong: list[int] = []
-
-    def ragged(row: pa.csv.InvalidRow) -> str:
-        wrong.append(row.number)
-        return "skip"
-
     wanted = [f"c{names.index(name)}" for name in fields]
     try:
         table = pyarrow.csv.read_csv(
@@ -108,18 +102,30 @@ def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) ->
                 use_threads=False, block_size=len(text) + 1, column_names=[f"c{i}" for i in range(len(names))]
             ),
             # newlines inside quotes are legal in CSV
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=ragged),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
             ),
         )
     except pa.ArrowException:
         # Arrow quotes cell values in its texts, so they are not passed on
-        raise InvalidFile(f"The upload is not well-formed CSV in UTF-8 somewhere from line {line} on.") from None
-    if wrong:
-        at = _line_of(text, line, wrong[0] - 1)
-        raise InvalidFile(f"Line {at} has not as many fields as the header, which has {len(names)}.")
+        raise _malformed(text, names, line) from None
     return table.rename_columns(list(fields))
+
+
+def _malformed(text: bytes, names: list[str], line: int) -> InvalidFile:
+    begins = 1
+    try:
+        reader = csv.reader(io.StringIO(text.decode("utf-8"), newline=""))
+        for record in reader:
+            if record and len(record) != len(names):
+                return InvalidFile(
+                    f"Line {line + begins - 1} has {len(record)} fields where the header has {len(names)}."
+                )
+            begins = reader.line_num + 1
+    except (UnicodeDecodeError, csv.Error):
+        pass
+    return InvalidFile(f"The upload is not well-formed CSV in UTF-8 somewhere from line {line} on.")
 
 
 def _lines(text: bytes, rows: int, line: int) -> Callable[[int], int]:
