@@ -163,7 +163,7 @@ class SpilledJoin:
         with writing(path, schema, force=force) as writer:
             for there, absent, where in sides:
                 sql = f"SELECT DISTINCT id FROM {there} ANTI JOIN {absent} USING (id) ORDER BY id"  # noqa: S608 - constants only
-                for batch in cast(Any, self._db.sql(sql)).to_arrow_reader(FETCH_ROWS):
+                for batch in _stream(self._db, sql):
                     ids = batch.column(0).cast(pa.string())
                     writer.write(pa.table([ids, pa.array([where] * len(ids), pa.string())], schema=schema))
 
@@ -208,12 +208,17 @@ class SpilledJoin:
         self._db.execute("COMMIT")
 
 
+def _stream(database: duckdb.DuckDBPyConnection, sql: str) -> Any:
+    """The answer in Arrow batches, on a connection of its own: others may be asked while it is read."""
+    return cast(Any, database.cursor().sql(sql)).to_arrow_reader(FETCH_ROWS)
+
+
 class _Matches:
     """The rows that met, sorted by feature row and message; read once, in pieces."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
         sql = "SELECT f.row, l.message, l.bin FROM labels l JOIN features f USING (id) ORDER BY f.row, l.message"
-        self._reader = iter(cast(Any, database.sql(sql)).to_arrow_reader(FETCH_ROWS))
+        self._reader = iter(_stream(database, sql))
         self._waiting: list[tuple[IntArray, IntArray, IntArray]] = []
         self.rows = self.examples = self.repeated = 0
         self.any = self._fetch()
