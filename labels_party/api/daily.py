@@ -25,7 +25,8 @@ def change_schedule(
 
     A refused release of a batch that has sealed already can be changed or removed too, until one is charged.
     """
-    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json(exclude_unset=True).encode())
+    data = body.model_dump_json(exclude_unset=True).encode()
+    call = idempotent(ctx, caller, key, "PATCH " + request.url.path, data)
     _, answer = ctx.schedule.change(batch, body.changes(), actor(caller), call)
     ctx.worker.wake()
     return BatchOut(**answer)

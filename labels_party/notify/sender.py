@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,6 +36,7 @@ TIMEOUT = httpx.Timeout(10.0)
 CLAIM_SECONDS = 60.0  # a claimed notice is tried again after this, if its sender died
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 5.0, 3.0, 4 * 3600.0
 LIFE_SECONDS = 86_400.0
+KEPT_DAYS = 30  # that long it can be looked up what became of a notice
 THREADS = 8
 GONE = 410
 
@@ -161,7 +162,14 @@ class Sender:
             log.warning("webhook %s: notice %s not delivered (%s)", notice["webhook"], notice["id"], failure)
         t = deliveries
         statement = sa.update(t).where(t.c.id == notice["id"], t.c.state == PENDING).values(**values)
-        self.database.write("webhook.result", lambda c: c.execute(statement) and None)
+        limit = (now - timedelta(days=KEPT_DAYS)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        old = sa.delete(t).where(t.c.webhook == notice["webhook"], t.c.state != PENDING, t.c.created < limit)
+
+        def keep(connection: Connection) -> None:
+            connection.execute(statement)
+            connection.execute(old)
+
+        self.database.write("webhook.result", keep)
         return failure is None
 
     def _post(self, notice: dict[str, Any]) -> tuple[str | None, bool]:

@@ -415,6 +415,25 @@ def test_opening_with_a_schedule_is_safe_to_repeat_also_after_its_time(lite: Lab
     assert calls[0].json() == calls[1].json()
 
 
+def test_a_second_person_still_approves_what_a_schedule_asked_for(timed: LabelsParty, clock: FakeClock) -> None:
+    first, second = timed.client("owner"), timed.client("owner")
+    population(first, four_eyes=True)
+    batch = open_batch(first)
+    send(first, batch)
+    clock.move(days=1)
+    for _ in range(3):
+        assert timed.services.worker.drain() == 0
+    (waiting,) = listed(first, batch)
+    assert waiting["state"] == "accepted"
+    assert look(first, batch)["scheduled_release"] == waiting["id"]
+    assert timed.spent(batch) == "0"
+    refused = first.post(f"/v1/releases/{waiting['id']}/approve")
+    assert refused.json()["code"] == "second-person-needed", refused.text
+    assert second.post(f"/v1/releases/{waiting['id']}/approve").status_code == 200
+    assert timed.services.worker.drain() == 1
+    assert timed.spent(batch) == "0.5"
+
+
 def test_many_open_batches_release_each_with_its_own_epsilon(timed: LabelsParty, clock: FakeClock) -> None:
     """One batch a day: parallel composition, and the prior of the first day carried over at no cost."""
     owner = timed.client()

@@ -150,6 +150,17 @@ def test_pauses_grow_spread_and_fit_a_day() -> None:
     assert sum(pause_after(n) for n in range(1, 9)) < LIFE_SECONDS < sum(pause_after(n) for n in range(1, 20))
 
 
+def test_what_became_of_a_notice_is_kept_for_a_month(lite: LabelsParty, clock: FakeClock) -> None:
+    owner = lite.client()
+    with Endpoint() as endpoint:
+        made = hook(owner, endpoint.url)
+        for _ in range(3):
+            owner.post(f"/v1/webhooks/{made['id']}/test")
+            lite.services.sender.flush()
+            clock.move(days=20)
+    assert len(notices(owner, made["id"])) == 2
+
+
 def test_a_clock_set_back_stalls_no_notice(lite: LabelsParty, clock: FakeClock) -> None:
     owner = lite.client()
     with Endpoint(500, 200) as endpoint:
