@@ -199,7 +199,8 @@ def _float_outside(rng: random.Random) -> float:
 def _text(rng: random.Random, rule: str) -> str | None:
     if rule == NUMBER:
         return rng.choice([None, "", no_number(rng), no_number(rng), "NA", "null"])
-    return csv_label(rng, rule)
+    found = csv_label(rng, rule)
+    return found if len(found) <= 512 else _text(rng, rule)  # longer values of a dictionary break a rule of their own
 
 
 def _integer(bits: int, signed: bool) -> Callable[[random.Random], int]:
