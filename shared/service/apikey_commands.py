@@ -27,7 +27,7 @@ def create(keys: ApiKeys, role: str, audience: str | None, expires: str | None, 
 
     def human() -> None:
         until = f", valid until {row['expires']}" if row["expires"] else ""
-        print(f"id {key_id}, role {role}{until}; the key is shown this once:", file=sys.stderr)  # noqa: T201
+        print(f"id {key_id}, role {role}{until}; the key is shown this once:", file=sys.stderr)  # noqa: T201 - the command line's own output
         print(secret)  # noqa: T201 - the command line's own output
 
     emit(data, as_json, human)
