@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import anyio.to_thread
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, current_token
 from fastapi import Request
 
 from labels_party.bootstrap import Services
@@ -74,11 +74,12 @@ class Upload:
         if self._mac is not None:
             self._mac.update(path.encode("utf-8") + b"\0")
         self.claim = Claim(ctx.database, call)
+        self._loop = current_token()  # whichever thread reads
 
     def read(self) -> bytes:
         if not self.body.ended:
             self.claim.renew()
-        found = anyio.from_thread.run(self.body.take)
+        found = anyio.from_thread.run(self.body.take, token=self._loop)
         if self._mac is not None:
             self._mac.update(found)
         return found

@@ -25,6 +25,7 @@ def _fingerprint(vault: LabelVault, stored: str, key: bytes) -> tuple[int, int]:
     for batch in vault.scan(stored):
         ids, units = (batch.column(i).cast(pa.large_string()) for i in (0, 1))
         lengths = pc.binary_length(ids).cast(pa.large_string())  # so that no other pair reads the same
-        for i, half in enumerate(siphash128(pc.binary_join_element_wise(lengths, ids, units, " "), key)):
+        pairs = pc.binary_join_element_wise(lengths, ids, units, pa.scalar(" ", pa.large_string()))
+        for i, half in enumerate(siphash128(pairs, key)):
             sums[i] = (sums[i] + int(half.sum())) % WORD  # numpy adds modulo 2⁶⁴
     return sums[0], sums[1]

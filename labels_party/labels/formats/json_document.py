@@ -151,7 +151,7 @@ def _pieces(held: bytearray, source: Source, fields: tuple[str, ...], nulls: boo
 
 
 def _last_record_end(held: bytearray) -> int:
-    """Where the last brace outside of any string closes, plus one; zero if there is none."""
+    """Behind the last brace outside of strings, but for the one that closes the document; zero if there is none."""
     plain = bytes(held)
     if b"\\" in plain:  # of the same length, without escaped quotes
         plain = plain.replace(b"\\\\", b"__").replace(b'\\"', b"__")
@@ -159,7 +159,7 @@ def _last_record_end(held: bytearray) -> int:
     quotes = plain.count(b'"')
     while (brace := plain.rfind(b"}", 0, end)) >= 0:
         quotes -= plain.count(b'"', brace, end)
-        if quotes % 2 == 0:
+        if quotes % 2 == 0 and not plain[max(0, brace - MOST_RECORD) : brace].rstrip().endswith(b"]"):
             return brace + 1
         end = brace
     return 0
