@@ -154,7 +154,7 @@ def bootstrap(
         retention=retention,
         erasures=erasures,
         pipeline=pipeline,
-        worker=Worker(pipeline, schedule, retention, sweep, settings.poll_seconds),
+        worker=Worker(pipeline, schedule, retention, erasures, sweep, settings.poll_seconds),
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),

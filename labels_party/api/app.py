@@ -9,7 +9,7 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from labels_party.api import approvals, audit, daily, intake, listing, releases, webhooks
+from labels_party.api import approvals, audit, daily, erasures, intake, listing, releases, webhooks
 from labels_party.api.models import Health
 from labels_party.bootstrap import Services
 from shared.errors import Unavailable
@@ -23,7 +23,10 @@ DEPENDS_ON_LABELS = frozenset(
         "/v1/batches/{batch}/labels",
         "/v1/batches/{batch}/seal",
         "/v1/batches/{batch}/purge",
-        "/v1/batches/{batch}",  # a change of the schedule is refused once the batch has sealed by itself
+        # these are refused before the batch has sealed, or afterwards, and whether it sealed by itself tells of labels
+        "/v1/batches/{batch}",
+        "/v1/batches/{batch}/releases",
+        "/v1/populations/{population}/plan",
     }
 )
 
@@ -51,7 +54,7 @@ def create_app(services: Services) -> FastAPI:
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS, silent=DEPENDS_ON_LABELS)
     install_docs(app)
     install_metrics(app, silent=DEPENDS_ON_LABELS)
-    for part in (intake, listing, releases, approvals, daily, webhooks, audit):
+    for part in (intake, listing, releases, approvals, erasures, daily, webhooks, audit):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

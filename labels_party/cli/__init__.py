@@ -9,6 +9,7 @@ from labels_party.cli import keys as keys
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
 from labels_party.cli import approvals as approvals
+from labels_party.cli import erasures as erasures
 from labels_party.cli import statement as statement
 from labels_party.cli import daily as daily
 from labels_party.cli import webhooks as webhooks

@@ -18,6 +18,7 @@ from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
+ERASED = "erased"  # replaced objects, noted until they are deleted
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,13 @@ class Batches:
                 segments.c.batch == batch, segments.c.kind == kind, segments.c.number.in_(numbers)
             )
         )
+
+    def retire_uploads(self, connection: Connection, batch: str) -> None:
+        """Note the uploaded labels of a batch as objects to delete: a sealed batch does not need them."""
+        uploads = self.segments(connection, batch, LABELS)
+        self.drop_segments(connection, batch, LABELS, [u.number for u in uploads])
+        for upload in uploads:
+            self.add_segment(connection, batch, ERASED, upload.key, upload.rows)
 
     def discard(self, connection: Connection, batch: Batch) -> list[str]:
         """Remove an open batch for good; returns the keys of its stored objects. Raises Conflict if it is sealed."""

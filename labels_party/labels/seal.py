@@ -35,13 +35,14 @@ from labels_party.labels.batches import (
 from labels_party.labels.digests import mask
 from labels_party.labels.erased import blanked, count_blanked
 from labels_party.labels.intake import digest_key, mask_key, masked_schema
-from labels_party.labels.runs import Run, members, merge, run_parts
+from labels_party.labels.runs import Run, members, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import batches as batches_table
+from shared.ahead import ahead
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, OverlappingBatch, Unavailable
@@ -173,14 +174,18 @@ class Sealer:
         size = _Size()
         try:
             self.vault.put_run(keys[1], *run)
-            del run  # of a large batch it would take the sort's memory
+            for part in (run, *runs):  # of a large batch they would take the sort's memory
+                page_out(part)
+            del run
             found = self.sort.rows(examples, population.missing_index, excess, keys[0])
             rows = self.vault.put(keys[0], size.of(found), masked_schema())
             units = 0 if tally is None else self.units.store(keys[2], tally)
         except BaseException:
             self._forget(*keys)
             raise
-        return Prepared(batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0]))
+        return Prepared(
+            batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0])
+        )
 
     def record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         """The part inside a transaction: what was checked before is checked against what was sealed meanwhile.
@@ -201,6 +206,8 @@ class Sealer:
         connection.execute(sa.update(batches_table).where(batches_table.c.id == batch.id).values(**values))
         self.batches.add_segment(connection, batch.id, SEALED, key, sealed.rows)
         self.batches.add_segment(connection, batch.id, RUNS, run_key, sealed.rows, SEALED)
+        if sealed.erased:
+            self.batches.retire_uploads(connection, batch.id)  # erased labels may be among them
         if sealed.tally is not None:
             self.batches.add_segment(connection, batch.id, UNITS, units_key, sealed.units)
         subject = Subject(population.id, population.name, population.label, batch.id)
@@ -271,7 +278,7 @@ class SealedLabels:
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
-        for batch in self.vault.scan(self.key):
+        for batch in ahead(self.vault.scan(self.key)):
             ids: Any = batch.column(0)
             masked = batch.column(1).to_numpy(zero_copy_only=False)
             yield ids, mask(ids, masked, self._mask_key).astype(np.int64)

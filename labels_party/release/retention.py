@@ -13,7 +13,7 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import LABELS, RUNS, SEALED, Batches, timestamp
+from labels_party.labels.batches import ERASED, LABELS, RUNS, SEALED, Batches, timestamp
 from labels_party.labels.vault import LabelVault
 from labels_party.release.releases import WORKING, Releases
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
@@ -26,7 +26,9 @@ from shared.service.database import Database
 log = logging.getLogger("label_dp.retention")
 PURGED = "purged"
 # what holds a label, or tells whether an id has one
-OF_LABELS = sa.or_(segments.c.kind.in_((LABELS, SEALED)), sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS))
+OF_LABELS = sa.or_(
+    segments.c.kind.in_((LABELS, SEALED, ERASED)), sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS)
+)
 
 
 class Retention:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from labels_party.labels.erasures import Erasures
 from labels_party.labels.sweep import Sweep
 from labels_party.release.pipeline import Pipeline
 from labels_party.release.retention import Retention
@@ -21,10 +22,16 @@ class Worker:
     """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw."""
 
     def __init__(
-        self, pipeline: Pipeline, schedule: Schedule, retention: Retention, sweep: Sweep, poll_seconds: float
+        self,
+        pipeline: Pipeline,
+        schedule: Schedule,
+        retention: Retention,
+        erasures: Erasures,
+        sweep: Sweep,
+        poll_seconds: float,
     ) -> None:
         self.pipeline, self.schedule, self.retention, self.sweep = pipeline, schedule, retention, sweep
-        self.poll_seconds = poll_seconds
+        self.erasures, self.poll_seconds = erasures, poll_seconds
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -48,7 +55,8 @@ class Worker:
         """Run every release that waits, once, after the schedule; returns how many were published."""
         releases = self.pipeline.releases
         done = 0
-        failure: Exception | None = self._chore(self.schedule.run_due)
+        # erasures before draws, so that a release that was only charged leaves the erased labels out
+        failure: Exception | None = self._chore(self.schedule.run_due) or self._chore(self.erasures.finish)
         waiting = releases.database.read("worker.look", releases.working)
         for release in waiting:
             if self._stop.is_set():

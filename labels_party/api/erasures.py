@@ -1,0 +1,88 @@
+"""Erasure requests: the labels of some examples stop counting and are deleted from what is stored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field, StrictInt, StrictStr
+from sqlalchemy.engine import Connection
+
+from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.models import Body
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+
+router = APIRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)
+
+
+class ErasureIn(Body):
+    example_ids: list[StrictStr | StrictInt] = Field(
+        min_length=1, max_length=100_000, examples=[["click-1", "click-2"]]
+    )
+
+
+class ErasureAsked(BaseModel):
+    population: str
+    examples: int
+    requested: str
+
+
+class Recall(BaseModel):
+    release: str
+    published: str
+
+
+class ErasureOut(BaseModel):
+    """`batch`, `effect` and what cannot be recalled follow from which batch the id is in, which is not secret; whether
+    the example had a label is never said."""
+
+    id: str
+    state: str
+    effect: str | None
+    batch: str | None
+    requested: str
+    requested_by: str
+    applied: str | None
+    cannot_be_recalled: list[Recall]
+    audiences: list[str]
+
+
+class ErasureList(BaseModel):
+    """`next` is the `after` of the next page, null on the last one."""
+
+    erasures: list[ErasureOut]
+    next: str | None
+
+
+@router.post("/{population}/erasures", status_code=202, responses=problem_responses(409, 413))
+def ask(
+    population: str, body: ErasureIn, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> ErasureAsked:
+    """Erase the labels of these examples. The answer is the same whether an id was ever seen; labels that come later
+    for one of them are accepted and ignored. It is carried out in the background."""
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
+    _, answer = ctx.erasures.request(population, list(body.example_ids), actor(caller), call)
+    ctx.worker.wake()
+    return ErasureAsked(**answer)
+
+
+@router.get("/{population}/erasures")
+def erasures(
+    population: str,
+    ctx: Ctx,
+    _: Auditor,
+    example_id: Annotated[str | None, Query(max_length=1024, description="What became of this one.")] = None,
+    after: Annotated[str, Query(max_length=40, description="`next` of the page before.")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> ErasureList:
+    """What was asked for and done, and which releases carry the label's randomized value and cannot be recalled."""
+
+    def look(connection: Connection) -> list[dict[str, Any]]:
+        found = ctx.populations.get(connection, population)
+        ids: list[str | int] = [] if example_id is None else [example_id]
+        if not after.isprintable():  # no database takes every character, and no id has them
+            return []
+        return ctx.erasures.list(connection, found, ids=ids, after=after, limit=limit + 1)
+
+    listed = [ErasureOut(**e) for e in ctx.database.read("erasure.list", look)]
+    return ErasureList(erasures=listed[:limit], next=listed[limit - 1].id if len(listed) > limit else None)

@@ -1,0 +1,290 @@
+"""Erasure requests: the label of an example stops counting, and is deleted from what is stored; its id stays.
+
+An erased example takes the population's missing-label value: at the seal of a batch that is still open, else at once in
+the sealed batch, which is written again without the label. Which rows a batch has never depends on it (invariant 5).
+A request is answered the same whether an id was ever seen, and a later label of an erased id is accepted and ignored:
+neither says anything about labels. The ids are kept as keyed digests only.
+
+A crash at any point loses nothing: requests and what was done about them are rows, an object is replaced and the old
+one noted in one transaction, and deleted afterwards. While a release of a batch is being drawn its labels stay as they
+are; the erasure waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.budget.populations import Population, Populations
+from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
+from labels_party.labels.digests import mask, siphash128
+from labels_party.labels.erased import run_of, text_of
+from labels_party.labels.intake import digest_key, mask_key, masked_schema
+from labels_party.labels.parsing import ID, canonical_column
+from labels_party.labels.runs import Run, contains, members, run_parts
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.storage.secrets import Secrets
+from labels_party.storage.tables import erasures, releases, segments
+from shared.audit.events import ERASED as LABEL_ERASED
+from shared.audit.events import ERASURE_REQUESTED, Event, Subject
+from shared.audit.store import AuditStore
+from shared.errors import Conflict, InvalidInput, LabelDPError
+from shared.service.database import Database
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("label_dp.erasures")
+MOST_IDS = 100_000  # of one request
+AT_ONCE = 500  # rows of one statement
+REQUESTED, DONE = "requested", "done"
+BEFORE, AFTER, PURGED = "before any release", "after a release", "labels were purged already"
+DRAWING, PUBLISHED = "drawing", "published"
+
+
+class Changed(Exception):
+    """The batch is not as it was looked at, or a release of it is being drawn: look again later."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Requested digests (as text) of one population, and its batches that may hold them."""
+
+    population: Population
+    asked: Run
+    batches: list[tuple[Batch, list[Segment]]]
+
+
+class Erasures:
+    def __init__(
+        self,
+        database: Database,
+        populations: Populations,
+        batches: Batches,
+        vault: LabelVault,
+        secrets_: Secrets,
+        audit: AuditStore,
+        clock: Callable[[], Any],
+    ) -> None:
+        self.database, self.populations, self.batches = database, populations, batches
+        self.vault, self.secrets, self.audit, self.clock = vault, secrets_, audit, clock
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    def request(self, population: str, ids: list[str | int], actor: str, call: IdempotentCall = NO_KEY) -> Answer:
+        """Note that the labels of `ids` are to be erased; (202, what was asked), the same whatever is known of an id.
+
+        `finish` then does it. Raises InvalidInput, InvalidRows, Conflict (no missing-label value).
+        """
+        if not 1 <= len(ids) <= MOST_IDS:
+            raise InvalidInput(f"Send 1 to {MOST_IDS} example ids at a time.")
+        found = self.database.read("erasure.look", lambda c: self.populations.get(c, population))
+        if found.missing_label is None:
+            raise Conflict(
+                f"Population '{found.name}' has no missing-label value that an erased example could take, and its "
+                "rules cannot change. Leave the example out of the next batch, and purge the labels of its old one "
+                "(POST /v1/batches/{batch}/purge)."
+            )
+        asked = self.digests(found, ids)
+        texts = text_of(*asked)
+
+        def store(connection: Connection) -> Answer:
+            return call.once(connection, lambda: (202, self._note(connection, found, asked, texts, actor)))
+
+        return self.database.write("erasure.request", store)
+
+    def digests(self, population: Population, ids: list[str | int]) -> Run:
+        """The run of the different ids' keyed digests. Raises InvalidRows."""
+        import pyarrow as pa
+
+        column = canonical_column(pa.array([str(i) for i in ids], pa.string()), ID)
+        low, high = siphash128(column, digest_key(self.secrets, population.label))
+        return run_of(sorted(set(text_of(low, high))))
+
+    def _note(
+        self, connection: Connection, population: Population, asked: Run, texts: list[str], actor: str
+    ) -> dict[str, Any]:
+        known: set[str] = set()
+        t = erasures
+        for start in range(0, len(texts), AT_ONCE):
+            part = t.c.id_digest.in_(texts[start : start + AT_ONCE])
+            query = sa.select(t.c.id_digest).where(t.c.population == population.id, part)
+            known.update(connection.execute(query).scalars())
+        details = {"examples": len(texts), "ids_mac": self._mac(population, asked)}
+        event = self.audit.append(
+            connection, Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
+        )
+        row = {"population": population.id, "state": REQUESTED, "requested": event.time, "requested_by": actor}
+        rows = [{"id": "era_" + secrets.token_hex(12), "id_digest": d} | row for d in texts if d not in known]
+        for start in range(0, len(rows), AT_ONCE):
+            connection.execute(sa.insert(t), rows[start : start + AT_ONCE])
+        return {"population": population.id, "examples": len(texts), "requested": event.time}
+
+    def _mac(self, population: Population, run: Run) -> str:
+        """Comparable by this party only: whether two requests were about the same ids."""
+        return self.secrets.mac("erased:" + population.id, *run_parts(run))
+
+    # --- doing it -----------------------------------------------------------------------------------------
+
+    def finish(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Carry out what was asked for, as far as no draw is in progress; returns how many requests still wait."""
+        self._delete_replaced()
+        waiting = self.database.read("erasure.waiting", self._waiting)
+        for population in waiting:
+            if stopped():
+                break
+            try:
+                self._finish(population)
+            except LabelDPError as error:  # it is tried again; the other populations go on
+                log.warning("erasures of population %s wait: %s", population, error.code)
+        query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.state == REQUESTED)
+        return self.database.read("erasure.left", lambda c: int(c.execute(query).scalar_one())) if waiting else 0
+
+    @staticmethod
+    def _waiting(connection: Connection) -> list[str]:
+        query = sa.select(erasures.c.population).where(erasures.c.state == REQUESTED).distinct()
+        return list(connection.execute(query).scalars())
+
+    def _finish(self, population_id: str) -> None:
+        work = self.database.read("erasure.work", lambda c: self._work(c, population_id))
+        blocked = False
+        for batch, runs in work.batches:
+            held = members_of([self.vault.run(s.key) for s in runs], work.asked)
+            if not len(held[0]):
+                continue
+            try:
+                self._erase(work.population, batch, held)
+            except (Changed, FileNotFoundError):
+                blocked = True
+        if not blocked:
+            # the rest is in no sealed batch: the seal of an open one leaves their labels out
+            self.database.write("erasure.rest", lambda c: self._done(c, work, work.asked))
+        self._delete_replaced()
+
+    def _work(self, connection: Connection, population_id: str) -> Work:
+        population = self.populations.get(connection, population_id)
+        t = erasures
+        query = sa.select(t.c.id_digest).where(t.c.population == population_id, t.c.state == REQUESTED)
+        asked = run_of(list(connection.execute(query).scalars()))
+        sealed = [b for b in self.batches.of_population(connection, population_id) if b.sealed is not None]
+        return Work(population, asked, [(b, self.batches.segments(connection, b.id, RUNS, SEALED)) for b in sealed])
+
+    def _erase(self, population: Population, batch: Batch, held: Run) -> None:
+        """Write the sealed batch again without the labels of `held`, and put it in the old one's place."""
+        stored = self.database.read("erasure.sealed", lambda c: self.batches.segments(c, batch.id, SEALED))
+        if not stored:  # purged
+            self.database.write("erasure.purged", lambda c: self._replace(c, population, batch, held, None, ""))
+            return
+        key = f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet"
+        try:
+            self.vault.put(key, self._without(population, stored[0].key, key, held), masked_schema())
+            self.database.fault("erasure.written")
+            self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, stored[0], key))
+        except (Changed, FileNotFoundError):
+            self.vault.delete(key)
+            raise
+
+    def _without(self, population: Population, old: str, new: str, held: Run) -> Iterator[pa.RecordBatch]:
+        """The rows of object `old`, every one masked afresh for `new`, those of `held` with the missing-label value."""
+        import pyarrow as pa
+
+        index = population.missing_index
+        assert index is not None
+        id_key = digest_key(self.secrets, population.label)
+        keys = mask_key(self.secrets, old), mask_key(self.secrets, new)
+        for rows in self.vault.scan(old):
+            ids: Any = rows.column(0)
+            plain = mask(ids, rows.column(1).to_numpy(zero_copy_only=False), keys[0])
+            plain[contains(held, *siphash128(ids, id_key))] = index
+            yield pa.record_batch([ids, pa.array(mask(ids, plain, keys[1]))], schema=masked_schema())
+
+    def _replace(
+        self, connection: Connection, population: Population, batch: Batch, held: Run, old: Segment | None, key: str
+    ) -> None:
+        standing = connection.execute(
+            sa.select(releases.c.id, releases.c.state).where(releases.c.batch == batch.id).order_by(releases.c.created)
+        ).all()
+        now = self.batches.segments(connection, batch.id, SEALED)
+        # a draw in progress reads the old object; its release is published first, then this comes
+        if any(r.state == DRAWING for r in standing) or [s.key for s in now] != ([old.key] if old else []):
+            raise Changed
+        published = [r.id for r in standing if r.state == PUBLISHED]
+        if old is not None:
+            s = segments
+            where = (s.c.batch == batch.id, s.c.kind == SEALED, s.c.number == old.number)
+            connection.execute(sa.update(s).where(*where).values(key=key))
+            self.batches.add_segment(connection, batch.id, ERASED, old.key, old.rows)
+            self.batches.retire_uploads(connection, batch.id)  # they hold the labels as well
+        effect = PURGED if old is None else AFTER if published else BEFORE
+        details = {"examples": len(held[0]), "effect": effect, "published": published}
+        details |= {"ids_mac": self._mac(population, held)}
+        subject = Subject(population.id, population.name, population.label, batch.id)
+        self.audit.append(connection, Event(LABEL_ERASED, subject, actor="worker", details=details))
+        self._mark(connection, population, held, {"batch": batch.id, "effect": effect})
+
+    def _done(self, connection: Connection, work: Work, asked: Run) -> None:
+        """Mark what is in no sealed batch. Raises nothing; a batch sealed meanwhile had left these labels out."""
+        self._mark(connection, work.population, asked, {})
+
+    def _mark(self, connection: Connection, population: Population, run: Run, values: dict[str, str]) -> None:
+        t, texts = erasures, text_of(*run)
+        values = {"state": DONE, "applied": timestamp(self.clock())} | values
+        for start in range(0, len(texts), AT_ONCE):
+            part = t.c.id_digest.in_(texts[start : start + AT_ONCE])
+            still = (t.c.population == population.id, t.c.state == REQUESTED, part)
+            connection.execute(sa.update(t).where(*still).values(**values))
+
+    def _delete_replaced(self) -> None:
+        """Delete replaced objects, then the rows that note them; safe to repeat."""
+        query = sa.select(segments.c.batch, segments.c.number, segments.c.key).where(segments.c.kind == ERASED)
+        for batch, number, key in self.database.read("erasure.replaced", lambda c: c.execute(query).all()):
+            self.vault.delete(key)
+            self.database.fault("erasure.deleted")
+            self.database.write("erasure.forget", partial(self._forget, batch=batch, number=number))
+
+    def _forget(self, connection: Connection, batch: str, number: int) -> None:
+        self.batches.drop_segments(connection, batch, ERASED, [number])
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def list(
+        self, connection: Connection, population: Population, *, ids: list[str | int], after: str, limit: int
+    ) -> list[dict[str, Any]]:
+        """Requests in order of their ids, or those of the examples `ids`: what was done, which releases cannot be
+        recalled. Made of public facts: which batch an id is in, never whether it had a label."""
+        t = erasures
+        query = sa.select(t).where(t.c.population == population.id, t.c.id > after).order_by(t.c.id).limit(limit)
+        if ids:
+            query = query.where(t.c.id_digest.in_(text_of(*self.digests(population, ids))))
+        return [self._told(connection, row, population) for row in connection.execute(query).all()]
+
+    @staticmethod
+    def _told(connection: Connection, row: sa.Row[Any], population: Population) -> dict[str, Any]:
+        told: dict[str, Any] = {name: getattr(row, name) for name in ("id", "state", "effect", "requested", "batch")}
+        told |= {"requested_by": row.requested_by, "applied": row.applied}
+        sent: list[dict[str, Any]] = []
+        if row.batch is not None and row.applied is not None:
+            query = sa.select(releases.c.id, releases.c.published).where(
+                releases.c.batch == row.batch, releases.c.state == PUBLISHED, releases.c.published <= row.applied
+            )
+            for release in connection.execute(query.order_by(releases.c.published)).all():
+                sent.append({"release": release.id, "published": release.published[:10]})
+        return told | {"cannot_be_recalled": sent, "audiences": [*population.audiences] if sent else []}
+
+
+def members_of(runs: list[Run], asked: Run) -> Run:
+    """The part of `asked` that occurs in any of `runs`."""
+    low, high = asked
+    found = None
+    for run in runs:
+        marks = members(run, asked)
+        found = marks if found is None else found | marks
+    return (low[:0], high[:0]) if found is None else (low[found], high[found])
