@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from features_party.storage import tables
 from features_party.storage.home import Home
+from features_party.storage.ids import fresh_id
 from features_party.storage.paging import Listing, Page, select_page
 from shared.audit.store import Clock
 from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
@@ -70,7 +70,7 @@ class FeatureTables:
         temporary = self.home.incoming(self.home.feature_tables)
         try:
             write(temporary)
-            table_id = f"ft_{secrets.token_hex(8)}"
+            table_id = fresh_id("ft")
             table = read_features(temporary, id_column, name=name)
             temporary.rename(self.home.feature_tables / table_id)
             fsync_folder(self.home.feature_tables)
@@ -93,7 +93,7 @@ class FeatureTables:
             raise NotFound("There is no such file below the service's data folder.")
         table = read_features(file, id_column, name=path)
         relative = str(file.relative_to(root))
-        return self._record(f"ft_{secrets.token_hex(8)}", table, relative, uploaded=False, path=relative)
+        return self._record(fresh_id("ft"), table, relative, uploaded=False, path=relative)
 
     def _record(self, table_id: str, table: FeatureTable, name: str, *, uploaded: bool, path: str) -> dict[str, Any]:
         schema = table.features.schema

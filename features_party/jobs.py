@@ -7,7 +7,6 @@ times fails with a problem. Cancelling and finishing are one transaction each: t
 from __future__ import annotations
 
 import logging
-import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from features_party.registry.models import Models
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.idempotency import Claim
+from features_party.storage.ids import fresh_id
 from features_party.storage.paging import Listing, Page, select_page
 from features_party.trainer import Options, Trainer, check_one_label
 from shared.audit.store import Clock
@@ -78,7 +78,7 @@ class Trainings:
         self.feature_tables.get(table)
         messages = [self.intake.open(release) for release in releases]
         check_one_label(messages)
-        training_id = f"tr_{secrets.token_hex(8)}"
+        training_id = fresh_id("tr")
         row = {
             "id": training_id,
             "state": ACCEPTED,

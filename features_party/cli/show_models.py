@@ -28,7 +28,7 @@ def show_comparison(data: dict[str, Any]) -> None:
     print(data["note"])  # noqa: T201 - the command line's own output
     for m in models:
         if m["gain"] is None:
-            print(f"{m['model']}: no gain estimated, {m['gain_why']}")  # noqa: T201
+            print(f"{m['model']}: no gain estimated, {m['gain_why']}")  # noqa: T201 - the same
 
 
 def _epsilon(model: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ def test_uploads_are_stored_once_whatever_the_form_around_them(api: Api, sender:
     csv = b"click_id,age\n1,2\n2,3\n"
     path = "/v1/feature-tables?id_column=click_id"
     sent_form = {"files": {"file": ("f.csv", csv, "text/csv")}, "data": {"id_column": "click_id"}, "headers": KEY}
-    answers = [api.trainer.post("/v1/feature-tables", **sent_form) for _ in range(2)]  # type: ignore[arg-type]
+    answers = [api.trainer.post("/v1/feature-tables", **sent_form) for _ in range(2)]  # type: ignore[arg-type]  # one dict for every argument
     assert answers[0].json() == answers[1].json()
     raw = [
         api.trainer.post(path, content=parquet(WORLD.table()), headers=PARQUET | {"Idempotency-Key": "x"})
@@ -90,16 +90,16 @@ def test_a_call_in_flight_is_not_run_twice(api: Api, monkeypatch: pytest.MonkeyP
     request = {"content": parquet(WORLD.table()), "headers": PARQUET | KEY}
     answers: list[Any] = []
     first = threading.Thread(
-        target=lambda: answers.append(api.trainer.post("/v1/feature-tables?id_column=click_id", **request))  # type: ignore[arg-type]
+        target=lambda: answers.append(api.trainer.post("/v1/feature-tables?id_column=click_id", **request))  # type: ignore[arg-type]  # one dict for every argument
     )
     first.start()
     assert entered.wait(20)
-    second = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]
+    second = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]  # one dict for every argument
     assert (second.status_code, second.json()["code"]) == (409, "in-flight")
     leave.set()
     first.join()
     assert answers[0].status_code == 201
-    third = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]
+    third = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]  # one dict for every argument
     assert third.json() == answers[0].json()
 
 

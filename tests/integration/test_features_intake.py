@@ -381,7 +381,8 @@ def test_training_accounts_before_it_trains_and_may_be_repeated(
     message = services.intake.accept(tmp_path / "m.parquet", key)
     table = read_features(tmp_path / "features.parquet", "click_id")
     card = services.trainer.train([message], table, Options(), tmp_path / "model")
-    assert card["epsilon"] == [{"population": "pop_1", "name": "shop", "epsilon_per_example": "2"}]
+    (cost,) = card["epsilon"]
+    assert (cost["population"], cost["name"], cost["epsilon_per_example"]) == ("pop_1", "shop", "2")
     assert card["messages"][0]["manifest_digest"] == message.digest
     assert card["messages"][0]["correction"]["unbiased"] is True
     estimate = card["report"]["error_estimate"]

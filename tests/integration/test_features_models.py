@@ -45,22 +45,20 @@ def predict(api: Api, model: str, rows: Any, **options: Any) -> Any:
 
 
 def test_a_card_says_what_the_model_was_trained_on_and_what_that_cost(api: Api, sender: Sender, tmp_path: Path) -> None:
-    unit = {"kind": "unit", "column": "user", "max_examples": 3, "epsilon_per_unit": "9"}
+    unit = {"kind": "unit", "column": "user", "max_examples": 3}
     releases = (("rel_a", "bat_1", "3", "3"), ("rel_b", "bat_1", "1", "4"), ("rel_c", "bat_2", "3.5", "4"))
     for name, batch, epsilon, spent in releases:
-        api.accept(
-            message_files(
-                sender, tmp_path / name, channel=one_bit(epsilon=float(epsilon)), release=name, batch=batch,
-                epsilon=epsilon, unit=unit, epsilon_spent=spent, epsilon_lifetime="10",
-            )
-        )  # fmt: skip
+        told: dict[str, Any] = {"epsilon": epsilon, "epsilon_spent": spent, "epsilon_lifetime": "10"}
+        told["unit"] = unit | {"epsilon_per_unit": str(3 * int(spent))}
+        channel = one_bit(epsilon=float(epsilon))
+        api.accept(message_files(sender, tmp_path / name, channel=channel, release=name, batch=batch, **told))
     model = api.trained(messages=("rel_a", "rel_b", "rel_c"))
     card = api.trainer.get(f"/v1/models/{model}/card").json()
     first = card["messages"][0]
     assert (first["release"], first["population_name"], first["label"]) == ("rel_a", "shop", "revenue")
     assert first["epsilon"]["total"] == "3"
     assert (first["epsilon_spent"], first["epsilon_lifetime"]) == ("3", "10")
-    assert first["unit"] == unit
+    assert first["unit"] == unit | {"epsilon_per_unit": "9"}
     (total,) = card["epsilon"]
     # two releases of one batch add up to 4, the other batch has 3.5
     assert (total["epsilon_per_example"], total["batches"], total["releases"]) == ("4", 2, 3)

@@ -44,8 +44,8 @@ def features(n: int, seed: int, unseen: bool = False) -> pa.Table:
         cities = ["nowhere" if rng.random() < 0.1 else c for c in cities]
     start = dt.date(1890, 1, 1) if unseen else dt.date(1960, 1, 1)
     days = [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 60_000, n)]
-    seconds = [dt.datetime(1965, 1, 1) + dt.timedelta(seconds=int(s)) for s in rng.integers(0, 2 * 10**9, n)]  # noqa: DTZ001
-    hours = [dt.datetime(1969, 12, 30) + dt.timedelta(hours=int(h)) for h in rng.integers(0, 400_000, n)]  # noqa: DTZ001
+    seconds = [dt.datetime(1965, 1, 1) + dt.timedelta(seconds=int(s)) for s in rng.integers(0, 2 * 10**9, n)]  # noqa: DTZ001 - columns without a zone
+    hours = [dt.datetime(1969, 12, 30) + dt.timedelta(hours=int(h)) for h in rng.integers(0, 400_000, n)]  # noqa: DTZ001 - columns without a zone
     return pa.table(
         {
             "prediction": age,
