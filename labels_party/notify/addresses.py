@@ -18,6 +18,7 @@ from shared.errors import InvalidInput
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("168.63.129.16")})
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
 MAX_URL = 2000
 
 
@@ -78,7 +79,7 @@ class AddressRules:
         return Target(url, host, port, str(found[0]))
 
     def _allow(self, address: Address) -> None:
-        inner = getattr(address, "ipv4_mapped", None) or address
+        inner = _inner(address)
         if inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in METADATA:
             raise InvalidInput("The webhook's host has an address that no service answers from; it is refused.")
         if not self.hosts and not inner.is_global and not inner.is_loopback:
@@ -96,6 +97,16 @@ def _literal(host: str) -> Address | None:
         return ipaddress.ip_address(host.split("%")[0])
     except ValueError:
         return None
+
+
+def _inner(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for (mapped, NAT64, 6to4, Teredo), else itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    teredo = address.teredo
+    return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
 
 
 def _is_loopback(host: str) -> bool:

@@ -108,6 +108,8 @@ class Schedule:
         if earlier is not None:
             return earlier
         batch, population = self.database.read("schedule.look", lambda c: self.batches.get(c, batch_id))
+        if not changes:
+            raise InvalidInput("Name what is to change: seal_at, release, or both; null removes.")
         if SEAL_AT in changes:
             require_open(batch)
         checked = self.check(population, changes)

@@ -434,6 +434,38 @@ def test_a_second_person_still_approves_what_a_schedule_asked_for(timed: LabelsP
     assert timed.spent(batch) == "0.5"
 
 
+def test_metrics_do_not_tell_whether_a_batch_has_sealed(lite: LabelsParty, clock: FakeClock) -> None:
+    owner = lite.client()
+    population(owner)
+    batches = [open_batch(owner) for _ in range(2)]
+    send(owner, batches[0])  # the other one has no label, so it cannot seal
+    clock.move(days=1)
+    lite.services.worker.drain()
+
+    def visit(batch: str) -> tuple[str, list[int]]:
+        before = owner.get("/metrics").text
+        asked = [
+            owner.patch(f"/v1/batches/{batch}", json={"seal_at": "2030-02-01T00:00:00Z"}),
+            owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "0.1", "additional_release": True}),
+            owner.get("/v1/populations/shop/plan", params={"epsilon": "1", "batch": batch}),
+            owner.get(f"/v1/batches/{batch}"),
+        ]
+        counted = set(owner.get("/metrics").text.splitlines()) - set(before.splitlines())
+        routes = [line for line in counted if "batch" in line or "plan" in line]
+        return "\n".join(routes), [a.status_code for a in asked]
+
+    (counted, sealed), (counted_too, still_open) = (visit(batch) for batch in batches)
+    assert sealed != still_open
+    assert counted == counted_too == ""
+
+
+def test_a_change_of_nothing_is_refused(lite: LabelsParty) -> None:
+    owner = lite.client()
+    population(owner)
+    batch = open_batch(owner)
+    assert owner.patch(f"/v1/batches/{batch}", json={}).status_code == 422
+
+
 def test_many_open_batches_release_each_with_its_own_epsilon(timed: LabelsParty, clock: FakeClock) -> None:
     """One batch a day: parallel composition, and the prior of the first day carried over at no cost."""
     owner = timed.client()
