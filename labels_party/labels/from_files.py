@@ -14,7 +14,8 @@ from labels_party.labels.label_file import LabelFile
 from labels_party.labels.receive import INSERT, Known, Receiver, has_units
 from labels_party.labels.seal import RETRIES, Sealer
 from labels_party.labels.sorting import Examples
-from shared.errors import Conflict, LabelDPError, Unavailable
+from shared.csv_text import with_lines
+from shared.errors import Conflict, InvalidRows, LabelDPError, Unavailable
 
 
 class FileBatches:
@@ -80,10 +81,12 @@ class FileBatches:
         known: Known,
     ) -> Receiver:
         vault, secrets, spill = self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill
-        found = Receiver(vault, secrets, spill, batch, population, file.columns, mode, known)
-        stack.callback(self._delete, found)  # what counts is in the sealed file then
-        stack.enter_context(found)
-        found.receive(file.chunks())
+        with Receiver(vault, secrets, spill, batch, population, file.columns, mode, known) as found:
+            stack.callback(self._delete, found)  # what counts is in the sealed file then
+            try:
+                found.receive(file.chunks())
+            except InvalidRows as error:
+                raise with_lines(error, file.path) from None
         return found
 
     def _delete(self, received: Receiver) -> None:

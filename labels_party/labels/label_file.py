@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from shared.ahead import ahead
 from shared.errors import InvalidFile
 from shared.tables import PARQUET_MAGIC, require_columns, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
 CHUNK_ROWS = 1 << 16
 READ_BUFFER = 1 << 20  # bytes of a Parquet column read at once, instead of a whole row group
 CSV_BLOCK = 1 << 22
-AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -113,39 +110,3 @@ def _csv_names(path: Path) -> list[str]:
 
     with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
         return list(reader.schema.names)
-
-
-def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, made by a thread that is at most a few ahead; what it raises is raised here."""
-    waiting: queue.Queue[tuple[str, Any]] = queue.Queue(AHEAD)
-    stopped = threading.Event()
-
-    def put(kind: str, item: Any) -> bool:
-        while not stopped.is_set():
-            try:
-                waiting.put((kind, item), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        try:
-            if all(put("item", item) for item in items):
-                put("end", None)
-        except BaseException as error:
-            put("error", error)
-
-    thread = threading.Thread(target=work, name="read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, item = waiting.get()
-            if kind == "error":
-                raise item
-            if kind == "end":
-                return
-            yield item
-    finally:
-        stopped.set()
-        thread.join()

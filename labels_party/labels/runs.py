@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import mmap
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +93,16 @@ def merge(runs: list[Run]) -> Run:
 def same_run(one: Run, other: Run) -> bool:
     """Whether two runs hold the same set."""
     return len(one[0]) == len(other[0]) and bool(np.array_equal(one[1], other[1]) and np.array_equal(one[0], other[0]))
+
+
+def page_out(run: Run) -> None:
+    """Give back the memory of a run that is mapped from a file; it is read again when it is used again."""
+    for half in run:
+        array: Any = half
+        while array is not None and not isinstance(array, np.memmap):
+            array = getattr(array, "base", None)
+        if array is not None and hasattr(mmap, "MADV_DONTNEED"):
+            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]  # how numpy keeps its map
 
 
 def run_parts(run: Run) -> tuple[memoryview, memoryview]:

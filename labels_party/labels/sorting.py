@@ -22,13 +22,14 @@ from labels_party.labels.parsing import ID
 from labels_party.labels.runs import Run, contains
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from shared.errors import MissingLabels
+from shared.errors import MissingLabels, Unavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 1 << 17
 SHOWN_IDS = 20
+SORTED = 38  # percent of the memory for DuckDB's own limit; its buffers outside it, Arrow and Python take the rest
 INSERT, DELETE = "insert", "delete"
 
 
@@ -82,15 +83,45 @@ class LabelSort:
     def database(self) -> Iterator[Any]:
         """A DuckDB connection of this process alone, which spills below `spill`."""
         import duckdb
+        import pyarrow as pa
 
+        pa.default_memory_pool().release_unused()
         folder = self.spill / f"seal-{secrets.token_hex(6)}"
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{self.memory_mb}MB",
+            "memory_limit": f"{max(64, self.memory_mb * SORTED // 100)}MB",
             "temp_directory": str(folder),
             "preserve_insertion_order": "false",
         }
-        with duckdb.connect(config=config) as db:
-            yield db
+        try:
+            with duckdb.connect(config=config) as db:
+                yield db
+        except (duckdb.Error, pa.ArrowException) as error:  # their texts may quote what was sorted
+            kind = type(error).__name__
+            raise Unavailable(f"The examples cannot be sorted ({kind}); check the disk and the memory limit.") from None
+
+    @contextlib.contextmanager
+    def records(self, db: Any, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
+        """A stream that queries inside see, once, as the table `records`; what it raises is raised here unchanged."""
+        import duckdb
+        import pyarrow as pa
+
+        failed: list[BaseException] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in batches:
+                    yield batch.cast(schema)
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        db.register("records", pa.RecordBatchReader.from_batches(schema, watched()))
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException):
+            if failed:
+                raise failed[0] from None
+            raise
 
     def rows(
         self, examples: Examples, missing_index: int | None, excess: Excess | None, stored: str
@@ -100,7 +131,6 @@ class LabelSort:
         An example without a label, and one in `excess`, takes `missing_index`. Raises IncompleteLabels without one.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         several = examples.corrected or (not examples.complete and bool(examples.listed))
         with self.database() as db:
@@ -109,20 +139,27 @@ class LabelSort:
             schema = pa.schema([masked_schema().field(0), pa.field("masked", pa.uint32())])
             if several:
                 schema = schema.append(pa.field("number", pa.uint32(), nullable=False))
-            db.register("records", pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in feed)))
             order = f"{ID}, number" if several else ID
-            found: Any = db.sql(f"SELECT * FROM records ORDER BY {order}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
-            key = mask_key(self.secrets, stored)
-            without: list[str] = []
-            for ids, masked in _last_records(found) if several else _columns(found):
-                if masked.null_count and missing_index is None:
-                    without += ids.filter(pc.is_null(masked)).slice(0, SHOWN_IDS - len(without)).to_pylist()
-                    if len(without) >= SHOWN_IDS:
-                        break
-                elif not without:
-                    yield _filled(ids, masked, missing_index, spill_key, key)
-            if without:
-                raise IncompleteLabels(without)
+            with self.records(db, schema, feed):
+                found: Any = db.sql(f"SELECT * FROM records ORDER BY {order}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
+                yield from self._resolved(found, several, missing_index, spill_key, mask_key(self.secrets, stored))
+
+    @staticmethod
+    def _resolved(
+        found: Any, several: bool, missing_index: int | None, spill_key: bytes, key: bytes
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
+        without: list[str] = []
+        for ids, masked in _last_records(found) if several else _columns(found):
+            if masked.null_count and missing_index is None:
+                without += ids.filter(pc.is_null(masked)).slice(0, SHOWN_IDS - len(without)).to_pylist()
+                if len(without) >= SHOWN_IDS:
+                    break
+            elif not without:
+                yield _filled(ids, masked, missing_index, spill_key, key)
+        if without:
+            raise IncompleteLabels(without)
 
     def _records(
         self, examples: Examples, several: bool, excess: Excess | None, spill_key: bytes

@@ -197,8 +197,7 @@ class Units:
         kept = np.zeros(len(left), np.int64)
         first: list[str] = []
         lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
-        with self.sort.database() as db:
-            db.register("records", pa.RecordBatchReader.from_batches(schema, records()))
+        with self.sort.database() as db, self.sort.records(db, schema, records()):
             reader: Any = db.sql(f"{ranked} ORDER BY {ID}").to_arrow_reader(CHUNK)
             for batch in reader:
                 place, rank = (batch.column(i).to_numpy(zero_copy_only=False) for i in (1, 2))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from labels_party.labels.digests import U64
+from shared.ahead import ahead
 from shared.errors import Unavailable
 from shared.service.folders import fsync_folder
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP = 1 << 17
+OVERLAPPED_FROM = 1 << 14  # rows of a batch: a thread for less is not worth it
 
 
 class LabelVault(Protocol):
@@ -64,11 +66,21 @@ class LocalVault:
         import pyarrow.parquet as pq
 
         path, rows = self._prepare(key), 0
+        failed: list[Exception] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except Exception as error:
+                failed.append(error)
+                raise
+
         try:
             with path.open("wb") as file:
                 # masked labels look random: compressing them only costs time
-                with pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
-                    for batch in batches:
+                options = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
+                with pq.ParquetWriter(file, schema, **options) as writer:
+                    for batch in _overlapped(watched()):
                         writer.write_batch(batch, row_group_size=ROW_GROUP)
                         rows += batch.num_rows
                 file.flush()
@@ -76,6 +88,8 @@ class LocalVault:
             fsync_folder(path.parent)
         except OSError as error:
             path.unlink(missing_ok=True)
+            if failed:  # not our disk: whoever makes the batches says what is wrong
+                raise
             raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
         return rows
 
@@ -122,3 +136,12 @@ class LocalVault:
                     if all(p.stat().st_mtime < since for p in files):
                         found += [str(p.relative_to(self.root)) for p in files]
         return sorted(found)
+
+
+def _overlapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; from the second on they are made by a thread while the one before is written."""
+    making = iter(batches)
+    first = next(making, None)
+    if first is not None:
+        yield first
+        yield from ahead(making) if first.num_rows >= OVERLAPPED_FROM else making

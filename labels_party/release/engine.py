@@ -21,6 +21,7 @@ from labels_party.labels.seal import SealedLabels
 from labels_party.mechanisms.catalogue import Mechanism, get_mechanism
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.release.plan import ESTIMATED, Plan, uniform
+from shared.ahead import ahead
 from shared.channel import Channel
 from shared.errors import Unavailable
 from shared.losses import get_loss
@@ -85,7 +86,7 @@ class LocalEngine:
         prior = self._prior(job)
         loss = get_loss(plan.loss)
         channel = mechanism.design(domain, prior, plan.split.randomize, loss, plan.options)
-        feed = _Feed(self._sampled(job, mechanism, channel))
+        feed = _Feed(ahead(self._sampled(job, mechanism, channel)))
         files = []
         for name, rows in parts:
             written = write_message(job.folder / name, feed.take(rows), channel)

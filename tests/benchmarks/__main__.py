@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import bench_command, bench_sampler, bench_solver
+from tests.benchmarks import bench_command, bench_join, bench_privatize, bench_sampler, bench_solver
 
 
 def main() -> None:
     print(f"{platform.machine()}, Python {platform.python_version()}\n")
-    for title, module in (("Solver", bench_solver), ("Sampler", bench_sampler), ("Command line", bench_command)):
+    for title, module in (
+        ("Solver", bench_solver),
+        ("Sampler", bench_sampler),
+        ("Command line", bench_command),
+        ("Join", bench_join),
+        ("Privatize", bench_privatize),
+    ):
         print(title)
         for name, figure, note in module.rows():
             print(f"  {name:<42} {figure:>9.2f} {note}", flush=True)

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from labels_party.labels.batches import SEALED, Batch
 from labels_party.labels.intake import UPSERT
 from labels_party.labels.seal import IncompleteLabels, SealedLabels
 from shared.domain import Domain
+from shared.errors import Unavailable
 from shared.privacy import Epsilon
 from tests.support.labels import LabelsParty
 
@@ -161,3 +163,36 @@ def test_the_files_of_a_refused_seal_are_gone(party: LabelsParty, tmp_path: Path
     with pytest.raises(IncompleteLabels):
         party.services.sealer.seal(batch.id, "test")
     assert not list(party.services.home.spill.iterdir())
+
+
+def test_a_failing_sort_is_a_sentence_and_quotes_nothing(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = open_batch(party)
+    send(party, batch, [("insert", {"secret-id": 1})])
+
+    def full(*_: object) -> Any:
+        raise duckdb.IOException("cannot write block with secret-id")
+
+    monkeypatch.setattr(party.services.sealer.sort, "_resolved", full)
+    with pytest.raises(Unavailable) as failed:
+        party.services.sealer.seal(batch.id, "test")
+    assert "secret-id" not in failed.value.detail
+
+
+def test_an_object_that_vanishes_during_the_sort_is_noticed(
+    party: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may have replaced it: the seal looks again, and succeeds."""
+    batch = open_batch(party)
+    send(party, batch, [("insert", {"a": 1})])
+    vault = party.services.vault
+    scan, gone = vault.scan, []
+
+    def vanishing(key: str) -> Any:
+        if not gone and "labels-" in key:
+            gone.append(key)
+            raise FileNotFoundError(key)
+        yield from scan(key)
+
+    monkeypatch.setattr(vault, "scan", vanishing)
+    assert sealed(party, batch) == {"a": 1}
+    assert gone

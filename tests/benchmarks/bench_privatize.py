@@ -1,0 +1,105 @@
+"""`privatize` of ten million labels, file to signed message, against DuckDB sorting and rewriting the same file.
+
+Each measurement is a child process, its start included. DuckDB gets the memory limit and the threads that the sort
+inside `privatize` has; what it takes with the whole process's memory is shown as well.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from labels_party.labels.sorting import SORTED
+
+Row = tuple[str, float, str]
+BIN = Path(sys.executable).parent
+ROWS = 10_000_000
+MEMORY_MB = 1024
+THREADS = os.cpu_count() or 1
+ROUNDS = 3
+AT_ONCE = 1 << 20
+
+REWRITE = """
+import sys, duckdb
+source, out, limit, threads, spill = sys.argv[1:]
+with duckdb.connect(config={"memory_limit": limit, "threads": int(threads), "temp_directory": spill}) as db:
+    db.sql(f"COPY (SELECT * FROM '{source}' ORDER BY click) TO '{out}' (FORMAT parquet)")
+"""
+
+
+def write_labels(path: Path, rows: int) -> None:
+    """Random ids of 16 hexadecimal digits with skewed amounts, in no order."""
+    rng = np.random.default_rng(0)
+    with pq.ParquetWriter(path, pa.schema([("click", pa.string()), ("revenue", pa.float64())])) as writer:
+        for start in range(0, rows, AT_ONCE):
+            n = min(AT_ONCE, rows - start)
+            offsets, text = np.arange(n + 1, dtype=np.int32) * 16, rng.bytes(8 * n).hex().encode()
+            ids = pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))
+            amounts = pa.array(np.minimum(rng.lognormal(3, 1.2, n), 400))
+            writer.write_batch(pa.record_batch([ids, amounts], names=["click", "revenue"]))
+
+
+def measured(command: list[str | Path], env: dict[str, str] | None = None) -> tuple[float, float, float]:
+    """(wall seconds, CPU seconds, peak resident MiB) of a child, which must succeed."""
+    before = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ) | (env or {}))
+    _, status, usage = os.wait4(child.pid, 0)
+    took = time.perf_counter() - before
+    assert os.waitstatus_to_exitcode(status) == 0
+    unit = 1024 if sys.platform == "linux" else 1024 * 1024
+    return took, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit
+
+
+def rows(n: int = ROWS, rounds: int = ROUNDS) -> list[Row]:
+    """Medians of alternating rounds; the kernels are compiled beforehand, as in the image."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        labels = folder / "labels.parquet"
+        write_labels(labels, n)
+        small = folder / "small.parquet"
+        write_labels(small, 2 * AT_ONCE)
+        kernels = {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(folder / "kernels"))}
+
+        def privatize(source: Path, run: str) -> tuple[float, float, float]:
+            options = "--id-column click --label-column revenue --domain 0:400 --epsilon 1 --budget 1 --population p"
+            command = [BIN / "labels-party", "privatize", "--labels", source, *options.split(), "--json"]
+            env = kernels | {"LABELS_PARTY_HOME": str(folder / run), "LABELS_PARTY_MEMORY_LIMIT_MB": str(MEMORY_MB)}
+            found = measured([*command, "--out", folder / f"{run}.parquet"], env)
+            subprocess.run(["rm", "-rf", folder / run, folder / f"{run}.parquet"], check=True)
+            return found
+
+        def rewrite(limit_mb: int) -> tuple[float, float, float]:
+            command = [sys.executable, "-c", REWRITE, labels, folder / "sorted.parquet", f"{limit_mb}MB", str(THREADS)]
+            return measured([*command, folder / "spill"])
+
+        privatize(small, "warm")
+        limits = (MEMORY_MB * SORTED // 100, MEMORY_MB)
+        found = [(privatize(labels, f"run-{i}"), *(rewrite(limit) for limit in limits)) for i in range(rounds)]
+    ours, same, whole = (
+        tuple(statistics.median(x) for x in zip(*side, strict=True)) for side in zip(*found, strict=True)
+    )
+    peak = max(run[0][2] for run in found)
+    cpu = f"{ours[1]:.1f} s of CPU"
+    figures: list[Row] = [
+        (f"privatize, {n:,} labels", ours[0], f"s, {cpu}, {THREADS} threads, process start included"),
+        ("  its peak resident memory", peak, f"MiB; wanted at most {MEMORY_MB}"),
+    ]
+    for limit, side, wanted in zip(limits, (same, whole), ("; wanted at most 2.5", ""), strict=True):
+        ratio = statistics.median(run[0][0] / run[1 if side is same else 2][0] for run in found)
+        figures.append((f"DuckDB sorts and rewrites it, {limit} MB", side[0], f"s, {side[1]:.1f} s of CPU"))
+        figures.append(("  privatize against it", ratio, f"× ({ours[1] / side[1]:.2f} × its CPU){wanted}"))
+    return figures
+
+
+if __name__ == "__main__":
+    for name, figure, note in rows():
+        print(f"{name:<44}{figure:>9.2f} {note}", flush=True)
