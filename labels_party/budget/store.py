@@ -45,9 +45,7 @@ class Ledger:
         t = audit_events
         net = sa.func.sum(sa.case((t.c.kind == CHARGED, t.c.epsilon_nano), else_=-t.c.epsilon_nano))
         rows = connection.execute(
-            sa.select(net)
-            .where(t.c.population == population.id, t.c.kind.in_((CHARGED, RETURNED)))
-            .group_by(t.c.batch)
+            sa.select(net).where(t.c.population == population.id, t.c.kind.in_((CHARGED, RETURNED))).group_by(t.c.batch)
         ).scalars()
         return Epsilon(max((int(nano) for nano in rows), default=0))
 
