@@ -76,6 +76,9 @@ class UploadRuns:
 
     def part(self) -> tuple[Run, Rows, Rows]:
         """What was added since the last part: (a run without repetitions, their rows, rows of repeated ids)."""
+        if not self._waiting:  # the upload ended with a full part
+            nothing = np.zeros(0, np.int64)
+            return EMPTY, nothing, nothing
         run, order = sort_run(_joined(self._low), _joined(self._high))
         rows = _joined(self._rows)[order]
         self._low, self._high, self._rows, self._waiting = [], [], [], 0

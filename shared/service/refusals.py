@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from shared.errors import LabelDPError
+from shared.errors import IdempotencyInFlight, LabelDPError
 from shared.problems import PROBLEM_JSON, http_problem, problem
 from shared.service.asgi import allowed_methods
 from shared.service.validation import explain
@@ -38,7 +38,7 @@ def respond(status: int, body: dict[str, Any], headers: dict[str, str] | None = 
     found = dict(headers or {})
     if status == HTTPStatus.UNAUTHORIZED:
         found["WWW-Authenticate"] = "Bearer"
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE or body.get("code") == IdempotencyInFlight.code:
         found["Retry-After"] = str(RETRY_SECONDS)
     if status == HTTPStatus.REQUEST_TIMEOUT:
         found["Connection"] = "close"  # the rest of the body may come at any time

@@ -1,4 +1,4 @@
-"""Every format of an upload: the same rows arrive, the same rules name the same rows, long uploads are read in pieces."""
+"""Every format of an upload: the same rows arrive, the same rules name the same rows, also in long uploads."""
 
 from __future__ import annotations
 
