@@ -123,7 +123,7 @@ class InvalidRows(InvalidInput):
         line = f", line {first.line}" if first.line is not None else ""
         super().__init__(
             f"Row {first.row} (counting from 0){line}, field '{first.field}': {first.rule}{rest}. "
-            "Nothing of this upload was stored; correct the rows and send it again."
+            "Nothing of it was stored; correct the rows and try again."
         )
 
     def extras(self) -> dict[str, object]:

@@ -16,11 +16,9 @@ def serve(
 ) -> None:
     """Run the REST service and its background worker."""
     from features_party.api.app import create_app
-    from features_party.bootstrap import configure_logging
     from shared.service.serving import serve as listen
 
-    configure_logging()
     party = services()
     typer.echo(f"features party '{party.settings.name}': home {party.home.path}", err=True)
     chosen = port if port is not None else party.settings.port
-    listen(create_app(party), host or party.settings.host, chosen, "features party")
+    listen(create_app(party), host or party.settings.host, chosen, "features party", party.settings)

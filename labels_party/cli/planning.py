@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import Json, app, services
-from shared.service.cli import emit, table
+from shared.service.cli import emit, say, table
 from shared.service.layout import number
 
 
@@ -55,10 +55,10 @@ def plan(
             rows,
         )
         for r in result["recommendations"]:
-            typer.echo(f"ε = {r['epsilon']}: {r['mechanism']}, since {r['why']}.")
+            say(f"ε = {r['epsilon']}: {r['mechanism']}, since {r['why']}.")
             if r["epsilon_left"] is not None:
-                typer.echo(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
-        typer.echo(f"Model error: {result['model_error_rule']}.")
+                say(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
+        say(f"Model error: {result['model_error_rule']}.")
 
     emit(result, as_json, human)
 

@@ -12,7 +12,7 @@ from shared.audit.events import Event
 from shared.audit.show import Totals, describe, plain, sentence
 from shared.audit.store import AuditStore, verify_export
 from shared.message.signing import VerifyingKey
-from shared.service.cli import emit, table
+from shared.service.cli import emit, say, table
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -32,7 +32,7 @@ def show(events: Iterable[Event], party: str, *, as_json: bool, lines: bool, tot
         totals.add(event)
         shown += 1
         if not totals_only:
-            print(f"{event.sequence:>6}  {event.time}  {event.kind:<20}  {sentence(event)}")  # noqa: T201 - as above
+            say(f"{event.sequence:>6}  {event.time}  {event.kind:<20}  {sentence(event)}", indent=8)
     if as_json:
         emit(totals.as_json(), True, lambda: None)
     elif totals.batches:
@@ -76,4 +76,8 @@ def verify_file(path: Path, key: VerifyingKey) -> dict[str, Any]:
 
 
 def show_report(data: dict[str, Any], as_json: bool) -> None:
-    emit(data, as_json, lambda: print("\n".join(report_lines(data))))  # noqa: T201 - the command line's own output
+    def human() -> None:
+        for line in report_lines(data):
+            say(line, indent=2)
+
+    emit(data, as_json, human)

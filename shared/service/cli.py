@@ -158,13 +158,28 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     columns are unnamed. Into a file or a pipe every row is one line."""
     from shared.service.layout import lines
 
+    for line in lines(title, columns, rows, _width()):
+        print(line)  # noqa: T201 - the command line's own output
+
+
+def say(text: str, indent: int = 0) -> None:
+    """A sentence for people, wrapped between words where the terminal (or COLUMNS) is narrower; later lines indented.
+
+    Into a file or a pipe it is one line.
+    """
+    import textwrap
+
+    wrapper = textwrap.TextWrapper(
+        _width(), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    print(wrapper.fill(text))  # noqa: T201 - the command line's own output
+
+
+def _width() -> int:
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked) > 0:
-        width = int(asked)
-    else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED
-    for line in lines(title, columns, rows, max(width, 40)):
-        print(line)  # noqa: T201 - the command line's own output
+        return max(int(asked), 40)
+    return max(shutil.get_terminal_size().columns, 40) if sys.stdout.isatty() else PIPED
 
 
 def show_version(asked: bool) -> None:

@@ -28,7 +28,8 @@ def number(value: float | None) -> str:
         return f"{int(value):,}"
     if 1e-4 <= abs(value) < 1e15:
         whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-        return f"{value:,.{max(0, 6 - whole)}f}".rstrip("0").rstrip(".")
+        text = f"{value:,.{max(0, 6 - whole)}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return f"{value:.6g}"
 
 
