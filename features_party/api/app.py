@@ -16,7 +16,7 @@ from features_party.bootstrap import Services
 from features_party.worker import Worker
 from shared.errors import Unavailable
 from shared.service.docs import install_docs
-from shared.service.http import install
+from shared.service.http import install, problem_responses
 from shared.service.metrics import install_metrics
 
 UPLOADS = ("/v1/feature-tables", "/v1/messages")
@@ -57,7 +57,7 @@ def create_app(services: Services) -> FastAPI:
         """The process answers."""
         return Health(status="ok")
 
-    @app.get("/readyz", tags=["service"])
+    @app.get("/readyz", tags=["service"], responses=problem_responses(503))
     def readyz() -> Health:
         """The database answers and the worker lives."""
         services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -130,6 +130,13 @@ class ReportOut(_Open):
     error_estimate_why: str
 
 
+class DomainOut(_Open):
+    """The label domain as in the manifest: a range, or listed values."""
+
+    range: str | None = Field(default=None, examples=["0:400:1"])
+    values: list[str | int | float] | None = None
+
+
 class Card(_Open):
     format: str
     version: int
@@ -140,7 +147,7 @@ class Card(_Open):
     loss: str
     objective: str
     label: str
-    domain: dict[str, Any] = Field(description="As in the manifest.")
+    domain: DomainOut
     domain_text: str | None = Field(default=None, examples=["0:400:1"])
     messages: list[CardMessage]
     epsilon: list[CardEpsilon]

@@ -48,4 +48,4 @@ def test_shares_rise_to_one_at_most(model: str, monkeypatch: pytest.MonkeyPatch)
     shares: list[float] = []
     fit(WORLD.features, WORLD.labels, domain=Domain.parse("0:10"), model=model, progress=lambda _, s: shares.append(s))
     assert all(b >= a - 1e-9 for a, b in itertools.pairwise(shares))
-    assert 0.5 < shares[-1] <= 1.0
+    assert 0.4 < shares[-1] <= 1.0
