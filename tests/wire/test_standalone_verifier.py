@@ -1,0 +1,321 @@
+"""`deploy/verify_standalone.py` in a bare interpreter: golden files verify, every tampered one is refused."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cffi
+import cryptography
+import pytest
+
+from shared.message.canonical import canonical_bytes
+from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
+from tests.support.labels import LabelsParty, label_table
+from tests.support.messages import Sender, laplace, one_bit, rr
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "deploy" / "verify_standalone.py"
+GOLDEN = ROOT / "tests" / "wire" / "v1"
+START = (
+    "import runpy, sys; sys.path.append({site!r}); sys.argv = {argv!r}; runpy.run_path({script!r}, run_name='__main__')"
+)
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The script in an interpreter that has the standard library and `cryptography` only, far from this project."""
+    site, home = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
+    packages = Path(cryptography.__file__).parent.parent
+    for found in (packages / "cryptography", Path(cffi.__file__).parent, *packages.glob("_cffi_backend*")):
+        (site / found.name).symlink_to(found)
+    copy = home / SCRIPT.name
+    shutil.copyfile(SCRIPT, copy)
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        code = START.format(site=str(site), argv=[str(copy), *map(str, words)], script=str(copy))
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONUTF8": "1"}
+        command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", code]
+        return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=60)
+
+    assert run("message", "x", "--key", "y").returncode == 2
+    return run
+
+
+Bare = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert done.stderr.startswith("REFUSED: ")
+    assert "VERIFIED" not in done.stdout
+    for word in words:
+        assert word in done.stderr
+
+
+def verified(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("VERIFIED")
+    return done.stdout
+
+
+def test_it_imports_the_standard_library_and_cryptography_only() -> None:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(SCRIPT.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add(str(node.module).split(".")[0])
+    assert names <= set(sys.stdlib_module_names) | {"cryptography"}
+
+
+def test_the_bare_interpreter_does_not_see_this_project(bare: Bare, tmp_path: Path) -> None:
+    probe = (
+        "import importlib.util as u; print([u.find_spec(n) for n in ('shared', 'labels_party', 'rfc8785', 'pyarrow')])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", probe], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == "[None, None, None, None]"
+
+
+# --- messages -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """A copy of the golden message, with its prior and key."""
+    for file in GOLDEN.iterdir():
+        shutil.copyfile(file, tmp_path / file.name)
+    return tmp_path / "message.parquet"
+
+
+def check(bare: Bare, message: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return bare("message", message, "--key", message.parent / "signing.pub", *more)
+
+
+def test_the_golden_message_verifies(bare: Bare, golden: Path) -> None:
+    told = verified(check(bare, golden, "--audience", "features-party"))
+    assert "ε 1.05 = clip 0 + prior 0.05 + randomize 1" in told
+    refused(check(bare, golden, "--audience", "somebody"), "somebody")
+    golden.with_name("message.prior.parquet").unlink()
+    assert "not checked: the prior" in verified(check(bare, golden))
+
+
+@pytest.mark.parametrize("name", ["message.parquet", "message.prior.parquet", "message.parquet.dsse.json"])
+def test_a_changed_bit_in_any_file_is_refused(bare: Bare, golden: Path, name: str) -> None:
+    path = golden.with_name(name)
+    whole, rng = path.read_bytes(), random.Random(name)
+    for _ in range(8):
+        changed = bytearray(whole)
+        changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(changed))
+        refused(check(bare, golden))
+    for cut in (whole[:-1], whole + b" ", b""):
+        path.write_bytes(cut)
+        refused(check(bare, golden))
+
+
+def test_another_key_is_refused(bare: Bare, golden: Path) -> None:
+    golden.with_name("signing.pub").write_bytes(SigningKey.generate().public.pem)
+    refused(check(bare, golden), "another signing key")
+
+
+def test_unreadable_files_are_bad_usage_and_no_refusal(bare: Bare, golden: Path) -> None:
+    assert bare("message", golden).returncode == 2
+    golden.unlink()
+    assert check(bare, golden).returncode == 2
+
+
+CHANNELS = {"bins": rr("0:10", 2.0), "two labels": rr("0:1", 0.1, (1,)), "one bit": one_bit("0:10", 2.0)}
+CHANNELS |= {"noise": laplace("0:10", 2.0), "decimals": laplace("-1:1:0.25", 2.0)}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_every_kind_of_channel_verifies_at_its_epsilon_and_not_below(bare: Bare, tmp_path: Path, name: str) -> None:
+    channel = CHANNELS[name]
+    epsilon = "0.1" if name == "two labels" else "2"
+
+    def less(document: dict[str, Any]) -> None:
+        nano = round(float(epsilon) * 10**9) - 1
+        below = f"{nano // 10**9}.{nano % 10**9:09d}"
+        document["epsilon"] |= {"randomize": below, "total": below}
+
+    for edit in (None, less):
+        sender = Sender()
+        path = tmp_path / ("right" if edit is None else "less") / "m.parquet"
+        sender.write(path, ["a", "b", "c"], channel.labels[[0, 0, -1]], channel, epsilon=epsilon, edit=edit)
+        path.with_name("signing.pub").write_bytes(sender.key.public.pem)
+        done = check(bare, path)
+        verified(done) if edit is None else refused(done, "ε")
+
+
+def test_a_message_of_several_files_is_a_folder(bare: Bare, tmp_path: Path) -> None:
+    sender, path = Sender(), tmp_path / "m"
+    sender.write(path, [f"c{i}" for i in range(10)], rr().labels[[1] * 10], rr(), parts=3)
+    (tmp_path / "signing.pub").write_bytes(sender.key.public.pem)
+    verified(check(bare, path))
+    (path / "part-1.parquet").write_bytes(b"")
+    refused(check(bare, path), "part-1.parquet")
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
+    "parts that do not add up": lambda m: m["epsilon"].update(prior="0.1"),
+    "more spent than the lifetime": lambda m: m.update(epsilon_spent="11"),
+    "less spent than this release": lambda m: m.update(epsilon_spent="1"),
+    "another spelling of a number": lambda m: m.update(epsilon_spent="2.0"),
+    "a heavier own bin": lambda m: m["channel"].update(A=str(int(m["channel"]["A"]) + 1)),
+    "another total weight": lambda m: m["channel"].update(N="4"),
+    "boundaries outside the domain": lambda m: m["channel"].update(boundaries=["0", "4", "8", "12"]),
+    "an unknown channel": lambda m: m["channel"].update(kind="magic"),
+    "a path for a name": lambda m: m["files"][0].update(name="../message.parquet"),
+    "rows that do not add up": lambda m: m.update(n=4),
+    "a newer format": lambda m: m["format"].update(major=2),
+    "no files": lambda m: m.update(files=[]),
+    "a missing member": lambda m: m.pop("epsilon"),
+    "a list for an object": lambda m: m.update(epsilon=[]),
+    "another key's name": lambda m: m.update(key_id="ed25519:" + "0" * 64),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_validly_signed_lie_is_refused(bare: Bare, tmp_path: Path, name: str) -> None:
+    sender, path = Sender(), tmp_path / "m.parquet"
+    sender.write(path, ["a", "b", "c"], rr().labels[[0, 1, 2]], rr(), edit=WRONG[name])
+    path.with_name("signing.pub").write_bytes(sender.key.public.pem)
+    refused(check(bare, path))
+
+
+def test_signed_bytes_that_are_not_canonical_are_refused(bare: Bare, golden: Path) -> None:
+    envelope = golden.with_name("message.parquet.dsse.json")
+    data = json.loads(envelope.read_bytes())
+    envelope.write_bytes(json.dumps(data).encode())
+    refused(check(bare, golden), "canonical")
+
+
+# --- audit exports ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], SigningKey, Path]:
+    """The document of a real export with every kind of charge, its key, and the public key's file."""
+    with LabelsParty(tmp_path_factory.mktemp("party") / "home", worker=False) as party:
+        owner, officer = party.client("owner"), party.client("auditor")
+        batch = party.sealed_batch(label_table(40))
+        party.release(batch, "1")
+        party.services.approvals.cancel(party.charge(batch, "2", additional_release=True), "command line")
+        body = {"name": "zwei", "label": "größe", "domain": "0:3", "lifetime_epsilon": "1.5", "four_eyes": True}
+        owner.post("/v1/populations", json=body | {"audiences": ["b\u00fcro", "\U0001f600", "\ufb33"]})
+        second = owner.post("/v1/populations/zwei/batches", json={"presence": "public"}).json()["id"]
+        owner.post(f"/v1/batches/{second}/labels", json={"records": [{"example_id": "x", "label": 1}]})
+        owner.post(f"/v1/batches/{second}/seal")
+        asked = owner.post(f"/v1/batches/{second}/releases", json={"epsilon": "1", "mechanism": "one-bit"}).json()["id"]
+        assert officer.post(f"/v1/releases/{asked}/approve").json()["state"] == "charged"
+        envelope = officer.get("/v1/audit/export").content
+        key, public = party.services.key, party.home / "keys" / "signing.pub"
+    document = json.loads(base64.b64decode(json.loads(envelope)["payload"]))
+    return document, key, public
+
+
+def signed(path: Path, key: SigningKey, document: Any, kind: str = EXPORT_TYPE) -> Path:
+    path.write_bytes(key.sign(kind, document))
+    return path
+
+
+def chained(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with numbers, links, count and head made right again after a change."""
+    previous = "0" * 64
+    for number, event in enumerate(document["events"], start=1):
+        event |= {"sequence": number, "previous": previous}
+        previous = hashlib.sha256(canonical_bytes(event)).hexdigest()
+    return document | {"count": len(document["events"]), "head": previous}
+
+
+def of_kind(document: dict[str, Any], kind: str, at: int = 0) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [e for e in document["events"] if e["kind"] == kind]
+    return found[at]
+
+
+def copied(document: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(document)))
+
+
+Export = tuple[dict[str, Any], SigningKey, Path]
+
+
+def test_a_real_export_verifies_with_its_totals(bare: Bare, export: Export, tmp_path: Path) -> None:
+    document, key, public = export
+    told = verified(bare("audit", signed(tmp_path / "audit.json", key, document), "--key", public))
+    assert "ε 1 of 10 spent" in told  # 2 more were charged and returned
+    assert "ε 1 of 1.5 spent" in told
+    assert document["head"] in told
+    assert "not checked" in told
+
+
+LIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "an event is left out": lambda d: d["events"].pop(3),
+    "two events change places": lambda d: d["events"].insert(2, d["events"].pop(4)),
+    "a charge is lowered": lambda d: of_kind(d, "release-charged")["epsilon_nano"].update(
+        total=1, prior=0, randomize=1
+    ),
+    "the end is cut off": lambda d: d["events"].pop(),
+    "another store's event": lambda d: d["events"][2].update(store="0" * 32),
+    "an actor is changed": lambda d: d["events"][4].update(actor="nobody"),
+    "the count is wrong": lambda d: d.update(count=1),
+    "the head is wrong": lambda d: d.update(head="0" * 64),
+    "an unknown member": lambda d: d["events"][1].update(more=1),
+    "not a list": lambda d: d.update(events=None),
+}
+
+# chained again by somebody who has the key: only the sums and the approvals give it away
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "parts that do not add up": lambda d: of_kind(d, "release-charged")["epsilon_nano"].update(prior=7),
+    "beyond the lifetime": lambda d: of_kind(d, "release-charged")["epsilon_nano"].update(
+        clip=0, prior=0, randomize=11 * 10**9, total=11 * 10**9
+    ),
+    "returned, never charged": lambda d: (
+        d["events"].remove(of_kind(d, "release-charged", 1))
+        or d["events"].remove(of_kind(d, "release-charged"))
+        or d["events"].remove(of_kind(d, "release-published"))
+    ),
+    "a negative charge": lambda d: of_kind(d, "release-charged")["epsilon_nano"].update(
+        prior=-5, total=5, randomize=10
+    ),
+    "charged without an approval": lambda d: d["events"].remove(of_kind(d, "release-approved")),
+    "approved by who asked": lambda d: of_kind(d, "release-approved").update(
+        actor=of_kind(d, "release-requested")["actor"]
+    ),
+    "a δ of another spelling": lambda d: d["events"][2].update(delta="0.0"),
+}
+
+
+@pytest.mark.parametrize("name", [*LIES, *FORGED])
+def test_a_tampered_export_is_refused(bare: Bare, export: Export, tmp_path: Path, name: str) -> None:
+    document, key, public = copied(export[0]), export[1], export[2]
+    (LIES | FORGED)[name](document)
+    if name in FORGED:
+        document = chained(document)
+    refused(bare("audit", signed(tmp_path / "audit.json", key, document), "--key", public))
+
+
+def test_an_export_is_no_message_and_bits_of_it_do_not_flip(bare: Bare, export: Export, tmp_path: Path) -> None:
+    document, key, public = export
+    path = signed(tmp_path / "audit.json", key, document, MANIFEST_TYPE)
+    refused(bare("audit", path, "--key", public), "type")
+    whole, rng = signed(path, key, document).read_bytes(), random.Random(1)
+    for _ in range(6):
+        changed = bytearray(whole)
+        changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(changed))
+        refused(bare("audit", path, "--key", public))
+    (tmp_path / "other.pub").write_bytes(SigningKey.generate().public.pem)
+    path.write_bytes(whole)
+    refused(bare("audit", path, "--key", tmp_path / "other.pub"), "another signing key")
