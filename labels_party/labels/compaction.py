@@ -25,8 +25,13 @@ class Compaction:
         self._busy: set[str] = set()
         self._lock = threading.Lock()
 
-    def run(self, batch_id: str) -> None:
-        """Merge runs of a batch while there are enough of one size. Digests stay the same; nobody else need know."""
+    def run(self, batch_id: str, seen: list[Segment]) -> None:
+        """Merge runs of a batch while there are enough of one size. Digests stay the same; nobody else need know.
+
+        `seen` are the runs there were before the last upload: mostly they tell that there is nothing to do.
+        """
+        if not any(len(found) >= FACTOR - 1 for found in _tiers(seen)):
+            return
         with self._lock:
             if batch_id in self._busy:
                 return
@@ -43,10 +48,7 @@ class Compaction:
 
     def _choose(self, batch_id: str) -> list[Segment]:
         runs = self.database.read("runs.look", lambda c: self.batches.segments(c, batch_id, RUNS, LABELS))
-        tiers: dict[int, list[Segment]] = {}
-        for segment in runs:
-            tiers.setdefault(int(math.log(segment.rows, FACTOR)), []).append(segment)
-        return next((found for _, found in sorted(tiers.items()) if len(found) >= FACTOR), [])
+        return next((found for found in _tiers(runs) if len(found) >= FACTOR), [])
 
     def _merge(self, batch_id: str, chosen: list[Segment]) -> bool:
         key = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}.run"
@@ -73,3 +75,11 @@ class Compaction:
         self.batches.drop_segments(connection, batch_id, RUNS, [s.number for s in chosen])
         self.batches.add_segment(connection, batch_id, RUNS, key, rows, LABELS)
         return True
+
+
+def _tiers(runs: list[Segment]) -> list[list[Segment]]:
+    """Runs of about one size, the smallest first."""
+    found: dict[int, list[Segment]] = {}
+    for segment in runs:
+        found.setdefault(int(math.log(segment.rows, FACTOR)), []).append(segment)
+    return [found[tier] for tier in sorted(found)]

@@ -35,7 +35,6 @@ from labels_party.labels.receive import (
     Known,
     Receiver,
     among,
-    check_listed,
     digest_key,
     has_units,
     labels_carry_units,
@@ -95,7 +94,7 @@ class Intake:
         Without it, what is answered depends on the lists alone, never on whether labels came: else asking again would
         tell (invariant 5). Raises InvalidRows, Conflict.
         """
-        earlier = self.database.read("examples.seen", call.earlier)
+        earlier = self._earlier(call)
         if earlier is not None:
             return earlier
         batch, population = self.database.read("examples.look", lambda c: self.batches.get(c, batch_id))
@@ -206,7 +205,7 @@ class Intake:
     def _take(
         self, batch_id: str, chunks: Chunks | Open, fields: tuple[str, ...], call: IdempotentCall, mode: str
     ) -> Answer:
-        earlier = self.database.read("labels.seen", call.earlier)
+        earlier = self._earlier(call)
         if earlier is not None:
             return earlier
         for _ in range(RETRIES):
@@ -220,21 +219,25 @@ class Intake:
         require_open(batch)
         plain = fields[: 1 if mode == DELETE else 2]
         wanted = (*plain, fields[-1]) if labels_carry_units(batch, population) else plain
+        runs: list[Segment] = []
         with self._receiver(batch, population, wanted, mode, known) as received:
 
             def attempt() -> Answer:
-                return self._store_labels(received, call)
+                try:
+                    return self._store_labels(received, call, runs)
+                except (StaleBatch, FileNotFoundError):
+                    now, _, new = self._known(batch_id, received.known)
+                    require_open(now)
+                    self._check_again(received, new)
+                    raise
 
             answer = self._kept_or_removed(received, _opened(chunks, wanted), attempt, call)
-        self.compaction.run(batch_id)
+        self.compaction.run(batch_id, runs)
         return answer
 
-    def _store_labels(self, received: Receiver, call: IdempotentCall) -> Answer:
-        batch_id, mode = received.batch.id, received.mode
-        batch, _, known = self._known(batch_id, received.known)
-        require_open(batch)
-        check_listed(batch, known)
-        self._check_again(received, known)
+    def _store_labels(self, received: Receiver, call: IdempotentCall, runs: list[Segment]) -> Answer:
+        """Raises StaleBatch where runs came that the upload was not compared with. `runs` gets the batch's runs."""
+        batch_id, mode, known = received.batch.id, received.mode, received.known
         run = _fresh(received.run, known) if mode != INSERT else received.run
         run_key = _run_key(received.stored[0].key)
         if len(run[0]):
@@ -249,7 +252,7 @@ class Intake:
             def effect() -> Answer:
                 now, _ = self.batches.get(connection, batch_id)
                 require_open(now)
-                self._check_new_runs(connection, received, known)
+                runs[:] = self._check_new_runs(connection, received, known)
                 self.batches.bump(connection, now)
                 unused.clear()
                 for stored in received.stored:
@@ -285,16 +288,18 @@ class Intake:
         found.add_rows(rows, received.id_field, rule)
         raise received.duplicates(found) if rule == TAKEN else found.error()
 
-    def _check_new_runs(self, connection: Connection, received: Receiver, known: Known) -> None:
+    def _check_new_runs(self, connection: Connection, received: Receiver, known: Known) -> list[Segment]:
         """Inside the transaction, so that of two uploads with one id only one is taken. Raises StaleBatch."""
         listed = self._runs(connection, received.batch.id, EXAMPLES)
         if received.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
             raise StaleBatch("Another list of ids came meanwhile.")
-        new = [s for s in self._runs(connection, received.batch.id, LABELS) if s.key not in known.taken]
+        runs = self._runs(connection, received.batch.id, LABELS)
+        new = [s for s in runs if s.key not in known.taken]
         if sum(s.rows for s in new) > CHECKED_INSIDE or (new and received.rows > CHECKED_INSIDE):
             raise StaleBatch("Many labels came meanwhile.")
         if among(received.run, (self.vault.run(s.key) for s in new)).any():
             raise StaleBatch("A record of one of these ids came meanwhile.")
+        return runs
 
     # --- batches ------------------------------------------------------------------------------------------
 
@@ -338,13 +343,16 @@ class Intake:
             if not (committing and isinstance(error, Unavailable)):  # else the commit may have gone through
                 self._delete(received.started)
             # the same call may have won a race, and its answer is the answer
-            earlier = self.database.read("intake.seen", call.earlier) if isinstance(error, Conflict) else None
+            earlier = self._earlier(call) if isinstance(error, Conflict) else None
             if earlier is not None:
                 return earlier
             raise
         committed = {s.key for s in received.stored}
         self._delete(key for key in received.started if key not in committed)
         return answer
+
+    def _earlier(self, call: IdempotentCall) -> Answer | None:
+        return None if call.key is None else self.database.read("intake.seen", call.earlier)
 
     def _commit(
         self, name: str, store: Callable[[Connection], Answer], written: list[str], unused: list[str]
