@@ -19,12 +19,12 @@ from features_party import client_calls as calls
 from features_party.client_calls import EventReader, Json
 from shared.errors import RemoteProblem, Unavailable
 from shared.service.cli import Progress, progress
-from shared.service.remote import Awaited, Blocking, Conversation, problem_of
+from shared.service.remote import LONGEST_PAUSE, Awaited, Blocking, Conversation, problem_of
 
 __all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]
 
 PARTY = "features party"
-RECONNECTIONS = 10  # in a row, without an event between them
+RECONNECTIONS = 8  # in a row, without an event between them: about half a minute
 PAUSE_SECONDS = 0.5
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -234,7 +234,7 @@ def _check(answer: httpx.Response) -> None:
 def _pause(lost: int, base: str) -> float:
     if lost > RECONNECTIONS:
         raise Unavailable(f"The event stream of the features party at {base} broke {lost} times; try again later.")
-    return PAUSE_SECONDS
+    return min(LONGEST_PAUSE, PAUSE_SECONDS * 2 ** (lost - 1))
 
 
 def _shown(wanted: bool | Progress) -> AbstractContextManager[Progress]:

@@ -45,7 +45,8 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.worker = worker
-    app.state.streams = Streams()
+    app.state.stopping = lambda: False  # whoever serves it knows better
+    app.state.streams = Streams(lambda: app.state.stopping())
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS)
     install_docs(app)
     install_metrics(app)

@@ -29,8 +29,9 @@ Look = Callable[[], dict[str, Any]]
 
 @dataclass
 class Streams:
-    """How many are open in this process."""
+    """How many are open in this process, and whether it is about to end: a stream must not hold it up."""
 
+    stopping: Callable[[], bool]
     open: int = 0
 
 
@@ -59,17 +60,17 @@ def event_stream(streams: Streams, look: Look, row: dict[str, Any], last: str | 
         return Response(status_code=204)  # tells a browser's EventSource to stop coming back
     if streams.open >= MOST_STREAMS:
         raise Unavailable(f"{MOST_STREAMS} event streams are open; ask for the training's state instead, or try later.")
-    return EventStream(streams, _events(look, row, seen))
+    return EventStream(streams, _events(streams, look, row, seen))
 
 
-async def _events(look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[str]:
+async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[str]:
     yield f"retry: {RECONNECT_MILLISECONDS}\n\n"
     begun = spoken = time.monotonic()
     while True:
         if row["revision"] > seen:
             seen, spoken = row["revision"], time.monotonic()
             yield _event(row)
-        if row["state"] in ENDED or time.monotonic() - begun > LONGEST_SECONDS:
+        if row["state"] in ENDED or streams.stopping() or time.monotonic() - begun > LONGEST_SECONDS:
             return
         if time.monotonic() - spoken > HEARTBEAT_SECONDS:
             spoken = time.monotonic()

@@ -57,4 +57,6 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         timeout_graceful_shutdown=settings.shutdown_seconds,
         h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    server = uvicorn.Server(config)
+    app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
+    server.run(sockets=[listener])
