@@ -72,10 +72,10 @@ class SpilledJoin:
             config: dict[str, str | bool | int | float | list[str]] = {
                 "memory_limit": f"{memory_mb}MB",
                 "threads": threads,
-                "temp_directory": str(folder / "spill"),
+                "temp_directory": str(folder),
                 "preserve_insertion_order": "false",
             }
-            with duckdb.connect(str(folder / "join.duckdb"), config=config) as database:
+            with duckdb.connect(config=config) as database:
                 database.execute("CREATE TABLE features (id VARCHAR, row BIGINT)")
                 database.execute("CREATE TABLE labels (id VARCHAR, message INTEGER, bin INTEGER)")
                 yield cls(database, features, progress)
