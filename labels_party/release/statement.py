@@ -10,6 +10,7 @@ from labels_party.release.priors import read_prior
 from labels_party.release.releases import ReleaseFile, Releases
 from shared.audit import events
 from shared.audit.events import Event
+from shared.audit.show import counted
 from shared.message.bundle import check_bytes, trusted_manifest
 from shared.message.signing import VerifyingKey
 from shared.message.statement import Later, render_statement
@@ -54,8 +55,8 @@ def _told(event: Event, published: Event) -> str:
     audiences = ", ".join(published.audiences)
     if event.kind == events.ERASED:
         return (
-            f"{event.details['examples']} examples of this batch were erased: their labels were deleted from what the "
-            f"labels party stores, and later releases use the missing-label value. This release went to {audiences} "
+            f"Erased, {counted(event.details['examples'], 'example')} of this batch: the labels were deleted from what "
+            f"the labels party stores, and later releases use the missing-label value. This release went to {audiences} "
             "before and cannot be recalled; what it says of these examples stays bounded by its ε."
         )
     if event.kind == events.BATCH_PURGED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Wanted:
     since: str | None = None
 
     def __post_init__(self) -> None:
-        if self.since is not None and DAY.fullmatch(self.since) is None:
+        if self.since is not None and not _is_day(self.since):
             raise InvalidInput("'since' is a day such as 2026-11-20, or a time such as 2026-11-20T12:00:00Z, in UTC.")
         if not all(value is None or value.isprintable() for value in self.columns.values()):
             raise InvalidInput("A filter of audit events is a printable id or kind.")
@@ -57,6 +58,17 @@ class Wanted:
             after = page[-1].sequence
 
 
+def _is_day(text: str) -> bool:
+    try:
+        return DAY.fullmatch(text) is not None and bool(dt.datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def counted(count: object, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def plain(value: object) -> str:
     """One line of text that a stranger may have written: nothing in it moves a terminal's cursor."""
     return "".join(c if c.isprintable() else f"[U+{ord(c):04X}]" for c in str(value))
@@ -78,7 +90,7 @@ def _told(event: Event) -> str:
             f"population {subject.population_name} was declared: label {subject.label}, lifetime ε "
             f"{details.get('lifetime_epsilon')} per example, for {', '.join(event.audiences)}"
         ),
-        kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {details.get('n', '?')} examples",
+        kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}",
         kinds.REQUESTED: lambda: (
             f"{release} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
         ),
@@ -99,12 +111,13 @@ def _told(event: Event) -> str:
         ),
         kinds.BATCH_PURGED: lambda: f"the labels of {batch} were deleted ({details.get('why')}); its releases stay",
         kinds.ERASURE_REQUESTED: lambda: (
-            f"erasure of {details.get('examples')} examples of population {subject.population_name} was asked for"
+            f"erasure of {counted(details.get('examples'), 'example')} of population {subject.population_name} was "
+            "asked for"
         ),
         kinds.ERASED: lambda: (
-            f"{details.get('examples')} examples of {batch} took the missing-label value"
+            f"{counted(details.get('examples'), 'example')} of {batch} took the missing-label value"
             + (
-                f"; {len(details['published'])} published releases cannot be recalled"
+                f"; {counted(len(details['published']), 'published release')} cannot be recalled"
                 if details.get("published")
                 else ""
             )

@@ -197,7 +197,7 @@ def _unit(m: Manifest) -> str:
     total = (
         ""
         if m.unit.epsilon_per_unit is None
-        else f" All labels of one unit together: ε at most {text(m.unit.epsilon_per_unit)}."
+        else f" All labels of one unit together have spent ε at most {text(m.unit.epsilon_per_unit)} so far."
     )
     return f"Examples with the same {column} belong to one unit{most}.{total}"
 

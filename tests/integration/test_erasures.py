@@ -109,12 +109,12 @@ def test_after_a_release_it_is_said_what_cannot_be_recalled(resting: LabelsParty
     assert [r["release"] for r in told[0]["cannot_be_recalled"]] == [first]
     assert (told[0]["effect"], told[0]["audiences"]) == ("after a release", ["features-party"])
     page = auditor.get(f"/v1/releases/{first}/statement").text
-    assert "1 examples of this batch were erased" in page
+    assert "Erased, 1 example of this batch" in page
     assert "cannot be recalled" in page
     assert "who-" not in page
     assert owner.get(f"/v1/releases/{first}/manifest").content == manifest
     second = resting.release(batch, additional_release=True)
-    assert "were erased" not in auditor.get(f"/v1/releases/{second}/statement").text
+    assert "Erased" not in auditor.get(f"/v1/releases/{second}/statement").text
     assert labels_of(resting, batch)["who-3"] == 0
 
 
