@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import bench_command, bench_join, bench_privatize, bench_sampler, bench_solver
+from tests.benchmarks import bench_command, bench_intake, bench_join, bench_privatize, bench_sampler, bench_solver
 
 
 def main() -> None:
@@ -13,6 +13,7 @@ def main() -> None:
         ("Solver", bench_solver),
         ("Sampler", bench_sampler),
         ("Command line", bench_command),
+        ("Labels intake", bench_intake),
         ("Join", bench_join),
         ("Privatize", bench_privatize),
     ):

@@ -1,0 +1,195 @@
+"""Labels intake through `labels-party serve` on a loopback port: the server pinned to one core, clients elsewhere."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+Row = tuple[str, float, str]
+BIN = Path(sys.executable).parent
+CLIENTS = 8
+UPLOADS, SMALL = 600, 1_000
+STREAMED, BATCH = 8_000_000, 65_536
+JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
+
+
+class Server:
+    def __init__(self, home: Path, core: int | None) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        env = os.environ | {"LABELS_PARTY_HOME": str(home), "LABELS_PARTY_PORT": str(self.port)}
+        env |= dict.fromkeys(("OMP_NUM_THREADS", "ARROW_NUM_THREADS"), "1")
+        made = subprocess.run(
+            [BIN / "labels-party", "apikey", "create", "--role", "owner", "--json"],
+            env=env, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        self.key = json.loads(made.stdout)["key"]
+        self.process = subprocess.Popen([BIN / "labels-party", "serve"], env=env, stderr=subprocess.DEVNULL)
+        if core is not None:
+            os.sched_setaffinity(self.process.pid, {core})
+        while True:
+            try:
+                self.call("GET", "/healthz")
+                return
+            except OSError:
+                time.sleep(0.05)
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+
+    def send(
+        self, to: http.client.HTTPConnection, method: str, path: str, body: object = None, kind: str = JSON
+    ) -> dict[str, object]:
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": kind}
+        to.request(method, path, body=body, headers=headers, encode_chunked=not isinstance(body, bytes | None))
+        answer = to.getresponse()
+        text = answer.read()
+        assert answer.status < 300, text
+        found: dict[str, object] = json.loads(text)
+        return found
+
+    def call(self, method: str, path: str, body: object = None) -> dict[str, object]:
+        return self.send(self.connect(), method, path, None if body is None else json.dumps(body).encode())
+
+    def open(self) -> str:
+        name = f"p{time.monotonic_ns()}"
+        population = {"name": name, "label": name, "domain": "0:400", "lifetime_epsilon": "1"}
+        shop = self.call("POST", "/v1/populations", population)["id"]
+        batch = self.call("POST", f"/v1/populations/{shop}/batches", {"presence": "public"})["id"]
+        return f"/v1/batches/{batch}/labels"
+
+    def cpu(self) -> float:
+        """Seconds of CPU that the server has used; zero where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder), cores[0] if len(cores) > 1 else None)
+        try:
+            yield server
+        finally:
+            server.process.terminate()
+            server.process.wait(30)
+
+
+def small_bodies(prefix: str) -> list[bytes]:
+    rows = range(SMALL)
+    return [
+        json.dumps({"records": [{"example_id": f"{prefix}-{u:05d}-{i:05d}", "label": i % 401} for i in rows]}).encode()
+        for u in range(UPLOADS)
+    ]
+
+
+def at_once(server: Server, path: str, bodies: list[bytes]) -> None:
+    """All bodies over CLIENTS connections that are kept alive."""
+    waiting = iter(bodies)
+    lock = threading.Lock()
+
+    def client() -> None:
+        connection = server.connect()
+        while True:
+            with lock:
+                body = next(waiting, None)
+            if body is None:
+                return
+            server.send(connection, "POST", path, body)
+
+    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def arrow_stream() -> bytes:
+    """Ids of 14 bytes and whole-number labels, made batch by batch."""
+    import pyarrow.compute as pc
+
+    schema = pa.schema([("example_id", pa.string()), ("label", pa.float64())])
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for start in range(0, STREAMED, BATCH):
+            numbers = pa.array(range(start, min(start + BATCH, STREAMED)))
+            ids = pc.binary_join_element_wise("click", pc.utf8_lpad(numbers.cast(pa.string()), 8, "0"), "-")
+            labels = pc.cast(pc.bit_wise_and(numbers, 255), pa.float64())
+            writer.write_batch(pa.record_batch([ids, labels], schema=schema))
+    return sink.getvalue()
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def pieces(data: bytes) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for start in range(0, len(view), 1 << 18):
+        yield view[start : start + (1 << 18)]
+
+
+def read_all(data: bytes) -> None:
+    with pa.ipc.open_stream(data) as reader:
+        for batch in reader:
+            batch.validate(full=True)
+
+
+def rows() -> list[Row]:
+    """Labels per second that are accepted, durable and answered; and against reading the same bytes alone."""
+    found: list[Row] = []
+    stream = arrow_stream()
+    with serving() as server:
+        at_once(server, server.open(), small_bodies("warm"))  # enough rows for the compiled kernels to be loaded
+        bodies = small_bodies("click")
+        before = server.cpu()
+        took = timed(lambda: at_once(server, server.open(), bodies))
+        cpu = server.cpu() - before
+        alone = timed(lambda: [json.loads(body) for body in bodies])
+        labels = UPLOADS * SMALL
+        note = f"k labels/s, {UPLOADS} uploads of {SMALL:,}, {CLIENTS} connections, server on one core"
+        found.append(("intake, JSON", labels / took / 1e3, f"{note}; {took / alone:.1f} × json.loads alone; wanted 60"))
+        if cpu:
+            found.append(("intake, JSON, by CPU time", labels / cpu / 1e3, "k labels per second of the server's CPU"))
+
+        def upload() -> None:
+            server.send(server.connect(), "POST", server.open(), pieces(stream), ARROW)
+
+        before = server.cpu()
+        took = timed(upload)
+        cpu = server.cpu() - before
+        alone = timed(lambda: read_all(stream))
+        note = f"M labels/s, one stream of {STREAMED / 1e6:.0f} M, server on one core"
+        found.append(
+            ("intake, Arrow", STREAMED / took / 1e6, f"{note}; {took / alone:.1f} × pyarrow reading it alone; wanted 4")
+        )
+        if cpu:
+            found.append(
+                ("intake, Arrow, by CPU time", STREAMED / cpu / 1e6, "M labels per second of the server's CPU")
+            )
+    return found
+
+
+if __name__ == "__main__":
+    for name, figure, note in rows():
+        print(f"{name:<44}{figure:>9.2f} {note}")
