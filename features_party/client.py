@@ -24,7 +24,7 @@ from shared.service.remote import LONGEST_PAUSE, Awaited, Blocking, Conversation
 __all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]
 
 PARTY = "features party"
-RECONNECTIONS = 8  # in a row, without an event between them: about half a minute
+RECONNECTIONS = 8  # in a row: about half a minute
 PAUSE_SECONDS = 0.5
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,9 +105,8 @@ class FeaturesPartyClient:
                     _check(answer)
                     reader.begin()
                     for line in answer.iter_lines():
-                        for event in reader.line(line):
-                            lost = 0
-                            yield event
+                        yield from reader.line(line)
+                    lost = 0  # the service ended it in order, as it does with long ones
             except httpx.TransportError:
                 pass
             lost += 1
@@ -194,8 +193,8 @@ class AsyncFeaturesPartyClient:
                     reader.begin()
                     async for line in answer.aiter_lines():
                         for event in reader.line(line):
-                            lost = 0
                             yield event
+                    lost = 0
             except httpx.TransportError:
                 pass
             lost += 1
@@ -234,7 +233,7 @@ def _check(answer: httpx.Response) -> None:
 def _pause(lost: int, base: str) -> float:
     if lost > RECONNECTIONS:
         raise Unavailable(f"The event stream of the features party at {base} broke {lost} times; try again later.")
-    return min(LONGEST_PAUSE, PAUSE_SECONDS * 2 ** (lost - 1))
+    return min(LONGEST_PAUSE, PAUSE_SECONDS * 2.0 ** (lost - 1))
 
 
 def _shown(wanted: bool | Progress) -> AbstractContextManager[Progress]:
