@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -19,6 +19,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks
+
+# Long runs: `make soak SECONDS_EACH=600 SEED=1`; one table at the end, kept in tests/soak/results.
+soak: $(VENV)/.dev
+	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED))
 
 clean:
 	@rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
