@@ -56,7 +56,7 @@ def _told(event: Event, published: Event) -> str:
     if event.kind == events.ERASED:
         return (
             f"Erased, {counted(event.details['examples'], 'example')} of this batch: the labels were deleted from what "
-            f"the labels party stores, and later releases use the missing-label value. This release went to {audiences} "
+            f"the labels party stores; later releases use the missing-label value. This release went to {audiences} "
             "before and cannot be recalled; what it says of these examples stays bounded by its ε."
         )
     if event.kind == events.BATCH_PURGED:
