@@ -97,6 +97,7 @@ class FeaturesPartyClient:
         """The changes of a training until its end, each the whole state; a broken stream is taken up again."""
         reader, lost = EventReader(training), 0
         while not reader.done:
+            before = reader.last
             try:
                 url = self._wire.base + reader.path
                 with self._wire.http.stream("GET", url, headers=self._key | reader.headers) as answer:
@@ -109,7 +110,7 @@ class FeaturesPartyClient:
                     lost = 0  # the service ended it in order, as it does with long ones
             except httpx.TransportError:
                 pass
-            lost += 1
+            lost = lost + 1 if reader.last == before else 1
             if not reader.done:
                 time.sleep(_pause(lost, self._wire.base))
 
@@ -184,6 +185,7 @@ class AsyncFeaturesPartyClient:
     async def events(self, training: str) -> AsyncIterator[Json]:
         reader, lost = EventReader(training), 0
         while not reader.done:
+            before = reader.last
             try:
                 url = self._wire.base + reader.path
                 async with self._wire.http.stream("GET", url, headers=self._key | reader.headers) as answer:
@@ -197,7 +199,7 @@ class AsyncFeaturesPartyClient:
                     lost = 0
             except httpx.TransportError:
                 pass
-            lost += 1
+            lost = lost + 1 if reader.last == before else 1
             if not reader.done:
                 await asyncio.sleep(_pause(lost, self._wire.base))
 
