@@ -42,7 +42,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             del client.headers["X-Request-ID"]
             key = str(party.services.apikeys.list()[0]["id"])
             body = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "5"}
-            yield Service(client.app, client, key, "/v1/populations", "/v1/audit/events", body, "domain")  # type: ignore[arg-type]
+            yield Service(client.app, client, key, "/v1/populations", "/v1/audit/events", body, "domain")  # type: ignore[arg-type]  # the same application
         return
     services = features_services(tmp_path / "features")
     key_id, secret = services.apikeys.create("trainer")
@@ -311,7 +311,7 @@ def test_the_day_of_last_use_is_kept_once_a_day(service: Service, monkeypatch: p
     monkeypatch.setattr(keys.database, "write", lambda name, work: (writes.append(name), write(name, work))[1])
     for _ in range(3):
         service.client.get(service.single)
-    assert writes == ["apikey.used"]
+    assert writes.count("apikey.used") == 1  # the worker writes too
     assert keys.list()[0]["last_used"] == keys.list()[0]["created"][:10]
 
 
