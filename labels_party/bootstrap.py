@@ -114,7 +114,7 @@ def bootstrap(
     populations = Populations(audit)
     batches = Batches(populations, clock)
     vault = LocalVault(home.labels)
-    sweep = Sweep(database, vault, home.workers / "swept")
+    sweep = Sweep(database, vault, home.path / ".swept")
     sweep.run_daily()
     outbox = Outbox(clock)
     ledger = Ledger(audit, outbox)

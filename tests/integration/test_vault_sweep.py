@@ -79,12 +79,12 @@ def test_start_and_worker_sweep_once_a_day(tmp_path: Path) -> None:
         age(tmp_path / "home" / "labels")
         first.services.worker.drain()  # swept at its start already
         assert objects(first)
-        os.utime(tmp_path / "home" / "workers" / "swept", (OLD, OLD))
+        os.utime(tmp_path / "home" / ".swept", (OLD, OLD))
         first.services.worker.drain()
         assert not objects(first)
         leftover(first, "bat_y")
         age(tmp_path / "home" / "labels")
-        os.utime(tmp_path / "home" / "workers" / "swept", (OLD, OLD))
+        os.utime(tmp_path / "home" / ".swept", (OLD, OLD))
     with LabelsParty(tmp_path / "home") as second:
         assert not objects(second)
 
