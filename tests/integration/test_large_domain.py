@@ -1,0 +1,51 @@
+"""A domain of ten million values goes the whole way in bounded time, or is refused in a sentence before it costs."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from shared.message.bundle import verify
+from shared.message.parquet import read_message
+from tests.support.desk import Desk
+
+SECONDS = 60.0  # on a busy machine; six on a free one
+
+
+def test_ten_million_values_go_the_whole_way(desk: Desk) -> None:
+    started = time.monotonic()
+    answer = desk.client.post(
+        "/v1/populations",
+        json={"name": "cents", "label": "cents", "domain": "0:10000000", "lifetime_epsilon": "2"},
+    )
+    assert answer.status_code == 201, answer.text
+    assert len(answer.content) < 2000  # the domain is told by its ends
+    batch = desk.open("cents")
+    rng = np.random.default_rng(5)
+    labels = np.minimum(rng.lognormal(9, 2, 2000), 1e9)
+    assert desk.send([f"c{i}" for i in range(2000)], [float(v) for v in labels], batch).status_code == 200
+    assert desk.client.post(f"/v1/batches/{batch}/seal").status_code == 200
+    asked = desk.client.post(f"/v1/batches/{batch}/releases", json={"epsilon": "1"})
+    assert asked.status_code == 202, asked.text
+    release = asked.json()["id"]
+    desk.party.services.worker.drain()
+    while desk.party.state(release).state not in ("published", "failed"):  # by the service's worker or the line above
+        assert time.monotonic() - started < SECONDS
+        time.sleep(0.05)
+    assert desk.party.state(release).state == "published"
+    assert time.monotonic() - started < SECONDS
+    verified = verify(desk.party.bundle(release).path, desk.party.services.key.public, "features-party")
+    values = np.array(read_message(list(verified.paths), verified.manifest)["label"].to_pylist(), float)
+    assert len(values) == 2000
+    assert 0 <= values.min() <= values.max() <= 10_000_000
+
+
+def test_domains_beyond_what_is_solved_are_refused(desk: Desk) -> None:
+    before = desk.state()
+    for domain in ("0:16777216", "0:1e15", "0:10000000:0.0000001"):
+        answer = desk.client.post(
+            "/v1/populations", json={"name": "more", "label": "more", "domain": domain, "lifetime_epsilon": "2"}
+        )
+        desk.refused(answer, "invalid-domain")
+    assert desk.state() == before
