@@ -192,6 +192,13 @@ def bad_id_text(form: str, ids: Sequence[str], planted: Sequence[int], rng: rand
 # --- columns: all labels of an upload have one type ---------------------------------------------------------
 
 
+def packed(form: str, table: pa.Table, rng: random.Random) -> bytes:
+    """The table in one of the compressions of its format."""
+    if form == "arrow":
+        return table_body(form, table, compression=rng.choice([None, "lz4", "zstd"]))
+    return table_body(form, table, compression=rng.choice(["none", "snappy", "gzip", "zstd", "brotli", "lz4"]))
+
+
 def _float_outside(rng: random.Random) -> float:
     return float(outside(rng))
 
@@ -247,7 +254,7 @@ def bad_label_column(form: str, ids: Sequence[str], planted: Sequence[int], rng:
     if kind == "dictionary" or pa.types.is_dictionary(of):
         column = column.dictionary_encode()
     found = tuple(s for row in planted if values[row] is not None for s in secrets_of(str(values[row])))
-    body = table_body(form, pa.table({"example_id": list(ids), "label": column}))
+    body = packed(form, pa.table({"example_id": list(ids), "label": column}), rng)
     return Upload(body, tuple(planted), "label", rule, found)
 
 
@@ -260,7 +267,7 @@ def bad_id_column(form: str, ids: Sequence[str], planted: Sequence[int], rng: ra
         cells[row] = cells[0] if rule == REPEATED else rng.choice([None, "", found[-1] * rng.choice([52, 1024])])
     column = pa.array(cells, rng.choice([pa.string(), pa.large_string()]))
     column = column.dictionary_encode() if rng.random() < 0.3 else column
-    body = table_body(form, pa.table({"example_id": column, "label": [float(rng.randrange(101)) for _ in ids]}))
+    body = packed(form, pa.table({"example_id": column, "label": [float(rng.randrange(101)) for _ in ids]}), rng)
     return Upload(body, tuple(planted), "example_id", rule, tuple(found))
 
 
