@@ -32,6 +32,9 @@ class Settings(ServiceSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address that `serve` listens on.")
     port: int = Field(default=8001, ge=0, le=65535, description="Port that `serve` listens on.")
+    max_body_bytes: int = Field(
+        default=8 << 30, ge=1 << 10, description="Largest upload; it is read as it arrives. Larger ones get 413."
+    )
     memory_limit_mb: int = Field(
         default=1024, ge=64, description="Memory that sorting and joining labels may use before it spills to disk."
     )

@@ -199,7 +199,7 @@ class Receiver:
                 yield batch
             if self.runs.full:
                 self._check_part()
-                self.runs.spill_part()
+                self.runs.make_room()
 
     def _row_batch(self, chunk: Chunk, start: int, mask_with: bytes) -> pa.RecordBatch | None:
         """The rows as they are stored, their digests noted. Raises InvalidRows counted from the chunk's first row."""

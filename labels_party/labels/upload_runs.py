@@ -14,7 +14,8 @@ import numpy.typing as npt
 from labels_party.labels.digests import U64
 from labels_party.labels.runs import Run, merge, repeated, sort_run
 
-BUFFER = 1 << 20  # digests sorted in memory at once
+BUFFER = 1 << 20  # digests sorted at once
+KEPT = 1 << 22  # digests of sorted parts that stay in memory
 
 Rows = npt.NDArray[np.int64]
 EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -39,7 +40,7 @@ def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
 
 
 class UploadRuns:
-    """Digests go in with their rows; sorted parts of at most about BUFFER come out, and at last one run of all.
+    """Digests go in with their rows; sorted parts of about BUFFER come out, and at last one run of all.
 
     A context manager: parts of a large upload lie in `spill` meanwhile (keyed digests, which tell no id).
     """
@@ -53,6 +54,7 @@ class UploadRuns:
         self._rows: list[Rows] = []
         self._waiting = 0
         self._parts: list[Run] = []
+        self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> UploadRuns:
@@ -89,14 +91,24 @@ class UploadRuns:
         self._parts.append(run)
         return run, rows, later
 
-    def spill_part(self) -> None:
-        """Move the last part out of memory; call it when more will come."""
-        self._parts[-1] = spilled([self._parts[-1]], self._temporary())
+    def make_room(self) -> None:
+        """Move parts out of memory where there are many; call it when more will come."""
+        if sum(len(part[0]) for part in self._parts[self._spilled :]) >= KEPT:
+            for i in range(self._spilled, len(self._parts)):
+                self._parts[i] = spilled([self._parts[i]], self._temporary())
+            self._spilled = len(self._parts)
 
     def finish(self) -> Run:
-        """One sorted run of every digest, mapped from disk where there was more than one part."""
-        if len(self._parts) == 1:
-            return self._parts[0]
+        """One sorted run of every digest, mapped from disk where it is large."""
+        if len(self._parts) < 2:
+            return self._parts[0] if self._parts else EMPTY
+        if not self._spilled:
+            run = merge(self._parts)
+            marks = repeated(run)
+            self.again = int(marks.sum())
+            if self.again:
+                self.repeated = run[0][marks], run[1][marks]
+            return run
         found: list[Run] = []
 
         def unique() -> Iterator[Run]:

@@ -4,6 +4,7 @@ decompress to any size, are refused while they are numbers."""
 from __future__ import annotations
 
 import struct
+from collections import deque
 
 from labels_party.labels.formats.source import Exactly, Source
 from shared.errors import InvalidFile, TooLarge
@@ -50,17 +51,24 @@ class GuardedStream:
 
     def __init__(self, source: Source) -> None:
         self._source = Exactly(source)
-        self._ready = bytearray()
+        self._ready: deque[bytes] = deque()  # as Arrow asks for them: what comes before a body, the body
         self._ended = False
         self._deltas = 0
         self.closed = False
 
-    def read(self, size: int = -1) -> bytes:
-        while not self._ended and (size < 0 or len(self._ready) < size):
-            self._ready += self._message()
-        found = bytes(self._ready) if size < 0 else bytes(self._ready[:size])
-        del self._ready[: len(found)]
-        return found
+    def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0 and (self._ready or not self._ended):
+            if not self._ready:
+                self._ready.extend(piece for piece in self._message() if piece)
+                continue
+            first = self._ready.popleft()
+            if len(first) > size:
+                self._ready.appendleft(first[size:])
+                first = first[:size]
+            parts.append(first)
+            size -= len(first)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def readable(self) -> bool:
         return True
@@ -82,11 +90,12 @@ class GuardedStream:
         if not self._source.rest_is_empty():
             raise InvalidFile("Something follows the end of the Arrow stream.")
 
-    def _message(self) -> bytes:
+    def _message(self) -> tuple[bytes, bytes]:
+        """What comes before the body of the next message, and the body."""
         prefix = self._source.read(8)
         if not prefix or prefix == CONTINUES + bytes(4):
             self._ended = True
-            return prefix
+            return prefix, b""
         size = int.from_bytes(prefix[4:], "little")
         if prefix[:4] != CONTINUES or len(prefix) < 8:
             raise InvalidFile(BAD)
@@ -107,7 +116,7 @@ class GuardedStream:
                 self._check(_Table(metadata, message.target(2)), header, body)
         except struct.error:
             raise InvalidFile(BAD) from None
-        return prefix + metadata + body
+        return prefix + metadata, body
 
     def _check(self, table: _Table, header: int, body: bytes) -> None:
         if header == DICTIONARY and table.number(2, "B"):

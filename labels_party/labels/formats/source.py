@@ -26,23 +26,24 @@ class BytesSource:
 
 
 class Exactly:
-    """Reads a source in pieces of a given size."""
+    """Reads a source in pieces of a given size, each copied once."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._held = source, bytearray()
+        self._source, self._held = source, memoryview(b"")
 
     def read(self, size: int) -> bytes:
         """`size` bytes; fewer only at the end of the source."""
-        while len(self._held) < size and (more := self._source.read()):
-            self._held += more
-        found = bytes(self._held[:size])
-        del self._held[:size]
-        return found
+        parts = [self._held[:size]]
+        self._held, missing = self._held[size:], size - len(parts[0])
+        while missing > 0 and (more := self._source.read()):
+            view = memoryview(more)
+            parts.append(view[:missing])
+            self._held, missing = view[missing:], missing - len(parts[-1])
+        return b"".join(parts)
 
     def rest_is_empty(self) -> bool:
         """Read to the end; whether nothing was left."""
-        empty = not self._held
-        self._held.clear()
-        while more := self._source.read():
-            empty = empty and not more
+        empty, self._held = not self._held, memoryview(b"")
+        while self._source.read():
+            empty = False
         return empty
