@@ -30,6 +30,8 @@ LABELS: dict[str, set[str]] = {
     "GET /v1/populations/{population}/plan": OWNER,
     "GET /v1/populations/{population}/budget": OFFICER,
     "GET /v1/populations/{population}/releases": OWNER,
+    "POST /v1/populations/{population}/erasures": OWNER,
+    "GET /v1/populations/{population}/erasures": OFFICER,
     "GET /v1/batches/{batch}": OWNER,
     "PATCH /v1/batches/{batch}": OWNER,
     "DELETE /v1/batches/{batch}": OWNER,
