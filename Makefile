@@ -20,7 +20,8 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks
 
-# Long runs: `make soak SECONDS_EACH=600 SEED=1`; one table at the end, kept in tests/soak/results.
+# Long runs of what `make test` tries shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
+# One table at the end (tried, survived, limit, seed), kept in tests/soak/results.
 soak: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED))
 
