@@ -20,8 +20,8 @@ from labels_party.storage.idempotency import Answer, Claim, IdempotentCall
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
 
-AT_ONCE = 1 << 20  # bytes handed to the thread at once
-AT_LEAST = 1 << 16
+AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
+AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
 SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
@@ -33,31 +33,37 @@ class Body:
     def __init__(self, request: Request) -> None:
         self._receive = request.receive
         self._pending: asyncio.Task[Any] | None = None
-        self._held = bytearray()
+        self._held: list[bytes] = []
+        self._bytes = 0
         self.ended = False
 
     async def gather(self, seconds: float | None = None, *, least: int = AT_LEAST) -> None:
         """Wait until `least` bytes are held, the body ends or time is up. Raises InvalidFile if the caller left."""
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        while not self.ended and len(self._held) < least:
-            if self._pending is None:
-                self._pending = asyncio.ensure_future(self._receive())
-            left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
-            # the task stays when the time is up: a receive that is cancelled may lose what it had
-            done, _ = await asyncio.wait({self._pending}, timeout=left)
-            if not done:
-                return
-            message, self._pending = self._pending.result(), None
+        while not self.ended and self._bytes < least:
+            if end is None and self._pending is None:
+                message = await self._receive()
+            else:
+                self._pending = self._pending or asyncio.ensure_future(self._receive())
+                left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
+                # the task stays when the time is up: a receive that is cancelled may lose what it had
+                done, _ = await asyncio.wait({self._pending}, timeout=left)
+                if not done:
+                    return
+                message, self._pending = self._pending.result(), None
             if message["type"] == "http.disconnect":
                 self.ended = True
                 raise InvalidFile("The caller went away before the end of the body.")
-            self._held += message.get("body", b"")
+            found = message.get("body", b"")
+            self._held.append(found)
+            self._bytes += len(found)
             self.ended = not message.get("more_body", False)
 
     async def take(self) -> bytes:
         await self.gather()
-        found = bytes(self._held[:AT_ONCE])
-        del self._held[:AT_ONCE]
+        found = b"".join(self._held)
+        self._held.clear()
+        self._bytes = 0
         return found
 
     def close(self) -> None:

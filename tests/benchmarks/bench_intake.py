@@ -22,7 +22,7 @@ Row = tuple[str, float, str]
 BIN = Path(sys.executable).parent
 CLIENTS = 8
 UPLOADS, SMALL = 600, 1_000
-STREAMED, BATCH = 8_000_000, 65_536
+STREAMED, BATCH = 4_000_000, 65_536
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 
 

@@ -47,14 +47,16 @@ def read_json(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -
     if head is not None:
         yield from _pieces(bytearray(start[head.end() :]), source, fields, nulls)
         return
-    while more := source.read():
+    while len(held) <= MOST_COLUMNS:
+        more = source.read()
+        if not more:
+            yield _document(_without_mark(bytes(held)), fields, nulls)
+            return
         held += more
-        if len(held) > MOST_COLUMNS:
-            raise TooLarge(
-                f"A JSON document of columns has at most {MOST_COLUMNS >> 20} MiB. Send more rows as NDJSON, CSV, an "
-                'Arrow stream, Parquet or {"records": [...]}, which are read as they arrive.'
-            )
-    yield _document(_without_mark(bytes(held)), fields, nulls)
+    raise TooLarge(
+        f"A JSON document of columns has at most {MOST_COLUMNS >> 20} MiB. Send more rows as NDJSON, CSV, an "
+        'Arrow stream, Parquet or {"records": [...]}, which are read as they arrive.'
+    )
 
 
 def _without_mark(text: bytes | bytearray) -> bytes:
