@@ -10,7 +10,7 @@ from labels_party.api.models import Body, ReleaseOut
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", tags=["approvals"], responses=PROBLEM_RESPONSES)
-REFUSALS = problem_responses(403, 409)
+REFUSALS = problem_responses(403, 409, 413)
 
 
 class DeclineIn(Body):
@@ -37,7 +37,7 @@ def decline(
     return ReleaseOut(**answer)
 
 
-@router.post("/releases/{release}/cancel", responses=problem_responses(409))
+@router.post("/releases/{release}/cancel", responses=problem_responses(409, 413))
 def cancel(release: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> ReleaseOut:
     """Take a release back while no draw of it ever began; what was charged is returned."""
     call = idempotent(ctx, caller, key, request.url.path, b"")

@@ -315,6 +315,7 @@ def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch
         "labels_urls",
         "labels_api_key",
         "threads",
+        "training_memory_mb",
     }
     for field in fields:
         assert getattr(loaded, field) == getattr(defaults, field), field

@@ -238,7 +238,7 @@ def test_an_erasure_during_a_seal_is_not_missed(tmp_path: Path) -> None:
                 party.services.erasures.request("shop", ["who-3"], "test")
             return found
 
-        sealer.prepare = prepared_then_asked  # type: ignore[method-assign]
+        sealer.prepare = prepared_then_asked  # type: ignore[method-assign]  # replaced for this test
         seal(owner, batch)
         assert labels_of(party, batch)["who-3"] == 0
 

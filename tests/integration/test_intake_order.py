@@ -116,7 +116,7 @@ def test_a_seal_that_was_overtaken_by_an_overlapping_one_is_refused(
     party_on.sealed_batch(pa.table({"example_id": ["z"], "label": [1.0]}))
     slow, fast = (_open(party_on, ids, "shop") for ids in (["a", "b"], ["b", "c"]))
     sealer = party_on.services.sealer
-    sort, overtaken = sealer._sorted, []
+    sort, overtaken = sealer.sort.rows, []
 
     def overtake(*arguments: Any) -> Any:
         if not overtaken:  # after the slow seal has looked for overlaps, before it commits
@@ -124,7 +124,7 @@ def test_a_seal_that_was_overtaken_by_an_overlapping_one_is_refused(
             sealer.seal(fast, "test")
         return sort(*arguments)
 
-    monkeypatch.setattr(sealer, "_sorted", overtake)
+    monkeypatch.setattr(sealer.sort, "rows", overtake)
     with pytest.raises(OverlappingBatch, match=fast):
         sealer.seal(slow, "test")
     states = {

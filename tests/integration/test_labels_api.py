@@ -173,95 +173,6 @@ def test_a_plan_for_an_uneven_domain_leaves_out_what_does_not_fit(owner: TestCli
 
 # --- who may call what -------------------------------------------------------------------------------------
 
-CALLS = [
-    ("POST", "/v1/populations", {"owner"}),
-    ("GET", "/v1/populations", {"owner"}),
-    ("GET", "/v1/populations/{population}", {"owner"}),
-    ("POST", "/v1/populations/{population}/batches", {"owner"}),
-    ("GET", "/v1/populations/{population}/batches", {"owner"}),
-    ("GET", "/v1/batches/{batch}", {"owner"}),
-    ("PUT", "/v1/batches/{batch}/examples", {"owner", "features"}),
-    ("POST", "/v1/batches/{batch}/labels", {"owner", "ingest"}),
-    ("DELETE", "/v1/batches/{batch}/labels", {"owner", "ingest"}),
-    ("DELETE", "/v1/batches/{batch}", {"owner"}),
-    ("POST", "/v1/batches/{batch}/seal", {"owner"}),
-    ("GET", "/v1/populations/{population}/plan", {"owner"}),
-    ("POST", "/v1/batches/{batch}/releases", {"owner"}),
-    ("GET", "/v1/releases/{release}", {"owner", "features"}),
-    ("GET", "/v1/releases/{release}/manifest", {"owner", "features"}),
-    ("GET", "/v1/releases/{release}/message", {"owner", "features"}),
-    ("GET", "/v1/releases/{release}/files/{name}", {"owner", "features"}),
-    ("GET", "/v1/populations/{population}/budget", {"owner", "auditor"}),
-    ("GET", "/v1/audit/events", {"owner", "auditor"}),
-    ("GET", "/v1/audit/export", {"owner", "auditor"}),
-    ("GET", "/v1/populations/{population}/releases", {"owner"}),
-    ("GET", "/v1/batches/{batch}/releases", {"owner"}),
-    ("PATCH", "/v1/batches/{batch}", {"owner"}),
-    ("POST", "/v1/batches/{batch}/purge", {"owner"}),
-    ("POST", "/v1/webhooks", {"owner"}),
-    ("GET", "/v1/webhooks", {"owner"}),
-    ("GET", "/v1/webhooks/{webhook}", {"owner"}),
-    ("GET", "/v1/webhooks/{webhook}/deliveries", {"owner"}),
-    ("POST", "/v1/webhooks/{webhook}/test", {"owner"}),
-    ("DELETE", "/v1/webhooks/{webhook}", {"owner"}),
-]
-ROLES = ("owner", "ingest", "features", "auditor")
-BODIES = {
-    "/v1/populations": POPULATION,
-    "releases": {"epsilon": "1", "additional_release": True},
-    "/v1/batches/{batch}": {"release": None},
-    "/v1/webhooks": {"url": "http://127.0.0.1:9/nobody"},
-}
-
-
-def call(client: TestClient, method: str, path: str, **ids: str) -> httpx.Response:
-    """The call with a body that is fine in itself."""
-    body: Any = BODIES.get(path) or BODIES.get(path.rsplit("/", 1)[-1])
-    if path.endswith(("examples", "labels")):
-        body = {"example_id": ["x"]} | ({"label": [1]} if path.endswith("labels") else {})
-    params = {"epsilon": "1", "n": "10"} if path.endswith("plan") else None
-    options: dict[str, Any] = {"json": body} if body is not None and method != "GET" else {}
-    return client.request(method, path.format(**ids), params=params, **options)
-
-
-def test_the_list_of_calls_is_complete(owner: TestClient) -> None:
-    document = owner.get("/openapi.json").json()
-    found = {(m.upper(), p) for p, calls in document["paths"].items() for m in calls if p.startswith("/v1")}
-    assert found == {(m, p) for m, p, _ in CALLS}
-
-
-def test_every_call_by_every_role_and_by_nobody(party: LabelsParty, shop: str, batch: str, release: str) -> None:
-    webhook = party.client("owner").post("/v1/webhooks", json=BODIES["/v1/webhooks"]).json()["id"]
-    ids = {"population": shop, "batch": batch, "release": release, "name": "message.parquet", "webhook": webhook}
-    absent = {name: f"{name}_0" for name in ids} | {"name": "message.parquet"}
-    nobody = party.client("owner")
-    del nobody.headers["authorization"]
-    stranger = party.client("owner")
-    stranger.headers["authorization"] = "Bearer lp_wrong"
-    revoked = party.client("owner")
-    key = next(k for k in party.services.apikeys.list() if k["id"] == _key_id(party, revoked))
-    party.services.apikeys.revoke(str(key["id"]))
-    clients = {role: party.client(role) for role in ROLES}
-    before = party.services.database.read("v", party.services.audit.verify)
-    for method, path, allowed in CALLS:
-        answers = [call(client, method, path, **ids) for client in (nobody, stranger, revoked)]
-        for answer in answers:
-            is_problem(answer, 401, "unauthenticated")
-            assert answer.headers["www-authenticate"] == "Bearer"
-            assert answer.content == answers[0].content
-        for role in set(ROLES) - allowed:
-            real, missing = (call(clients[role], method, path, **which) for which in (ids, absent))
-            is_problem(real, 404, "not-found")
-            assert real.content == missing.content, (role, path)
-    assert party.services.database.read("v", party.services.audit.verify) == before
-    for method, path, allowed in CALLS:
-        for role in allowed:
-            assert call(clients[role], method, path, **ids).status_code not in (401, 404), (role, method, path)
-
-
-def _key_id(party: LabelsParty, client: TestClient) -> str:
-    return party.services.apikeys.authenticate(client.headers["authorization"].removeprefix("Bearer ")).key_id
-
 
 @pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Basic abc", "bearer\tx", "Bearer \u00e9", "Token x"])
 def test_odd_authorization_headers_are_nobody(value: str, owner: TestClient) -> None:
@@ -485,7 +396,8 @@ def test_nothing_of_a_draw_shows_before_publication(tmp_path: Path) -> None:
                 assert state["state"] in ("charged", "drawing")
                 assert (state["files"], state["published"], state["manifest_sha256"]) == ([], None, None)
                 created = asked["created"] if client is owner else asked["created"][:10]  # others see the day
-                expected = asked | {"state": state["state"], "created": created}
+                asker = asked["requested_by"] if client is owner else None
+                expected = asked | {"state": state["state"], "created": created, "requested_by": asker}
                 assert state == expected
                 for suffix in ("manifest", "message", "files/message.parquet", "files/prior.parquet"):
                     answer = client.get(f"/v1/releases/{release}/{suffix}")

@@ -234,7 +234,7 @@ def bad_label_column(form: str, ids: Sequence[str], planted: Sequence[int], rng:
     of: pa.DataType
     if kind == "text":
         values, of = [str(v) for v in values], rng.choice(TEXTS)
-        draw: Callable[[], object] = lambda: _text(rng, rule)  # noqa: E731
+        draw: Callable[[], object] = lambda: _text(rng, rule)  # noqa: E731 - one of many of its kind
     elif kind == "integer":
         of, bits, signed = rng.choice(INTEGERS)
         whole = _integer(bits, signed)
@@ -246,7 +246,7 @@ def bad_label_column(form: str, ids: Sequence[str], planted: Sequence[int], rng:
         narrow = rng.choice([pa.float32(), pa.float16()])
         of = {"float": pa.float64(), "narrow": narrow, "dictionary": pa.float64()}[kind]
         beyond = (lambda: rng.choice([-1.0, 250.5, 60000.0])) if kind == "narrow" else (lambda: _float_outside(rng))
-        endless = lambda: rng.choice([math.nan, math.inf, -math.inf])  # noqa: E731
+        endless = lambda: rng.choice([math.nan, math.inf, -math.inf])  # noqa: E731 - one of many of its kind
         draw = {OUTSIDE: beyond, FINITE: endless, NUMBER: lambda: None}[rule]
     for row in planted:
         values[row] = draw()

@@ -85,7 +85,7 @@ def test_rows_of_a_file_are_named_by_their_lines(tmp_path: Path) -> None:
     located = with_lines(refused.value, path)
     assert [(p.row, p.line) for p in located.problems] == [(1, 5), (3, 9)]
     assert "Row 1 (counting from 0), line 5, field 'id'" in located.detail
-    assert located.extras()["rows"][0] == {  # type: ignore[index]
+    assert located.extras()["rows"][0] == {  # type: ignore[index]  # extras are objects of any kind
         "row": 1, "line": 5, "field": "id", "rule": refused.value.problems[0].rule,
     }  # fmt: skip
 
