@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
+from labels_party.api.columns import IdColumns, LabelColumns
 from labels_party.api.context import (
     Ctx,
     IdempotencyKey,
@@ -127,7 +128,9 @@ def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
 
 
 @router.put("/batches/{batch}/examples", tags=["batches"], openapi_extra=upload_docs((ID,)), responses=UPLOAD)
-async def put_examples(batch: str, request: Request, ctx: Ctx, caller: Lister, key: IdempotencyKey = None) -> Listed:
+async def put_examples(
+    batch: str, request: Request, ctx: Ctx, caller: Lister, columns: IdColumns, key: IdempotencyKey = None
+) -> Listed:
     """Declare which example ids the batch has, before any label counts; a second list replaces the first."""
     owner = caller.role == "owner"
 
@@ -138,12 +141,18 @@ async def put_examples(batch: str, request: Request, ctx: Ctx, caller: Lister, k
                 raise NotFound(f"There is no batch '{batch}'.")
         return ctx.intake.put_example_chunks(batch, upload.chunks, call=upload.call, may_replace=owner)
 
-    return Listed(**await receive(request, ctx, caller, key, batch, work))
+    return Listed(**await receive(request, ctx, caller, key, batch, columns, work))
 
 
 @router.post("/batches/{batch}/labels", tags=["batches"], openapi_extra=upload_docs((ID, LABEL)), responses=UPLOAD)
 async def add_labels(
-    batch: str, request: Request, ctx: Ctx, caller: Ingest, mode: Mode = "insert", key: IdempotencyKey = None
+    batch: str,
+    request: Request,
+    ctx: Ctx,
+    caller: Ingest,
+    columns: LabelColumns,
+    mode: Mode = "insert",
+    key: IdempotencyKey = None,
 ) -> Accepted:
     """Add labels to an open batch: all rows or none.
 
@@ -155,7 +164,7 @@ async def add_labels(
         chunks = partial(upload.chunks, nulls=mode == UPSERT)
         return ctx.intake.add_label_chunks(batch, chunks, call=upload.call, mode=mode)
 
-    return Accepted(**await receive(request, ctx, caller, key, batch, work))
+    return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
 
 
 @router.delete(
@@ -164,7 +173,9 @@ async def add_labels(
     openapi_extra=upload_docs((ID,), note="The ids whose labels are deleted."),
     responses=UPLOAD,
 )
-async def delete_labels(batch: str, request: Request, ctx: Ctx, caller: Ingest, key: IdempotencyKey = None) -> Accepted:
+async def delete_labels(
+    batch: str, request: Request, ctx: Ctx, caller: Ingest, columns: IdColumns, key: IdempotencyKey = None
+) -> Accepted:
     """Delete labels of an open batch, as an upsert with the label null does. The ids stay in the batch.
 
     An id without a label is accepted alike: nobody is told which ids have one.
@@ -173,7 +184,7 @@ async def delete_labels(batch: str, request: Request, ctx: Ctx, caller: Ingest, 
     def work(upload: Upload) -> Answer:
         return ctx.intake.delete_label_chunks(batch, upload.chunks, call=upload.call)
 
-    return Accepted(**await receive(request, ctx, caller, key, batch, work))
+    return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
 
 
 @router.delete("/batches/{batch}", status_code=204, tags=["batches"], responses=problem_responses(409, 413))

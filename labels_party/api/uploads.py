@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -74,8 +74,10 @@ class Body:
 class Upload:
     """A body on its way in, for the thread that takes it: a source of bytes, whose keyed MAC is kept."""
 
-    def __init__(self, ctx: Services, body: Body, kind: Format, call: IdempotentCall, path: str) -> None:
-        self.ctx, self.body, self.kind, self.call = ctx, body, kind, call
+    def __init__(
+        self, ctx: Services, body: Body, kind: Format, call: IdempotentCall, path: str, columns: Mapping[str, str]
+    ) -> None:
+        self.ctx, self.body, self.kind, self.call, self.columns = ctx, body, kind, call, columns
         self._mac = ctx.secrets.keyed("idempotency") if call.key is not None else None
         if self._mac is not None:
             self._mac.update(path.encode("utf-8") + b"\0")
@@ -97,13 +99,22 @@ class Upload:
         return "" if self._mac is None else self._mac.hexdigest()
 
     def chunks(self, fields: tuple[str, ...], *, nulls: bool = False) -> Chunks:
-        return self.kind.chunks(self, fields, self.ctx.home.spill, nulls=nulls)
+        return self.kind.chunks(self, fields, self.ctx.home.spill, nulls=nulls, columns=self.columns)
 
 
 async def receive(
-    request: Request, ctx: Services, caller: Principal, key: str | None, batch: str, work: Callable[[Upload], Answer]
+    request: Request,
+    ctx: Services,
+    caller: Principal,
+    key: str | None,
+    batch: str,
+    columns: Mapping[str, str],
+    work: Callable[[Upload], Answer],
 ) -> dict[str, Any]:
-    """Run `work` on the request's body in a thread; its answer. Raises what `work` raises."""
+    """Run `work` on the request's body in a thread; its answer. `columns`: names that a table has for our fields.
+
+    Raises what `work` raises.
+    """
     kind = format_of(request.headers.get("content-type"))
     # what the key stands for: the path, the method where it is not the usual one, and what decides on the effect
     method = "" if request.method in ("POST", "PUT") else request.method + " "
@@ -111,7 +122,7 @@ async def receive(
     call = IdempotentCall(caller.key_id, key, "", batch)
     async with _body(request) as body:
         await body.gather(SOON, least=AT_ONCE)
-        upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}")
+        upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)
         call.body_mac = upload.mac
 
         def run() -> Answer:

@@ -12,7 +12,7 @@ from labels_party.labels.parsing import LABEL
 from shared.errors import InvalidFile
 
 
-def read_arrow(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
+def read_arrow(source: Source, fields: tuple[str, ...], *, nulls: bool = False, label: str = LABEL) -> Iterator[Chunk]:
     """Chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
     import pyarrow as pa
 
@@ -21,7 +21,7 @@ def read_arrow(source: Source, fields: tuple[str, ...], *, nulls: bool = False) 
     file = pa.PythonFile(guarded, mode="r")
     try:
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
-            check_schema(reader.schema, fields, LABEL)
+            check_schema(reader.schema, fields, label)
             for found in reader:
                 batch = found.select(list(fields))
                 batch.validate(full=True)

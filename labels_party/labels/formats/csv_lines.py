@@ -19,12 +19,12 @@ MOST_RECORD = 1 << 16
 SHOWN = "the upload"
 
 
-def read_csv(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
+def read_csv(source: Source, fields: tuple[str, ...], *, nulls: bool = False, label: str = "") -> Iterator[Chunk]:
     """Chunks of the records, every column as text. Raises InvalidFile, InvalidTable.
 
-    `nulls` changes nothing: a field without text is told apart by whoever takes the chunk.
+    `nulls` and `label` change nothing: whoever takes the chunk tells apart what a field without text means.
     """
-    del nulls
+    del nulls, label
     held = (source.read()).removeprefix(b"\xef\xbb\xbf")
     end = _records_end(held, at_end=False)
     while not end and len(held) <= MOST_RECORD and (more := source.read()):

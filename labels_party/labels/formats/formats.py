@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,35 +14,69 @@ from labels_party.labels.formats.json_document import read_json
 from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
 from labels_party.labels.formats.source import Source
-from shared.errors import UnsupportedMediaType
+from labels_party.labels.parsing import LABEL
+from shared.errors import InvalidInput, UnsupportedMediaType
 
 
 class _Read(Protocol):
     def __call__(self, source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]: ...
 
 
+class _ReadTable(Protocol):
+    def __call__(
+        self, source: Source, fields: tuple[str, ...], *, nulls: bool = False, label: str = LABEL
+    ) -> Iterator[Chunk]: ...
+
+
 @dataclass(frozen=True)
 class Format:
-    """A format by its names as a content type, the usual one first."""
+    """A format by its names as a content type, the usual one first. Records have our names; tables may have others."""
 
     types: tuple[str, ...]
-    read: _Read | None  # None: Parquet, which needs a folder
+    records: _Read | None = None
+    table: _ReadTable | None = None  # neither: Parquet, which needs a folder
 
-    def chunks(self, source: Source, fields: tuple[str, ...], folder: Path, *, nulls: bool = False) -> Iterator[Chunk]:
-        """Chunks with the columns `fields`. Temporary files go below `folder`. Raises InvalidFile, InvalidTable,
-        TooLarge."""
-        if self.read is None:
-            return read_parquet(source, fields, folder, nulls=nulls)
-        return self.read(source, fields, nulls=nulls)
+    def chunks(
+        self,
+        source: Source,
+        fields: tuple[str, ...],
+        folder: Path,
+        *,
+        nulls: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> Iterator[Chunk]:
+        """Chunks with the columns `fields`, which a table may call as `columns` says. Temporary files go below
+        `folder`. Raises InvalidFile, InvalidTable, InvalidInput, TooLarge."""
+        if self.records is not None:
+            if columns:
+                raise InvalidInput(
+                    "Columns are named for CSV, Arrow and Parquet; in JSON the members have fixed names."
+                )
+            return self.records(source, fields, nulls=nulls)
+        named = columns or {}
+        wanted = tuple(named.get(field, field) for field in fields)
+        if len(set(wanted)) != len(wanted):
+            raise InvalidInput("Each of the columns for id, label and unit needs a name of its own.")
+        label = named.get(LABEL, LABEL)
+        if self.table is not None:
+            found = self.table(source, wanted, nulls=nulls, label=label)
+        else:
+            found = read_parquet(source, wanted, folder, nulls=nulls, label=label)
+        return found if wanted == fields else _renamed(found, fields)
+
+
+def _renamed(chunks: Iterator[Chunk], fields: tuple[str, ...]) -> Iterator[Chunk]:
+    for chunk in chunks:
+        yield chunk if chunk.table is None else replace(chunk, table=chunk.table.rename_columns(list(fields)))
 
 
 JSON = Format(("application/json",), read_json)
 NDJSON = Format(
     ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"), read_json_lines
 )
-CSV = Format(("text/csv",), read_csv)
-ARROW = Format(("application/vnd.apache.arrow.stream",), read_arrow)
-PARQUET = Format(("application/vnd.apache.parquet", "application/x-parquet", "application/octet-stream"), None)
+CSV = Format(("text/csv",), table=read_csv)
+ARROW = Format(("application/vnd.apache.arrow.stream",), table=read_arrow)
+PARQUET = Format(("application/vnd.apache.parquet", "application/x-parquet", "application/octet-stream"))
 FORMATS = (JSON, NDJSON, CSV, ARROW, PARQUET)
 
 

@@ -19,7 +19,9 @@ DECODED_FLOOR, DECODED_RATIO = 1 << 26, 16  # ids differ, so an honest file hard
 BAD = f"{SHOWN.capitalize()} is not a complete, undamaged Parquet file."
 
 
-def read_parquet(source: Source, fields: tuple[str, ...], folder: Path, *, nulls: bool = False) -> Iterator[Chunk]:
+def read_parquet(
+    source: Source, fields: tuple[str, ...], folder: Path, *, nulls: bool = False, label: str = LABEL
+) -> Iterator[Chunk]:
     """Chunks of the rows; a large file waits in `folder`, encrypted. Raises InvalidFile, InvalidTable, TooLarge,
     Unavailable (no room to spool)."""
     del nulls
@@ -31,17 +33,17 @@ def read_parquet(source: Source, fields: tuple[str, ...], folder: Path, *, nulls
             raise Unavailable(f"The upload cannot be kept meanwhile ({error.strerror}); nothing was stored.") from None
         if not spool.size():
             raise InvalidFile(f"{SHOWN.capitalize()} is empty; expected a Parquet file.")
-        yield from _decoded(spool, fields)
+        yield from _decoded(spool, fields, label)
 
 
-def _decoded(spool: Spool, fields: tuple[str, ...]) -> Iterator[Chunk]:
+def _decoded(spool: Spool, fields: tuple[str, ...], label: str) -> Iterator[Chunk]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     most, decoded = DECODED_FLOOR + DECODED_RATIO * spool.size(), 0
     try:
         file = pq.ParquetFile(spool, buffer_size=BLOCK, pre_buffer=False)
-        check_schema(file.schema_arrow, fields, LABEL)
+        check_schema(file.schema_arrow, fields, label)
         waiting: list[pa.RecordBatch] = []
         for found in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(fields), use_threads=False):
             found.validate(full=True)  # Parquet readers take any bytes for text
