@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 
 
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
 
@@ -29,6 +36,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("checkout")
     (folder / ".venv").mkdir()
     (folder / ".venv" / "bin").symlink_to(BIN)
+    (folder / "deploy").symlink_to(ROOT / "deploy")
     run = [sys.executable, "-m", "deploy.demo", "--clicks", "3000", "--out", str(folder / "demo-output")]
     subprocess.run(run, cwd=ROOT, check=True, capture_output=True)
     yield folder
@@ -38,8 +46,15 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_every_shell_command_works_as_written(checkout: Path) -> None:
     (make, *rest) = blocks("bash")
     script = "\n".join(rest).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
-    assert script.count("labels-party") + script.count("features-party") >= 12
-    environment = dict(os.environ) | {"FEATURES_PARTY_THREADS": "1"}
+    assert script.count("labels-party") + script.count("features-party") >= 30
+    assert script.count("curl") + script.count("owner ") + script.count("ingest ") + script.count("trainer ") >= 20
+    labels, features = free_port(), free_port()
+    script = script.replace("8001", labels).replace("8002", features).replace("_THREADS=2", "_THREADS=1")
+    environment = dict(os.environ) | {
+        "FEATURES_PARTY_THREADS": "1",
+        "LABELS_PARTY_PORT": labels,
+        "FEATURES_PARTY_PORT": features,
+    }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=checkout,
@@ -49,9 +64,10 @@ def test_every_shell_command_works_as_written(checkout: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Privatized message" in done.stdout
-    assert '"mse"' in done.stdout
-    assert "events verified" in done.stdout
+    for told in ("Privatized message", '"mse"', "events verified", "succeeded", "VERIFIED", "labels no longer count"):
+        assert told in done.stdout, told
+    page = (checkout / "demo-output" / "try" / "statement.html").read_text(encoding="utf-8")
+    assert "orders" in page
     assert make.split() == ["make", "demo", "make", "test"]
 
 
@@ -62,7 +78,7 @@ def test_the_two_make_targets_exist_and_others_named_in_the_text() -> None:
 
 
 def test_the_ten_lines_of_python_work(tmp_path: Path) -> None:
-    (code,) = blocks("python")
+    code, _ = blocks("python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
     service = Service("labels-party", "LABELS_PARTY_", tmp_path / "lp", tmp_path / "log", tmp_path / "numba")
     key = service.run("apikey", "create", "--role", "owner").strip()
@@ -75,6 +91,22 @@ def test_the_ten_lines_of_python_work(tmp_path: Path) -> None:
         service.stop()
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["published", "1", "1"]
+
+
+def test_the_publishers_python_works(checkout: Path, tmp_path: Path) -> None:
+    _, code = blocks("python")
+    demo = checkout / "demo-output"
+    names = {
+        "MESSAGE": demo / "message.parquet",
+        "FEATURES": demo / "clicks" / "features.parquet",
+        "LABELS_KEY": demo / "labels-party.pub",
+    }
+    given = "\n".join(f"{name} = {str(path)!r}" for name, path in names.items())
+    environment = dict(os.environ) | {"FEATURES_PARTY_HOME": str(tmp_path), "FEATURES_PARTY_THREADS": "1"}
+    program = [sys.executable, "-c", f"{given}\n{code}"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "noise_variance" in done.stdout
 
 
 def test_links_lead_somewhere() -> None:
