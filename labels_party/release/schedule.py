@@ -95,10 +95,13 @@ class Schedule:
         template = changes.get(RELEASE, batch.release_template if when is not None else None)
         if template is not None and when is None:
             raise InvalidInput("A release template belongs to a time: give seal_at as well.")
+        # who wrote the template asks for its release: a colleague who moves the time does not stand in for them
+        kept = template is not None and template == batch.release_template
+        by = batch.scheduled_by if kept else actor
         connection.execute(
             sa.update(batches_table)
             .where(batches_table.c.id == batch.id)
-            .values(seal_at=when, release_template=template, scheduled_by=actor, schedule_problem=None)
+            .values(seal_at=when, release_template=template, scheduled_by=by, schedule_problem=None)
         )
         return self.batches.get(connection, batch.id)[0]
 

@@ -434,6 +434,26 @@ def test_a_second_person_still_approves_what_a_schedule_asked_for(timed: LabelsP
     assert timed.spent(batch) == "0.5"
 
 
+def test_moving_the_time_does_not_make_a_colleague_the_one_who_asked(timed: LabelsParty, clock: FakeClock) -> None:
+    """Else the author of a template could approve it alone, after anybody's innocent change of the time."""
+    author, colleague = timed.client("owner"), timed.client("owner")
+    population(author, four_eyes=True)
+    first, second = open_batch(author), open_batch(author)
+    for batch, prefix in ((first, "c"), (second, "d")):
+        send(author, batch, prefix=prefix)
+        moved = colleague.patch(f"/v1/batches/{batch}", json={"seal_at": "2030-01-01T13:00:00Z"})
+        assert moved.status_code == 200, moved.text
+    changed = colleague.patch(f"/v1/batches/{second}", json={"release": TEMPLATE | {"epsilon": "0.25"}})
+    assert changed.status_code == 200, changed.text
+    clock.move(days=1)
+    timed.services.worker.drain()
+    for batch, asked, other in ((first, author, colleague), (second, colleague, author)):
+        (waiting,) = listed(author, batch)
+        refused = asked.post(f"/v1/releases/{waiting['id']}/approve")
+        assert refused.json().get("code") == "second-person-needed", refused.text
+        assert other.post(f"/v1/releases/{waiting['id']}/approve").status_code == 200
+
+
 def test_metrics_do_not_tell_whether_a_batch_has_sealed(lite: LabelsParty, clock: FakeClock) -> None:
     owner = lite.client()
     population(owner)
