@@ -18,7 +18,10 @@ from shared.errors import InvalidInput
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("168.63.129.16")})
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# ends of IPv6 addresses that are IPv4 ones: NAT64, translated, compatible
+HOLDING_IPV4 = tuple(ipaddress.IPv6Network(n) for n in ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96"))
+UNICAST = ipaddress.IPv6Network("2000::/3")  # all that is routed between networks; the rest is local or unused
+PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")  # for protocols, and for the metadata of some clouds
 MAX_URL = 2000
 
 
@@ -82,7 +85,7 @@ class AddressRules:
         inner = _inner(address)
         if inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in METADATA:
             raise InvalidInput("The webhook's host has an address that no service answers from; it is refused.")
-        if not self.hosts and not inner.is_global and not inner.is_loopback:
+        if not self.hosts and not _is_public(inner) and not inner.is_loopback:
             raise InvalidInput(
                 "The webhook's host is in a private network; name it in LABELS_PARTY_WEBHOOK_HOSTS to allow it."
             )
@@ -100,13 +103,18 @@ def _literal(host: str) -> Address | None:
 
 
 def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for (mapped, NAT64, 6to4, Teredo), else itself."""
-    if isinstance(address, ipaddress.IPv4Address):
+    """The IPv4 address that an IPv6 one stands for (mapped, compatible, NAT64, 6to4, Teredo), else itself."""
+    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback or address.is_unspecified:
         return address
-    if address in NAT64:
+    if any(address in network for network in HOLDING_IPV4):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     teredo = address.teredo
     return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
+
+
+def _is_public(address: Address) -> bool:
+    inside = address not in PROTOCOLS if isinstance(address, ipaddress.IPv4Address) else address in UNICAST
+    return inside and address.is_global
 
 
 def _is_loopback(host: str) -> bool:
