@@ -216,6 +216,9 @@ class Erasures:
         # a draw in progress reads the old object; its release is published first, then this comes
         if any(r.state == DRAWING for r in standing) or [s.key for s in now] != ([old.key] if old else []):
             raise Changed
+        # a purge that has begun may have listed what it deletes: nothing new comes in between
+        if old is not None and self.batches.get(connection, batch.id)[0].purged is not None:
+            raise Changed
         published = [r.id for r in standing if r.state == PUBLISHED]
         if old is not None:
             s = segments

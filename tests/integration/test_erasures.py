@@ -243,6 +243,32 @@ def test_an_erasure_during_a_seal_is_not_missed(tmp_path: Path) -> None:
         assert labels_of(party, batch)["who-3"] == 0
 
 
+def test_an_erasure_during_a_purge_leaves_no_label_behind(
+    resting: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The purge lists what it deletes; what an erasure wrote just then must not outlive it."""
+    owner = resting.client("owner")
+    batch = opened(owner)
+    seal(owner, batch)
+    erase(owner, "who-3")
+    vault, erasures = resting.services.vault, resting.services.erasures
+    listed = vault.keys
+
+    def listed_then_erased(prefix: str) -> list[str]:
+        found = listed(prefix)
+        erasures.finish()
+        return found
+
+    monkeypatch.setattr(vault, "keys", listed_then_erased)
+    resting.services.retention.purge(batch, "test")
+    monkeypatch.undo()
+    assert erasures.finish() == 0
+    left = [key for key in vault.keys(f"{batch}/") if key.endswith(".parquet")]
+    assert left == []
+    told = owner.get("/v1/populations/shop/erasures").json()["erasures"][0]
+    assert told["effect"] == "labels were purged already"
+
+
 def test_purged_labels_need_no_erasing_but_are_told(resting: LabelsParty) -> None:
     owner = resting.client("owner")
     batch = opened(owner)
