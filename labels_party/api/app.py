@@ -21,6 +21,7 @@ UPLOADS = ("/v1/batches/[^/]+/(labels|examples)",)
 DEPENDS_ON_LABELS = frozenset(
     {
         "/v1/batches/{batch}/labels",
+        "/v1/batches/{batch}/examples",  # the owner is refused another list once there are labels
         "/v1/batches/{batch}/seal",
         "/v1/batches/{batch}/purge",
         # these are refused before the batch has sealed, or afterwards, and whether it sealed by itself tells of labels

@@ -75,6 +75,7 @@ def test_metrics_do_not_count_what_depends_on_labels(party: LabelsParty) -> None
     before = owner.get("/metrics").text
     for label in (5, 11):
         owner.post(f"/v1/batches/{batch}/labels", json={"example_id": ["a"], "label": [label]})
+    assert owner.put(f"/v1/batches/{batch}/examples", json={"example_id": ["a", "c"]}).status_code == 409
     assert owner.post(f"/v1/batches/{batch}/seal").status_code == 409
 
     def counted(text: str) -> set[str]:
