@@ -1,0 +1,83 @@
+"""The bytes of a message depend on its ids and what was drawn, not on how many records or labels there were."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from labels_party.labels import sorting, vault
+from labels_party.options import parse_population
+from labels_party.release import engine
+from shared.domain import Domain
+from tests.support.labels import LabelsParty
+
+IDS = [f"click-{i:05d}" for i in range(1000)]
+
+
+class Constant:
+    """A mechanism whose every draw is the first output, so that two messages of the same ids must be the same."""
+
+    def __init__(self, mechanism: Any) -> None:
+        self.mechanism = mechanism
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.mechanism, name)
+
+    @staticmethod
+    def sample(_channel: Any, index: Any) -> Any:
+        return np.zeros(len(index), np.uint8)
+
+
+def labels(first: int, last: int, step: int = 1) -> pa.Table:
+    ids = IDS[first:last:step]
+    return pa.table({"example_id": ids, "label": [float(i % 11) for i in range(len(ids))]})
+
+
+def every_label(s: Any, batch: str) -> None:
+    s.intake.add_labels(batch, labels(0, 1000))
+
+
+def every_third(s: Any, batch: str) -> None:
+    s.intake.add_labels(batch, labels(0, 1000, 3))
+
+
+def none_at_all(_s: Any, _batch: str) -> None:
+    pass
+
+
+def many_corrections(s: Any, batch: str) -> None:
+    s.intake.add_labels(batch, labels(0, 1000))
+    for _ in range(5):
+        s.intake.add_labels(batch, labels(0, 400), mode="upsert")
+    s.intake.delete_label_chunks(batch, [labels(700, 900).select(["example_id"])])
+
+
+def erased(s: Any, batch: str) -> None:
+    s.intake.add_labels(batch, labels(0, 1000))
+    s.erasures.request("shop", IDS[100:300], "test")
+
+
+def test_rows_groups_and_size_are_those_of_the_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "CHUNK", 64)
+    monkeypatch.setattr(vault, "ROW_GROUP", 256)
+    plain = engine.get_mechanism
+    monkeypatch.setattr(engine, "get_mechanism", lambda name: Constant(plain(name)))
+    found = {}
+    for upload in (every_label, every_third, none_at_all, many_corrections, erased):
+        with LabelsParty(tmp_path / upload.__name__, worker=False) as party:
+            s = party.services
+            shop = parse_population("shop", "revenue", Domain.parse("0:10"), "9", missing_label=0)
+            made = s.database.write("population", lambda c, s=s, shop=shop: s.populations.create(c, shop, "test"))
+            batch = s.database.write("batch", lambda c, s=s, made=made: s.batches.create(c, made, "id-list")).id
+            s.intake.put_examples(batch, pa.table({"example_id": IDS}))
+            upload(s, batch)
+            s.sealer.seal(batch, "test")
+            release = party.release(batch, "1", prior="uniform")
+            data = (party.bundle(release).path / "message.parquet").read_bytes()
+            found[upload.__name__] = (len(data), hashlib.sha256(data).hexdigest())
+    assert len(set(found.values())) == 1, found
