@@ -1,0 +1,83 @@
+"""Approvals, cancellations and draws of one release at once, from two processes' services: one charge, one outcome."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from labels_party.options import parse_population
+from labels_party.release.plan import ReleaseRequest
+from shared.audit import events
+from shared.domain import Domain
+from shared.errors import LabelDPError
+from shared.privacy import Epsilon
+from tests.support.labels import LabelsParty, label_table
+
+ROUNDS = 12
+OUTCOMES = {
+    "published": [events.REQUESTED, events.APPROVED, events.CHARGED, events.PUBLISHED],
+    "failed": [events.REQUESTED, events.APPROVED, events.CHARGED, events.CANCELLED, events.RETURNED],
+}
+
+
+def at_once(calls: list[tuple[float, Callable[[], Any]]]) -> None:
+    """Each call after its pause in seconds; typed refusals are what the losers get."""
+    gate = threading.Barrier(len(calls))
+    bugs: list[Exception] = []
+
+    def run(pause: float, call: Callable[[], Any]) -> None:
+        gate.wait()
+        time.sleep(pause)
+        try:
+            call()
+        except LabelDPError:
+            pass
+        except Exception as error:
+            bugs.append(error)
+
+    threads = [threading.Thread(target=run, args=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bugs == []
+
+
+def test_a_release_is_charged_once_and_published_or_returned_once(tmp_path: Path, database_url: str) -> None:
+    with (
+        LabelsParty(tmp_path, database_url=database_url, worker=False) as one,
+        LabelsParty(tmp_path, database_url=database_url, worker=False) as two,
+    ):
+        s, t = one.services, two.services
+        shop = parse_population("shop", "revenue", Domain.parse("0:10"), "100", four_eyes=True)
+        made = s.database.write("population", lambda c: s.populations.create(c, shop, "test"))
+        batch = s.database.write("batch", lambda c: s.batches.create(c, made, "public")).id
+        s.intake.add_labels(batch, label_table(50))
+        s.sealer.seal(batch, "test")
+        published = 0
+        for number in range(ROUNDS):
+            asked = ReleaseRequest(Epsilon.parse("1"), additional_release=True)
+            release = str(s.releases.request(batch, asked, "command line: zero")[1]["id"])
+            later = 0.004 * number
+            at_once(
+                [
+                    (0.0, lambda r=release: s.approvals.approve(r, "command line: one")),
+                    (0.0, lambda r=release: t.approvals.approve(r, "command line: two")),
+                    (0.02, lambda r=release: s.pipeline.run(r)),
+                    (0.02, lambda r=release: t.pipeline.run(r)),
+                    (later, lambda r=release: s.approvals.cancel(r, "command line")),
+                    (later, lambda r=release: t.approvals.cancel(r, "command line")),
+                ]
+            )
+            s.pipeline.run(release)  # where both workers came before the charge
+            state = one.state(release).state
+            kinds = [e.kind for e in s.database.read("events", lambda c, r=release: s.audit.events(c, release=r))]
+            if state == "failed" and events.CHARGED not in kinds:
+                assert kinds == [events.REQUESTED, events.CANCELLED]
+            else:
+                assert kinds == OUTCOMES[state]
+            published += state == "published"
+        assert one.spent(batch) == str(published)
