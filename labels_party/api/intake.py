@@ -131,7 +131,10 @@ def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
 async def put_examples(
     batch: str, request: Request, ctx: Ctx, caller: Lister, columns: IdColumns, key: IdempotencyKey = None
 ) -> Listed:
-    """Declare which example ids the batch has, before any label counts; a second list replaces the first."""
+    """Declare which example ids the batch has, before any label counts; a second list replaces the first.
+
+    In a population with units each comes with its unit, and only the owner sends them.
+    """
     owner = caller.role == "owner"
 
     def work(upload: Upload) -> Answer:

@@ -92,13 +92,18 @@ class Intake:
         `fields` names the columns of id and unit. `chunks` may also be a function that opens them, given the columns
         that are read. With `may_replace` (the owner) another list replaces the first while no label is stored.
         Without it, what is answered depends on the lists alone, never on whether labels came: else asking again would
-        tell (invariant 5). Raises InvalidRows, Conflict.
+        tell (invariant 5); and in a population with units it is refused. Raises InvalidRows, Conflict.
         """
         earlier = self._earlier(call)
         if earlier is not None:
             return earlier
         batch, population = self.database.read("examples.look", lambda c: self.batches.get(c, batch_id))
         self._may_list(batch)
+        if has_units(population) and not may_replace:
+            raise Conflict(
+                "In this population examples belong to units, so its owner sends the list, with the unit of each: who "
+                "names the units decides what the bound per unit is worth."
+            )
         wanted = fields if has_units(population) else fields[:1]
         with self._receiver(batch, population, wanted, None, Known()) as received:
 

@@ -117,6 +117,21 @@ def test_what_is_said_of_units_does_not_depend_on_labels(party: LabelsParty) -> 
     assert told[0] == told[1] == told[2]
 
 
+def test_a_receiver_does_not_say_what_the_units_are(party: LabelsParty) -> None:
+    """Else it could call every example of somebody a unit of its own, and the stated bound would be worth nothing."""
+    owner, receiver = party.client("owner"), party.client("features")
+    declared = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "5", "missing_label": 0}
+    declared |= {"unit_column": "person", "max_examples_per_unit": 1}
+    assert owner.post("/v1/populations", json=declared).status_code == 201
+    batch = owner.post("/v1/populations/shop/batches", json={}).json()["id"]
+    path, ids = f"/v1/batches/{batch}/examples", ["a", "b"]
+    refused = receiver.put(path, json={"example_id": ids, "unit": ["ann-1", "ann-2"]})
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict"), refused.text
+    assert owner.put(path, json={"example_id": ids, "unit": ["ann", "ann"]}).status_code == 200
+    again = receiver.put(path, json={"example_id": ids, "unit": ["ann", "ann"]})
+    assert again.json()["detail"] == refused.json()["detail"]
+
+
 def test_other_populations_have_their_own_allowance(party: LabelsParty) -> None:
     assert sealed(party, population(party, 1), {"a": ("ann", 1)}) == {"a": 1}
     assert sealed(party, population(party, 1), {"a": ("ann", 1)}) == {"a": 1}
