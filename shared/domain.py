@@ -162,7 +162,22 @@ class Domain:
         NaN and infinities are the caller's to refuse; here they count as outside.
         """
         values = self.values
-        below, above = labels < values[0], labels > values[-1]
-        outside = below | above | ~np.isfinite(labels)
-        index = np.searchsorted(values, labels, side="right").astype(np.int64) - 1
-        return np.clip(index, 0, self.k - 1), outside
+        first, last = values[0], values[-1]
+        outside = ~((labels >= first) & (labels <= last))  # also what is no number
+        inside = np.fmax(np.fmin(labels, last), first)
+        if not self._arithmetic:
+            return np.searchsorted(values, inside, side="right").astype(np.int64) - 1, outside
+        index = ((inside - first) * ((self.k - 1) / (last - first))).astype(np.int64)
+        # at most one off; which it is, the values themselves decide
+        index -= values[index] > inside
+        above = np.minimum(index + 1, self.k - 1)
+        index += (values[above] <= inside) & (index < above)
+        return index, outside
+
+    @cached_property
+    def _arithmetic(self) -> bool:
+        """Whether rounding moves a position computed by a division by less than one."""
+        if self.listed or self.k == 1:
+            return False
+        assert self.step is not None
+        return max(abs(float(self.values[0])), abs(float(self.values[-1]))) <= float(self.step) * 2.0**40

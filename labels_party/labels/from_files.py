@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack
+from secrets import token_hex
 from typing import Any
 
 from sqlalchemy.engine import Connection
@@ -12,7 +14,7 @@ from labels_party.budget.populations import Population, Populations
 from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, PUBLIC, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.receive import INSERT, Known, Receiver, has_units
-from labels_party.labels.seal import RETRIES, Sealer
+from labels_party.labels.seal import RETRIES, Passing, Sealer, sealed_key
 from labels_party.labels.sorting import Examples
 from shared.csv_text import with_lines
 from shared.errors import Conflict, InvalidRows, LabelDPError, Unavailable
@@ -53,6 +55,9 @@ class FileBatches:
         neither population, batch nor file is left.
         """
         batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST)
+        if examples is None and not has_units(population):
+            with contextlib.suppress(StaleBatch):  # erased examples do not keep their labels
+                return self._passed(batch, population, labels, actor, check, progress)
         with ExitStack() as stack:
             listed: Receiver | None = None
             known = Known()
@@ -70,6 +75,34 @@ class FileBatches:
                 except StaleBatch:  # another batch of the same units was sealed meanwhile
                     continue
         raise Unavailable("Too many batches of this population are sealed at once; try again.")
+
+    def _passed(
+        self,
+        batch: Batch,
+        population: Population,
+        file: LabelFile,
+        actor: str,
+        check: Callable[[int], None],
+        progress: Callable[[str, float], None],
+    ) -> Batch:
+        """As `seal` where every row of the file is an example with its label: straight into the sort, stored once.
+
+        Raises StaleBatch where that does not do.
+        """
+        name = token_hex(8)
+        vault, secrets, sort = self.sealer.vault, self.sealer.secrets, self.sealer.sort
+        with (
+            Receiver(vault, secrets, sort.spill, batch, population, file.columns, INSERT, Known()) as taken,
+            # every example has one record, so the sort may spill it under the mask of the sealed file
+            sort.passing(taken.passing(file.chunks, sealed_key(batch, name))) as rows,
+        ):
+            try:
+                taken.finish()
+            except InvalidRows as error:
+                raise with_lines(error, file.path) from None
+            check(taken.rows)
+            progress("sealing", 0.2)
+            return self._sealed(batch, population, Examples([], []), taken, actor, Passing(name, rows))
 
     def _received(
         self,
@@ -93,8 +126,16 @@ class FileBatches:
         for key in received.started:
             self.sealer.vault.delete(key)
 
-    def _sealed(self, batch: Batch, population: Population, held: Examples, whole: Receiver, actor: str) -> Batch:
-        sealed = self.sealer.prepare(batch, population, held, [whole.run])
+    def _sealed(
+        self,
+        batch: Batch,
+        population: Population,
+        held: Examples,
+        whole: Receiver,
+        actor: str,
+        passing: Passing | None = None,
+    ) -> Batch:
+        sealed = self.sealer.prepare(batch, population, held, [whole.run], passing)
 
         def store(connection: Connection) -> Batch:
             owner = self.declared(connection, population)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,7 @@ class Receiver:
         self._findings, self._taken = Findings(), Findings()
         self._digest_key = digest_key(secrets_, batch.label)
         self._deleted: list[pa.RecordBatch] = []
+        self._again: Callable[[], Chunks] | None = None
 
     def __enter__(self) -> Receiver:
         return self
@@ -130,6 +131,18 @@ class Receiver:
         if rows:
             self.stored.append(Stored(key, rows, self.mode or INSERT))
         self._put_deleted()
+        self.finish()
+
+    def passing(self, chunks: Callable[[], Chunks], key: str) -> Iterator[pa.RecordBatch]:
+        """The checked rows of an insert, labels masked for the object `key`, for the caller to store; then `finish`.
+
+        `chunks` gives the same rows whenever it is called. Raises what they raise.
+        """
+        self._again = chunks
+        return self._accepted(chunks(), key)
+
+    def finish(self) -> None:
+        """All rows went by: the checks over the whole upload. Raises as `receive`."""
         if not self.rows:
             raise InvalidFile("There is no row in the upload; send at least one.")
         if not self._findings:
@@ -156,24 +169,29 @@ class Receiver:
         found: list[int] = []
         seen = np.zeros(len(digests[0]), dtype=bool)
         start = 0
-        for stored in self.stored[:1] if not self._split else []:
-            for batch in self.vault.scan(stored.key):
-                low, high = siphash128(batch.column(0), self._digest_key)
-                for row in np.flatnonzero(contains(digests, low, high)):
-                    at = int(np.flatnonzero((digests[1] == high[row]) & (digests[0] == low[row]))[0])
-                    if seen[at] or not later:
-                        found.append(start + int(row))
-                    seen[at] = True
-                    if len(found) >= InvalidRows.shown:
-                        return np.array(found)
-                start += batch.num_rows
+        for ids in self._ids():
+            low, high = siphash128(ids, self._digest_key)
+            for row in np.flatnonzero(contains(digests, low, high)):
+                at = int(np.flatnonzero((digests[1] == high[row]) & (digests[0] == low[row]))[0])
+                if seen[at] or not later:
+                    found.append(start + int(row))
+                seen[at] = True
+                if len(found) >= InvalidRows.shown:
+                    return np.array(found)
+            start += len(ids)
         return np.array(found, np.int64)
 
-    # --- parts --------------------------------------------------------------------------------------------
+    def _ids(self) -> Iterator[pa.Array]:
+        """The ids of the rows once more, in their order; none where the order was not kept."""
+        if self._again is not None:
+            for chunk in sliced(self._again()):
+                assert chunk.table is not None
+                yield canonical_column(chunk.table[self.id_field], self.id_field)
+        elif len(self.stored) == 1:
+            for batch in self.vault.scan(self.stored[0].key):
+                yield batch.column(0)
 
-    @property
-    def _split(self) -> bool:
-        return len(self.stored) > 1
+    # --- parts --------------------------------------------------------------------------------------------
 
     def _key(self) -> str:
         number = f"-{len(self.started)}" if self.started else ""

@@ -88,6 +88,19 @@ class Prepared:
     erased: int  # erasures of the population that the rows took into account
 
 
+@dataclass(frozen=True)
+class Passing:
+    """Rows (id, label masked for the sealed file of this `name`) sorted by id, which no segment holds."""
+
+    name: str
+    rows: Iterator[pa.RecordBatch]
+
+
+def sealed_key(batch: Batch, name: str) -> str:
+    """The vault's key of a sealed file."""
+    return f"{batch.id}/sealed-{name}.parquet"
+
+
 class Sealer:
     def __init__(
         self,
@@ -153,10 +166,19 @@ class Sealer:
                 self.forget(sealed)
             raise
 
-    def prepare(self, batch: Batch, population: Population, examples: Examples, runs: list[Run]) -> Prepared:
-        """Everything that takes long: checks and files. `runs` hold the digest of every example once.
+    def prepare(
+        self,
+        batch: Batch,
+        population: Population,
+        examples: Examples,
+        runs: list[Run],
+        passing: Passing | None = None,
+    ) -> Prepared:
+        """Everything that takes long: checks and files. `runs` hold the digest of every example once; the rows are
+        those `passing`, sorted already, or made of the segments of `examples`.
 
-        Raises OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing is left.
+        Raises OverlappingBatch, TooManyExamples or IncompleteLabels, and StaleBatch where rows that pass by do not do;
+        then nothing is left.
         """
         run = merge(runs)
         checked = self._check_disjoint(batch, run, 0)
@@ -169,15 +191,20 @@ class Sealer:
         if len(erased[0]):
             runs_without = [erased] if excess is None else [excess.run, erased]
             excess = Excess(merge(runs_without), digest_key(self.secrets, batch.label))
-        name = secrets.token_hex(8)
-        keys = tuple(f"{batch.id}/{kind}" for kind in (f"sealed-{name}.parquet", f"sealed-{name}.run", f"units-{name}"))
+        if passing is not None and excess is not None:
+            raise StaleBatch("Some examples do not keep their labels.")
+        name = secrets.token_hex(8) if passing is None else passing.name
+        keys = (sealed_key(batch, name), f"{batch.id}/sealed-{name}.run", f"{batch.id}/units-{name}")
         size = _Size()
         try:
             self.vault.put_run(keys[1], *run)
             for part in (run, *runs):  # of a large batch they would take the sort's memory
                 page_out(part)
             del run
-            found = self.sort.rows(examples, population.missing_index, excess, keys[0])
+            if passing is None:
+                found = self.sort.rows(examples, population.missing_index, excess, keys[0])
+            else:
+                found = passing.rows
             rows = self.vault.put(keys[0], size.of(found), masked_schema())
             units = 0 if tally is None else self.units.store(keys[2], tally)
         except BaseException:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 17
 SHOWN_IDS = 20
-SORTED = 38  # percent of the memory for DuckDB's own limit; its buffers outside it, Arrow and Python take the rest
+SORTED = 36  # percent of the memory for DuckDB's own limit; its buffers outside it, Arrow and Python take the rest
 INSERT, DELETE = "insert", "delete"
 
 
@@ -143,6 +143,19 @@ class LabelSort:
             with self.records(db, schema, feed):
                 found: Any = db.sql(f"SELECT * FROM records ORDER BY {order}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
                 yield from self._resolved(found, several, missing_index, spill_key, mask_key(self.secrets, stored))
+
+    @contextlib.contextmanager
+    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The same (id, masked label) rows sorted bytewise by id; all of `batches` is taken before the block begins.
+
+        For rows that are in no store yet: they are spilled under the mask that they will be stored under.
+        """
+        import pyarrow as pa
+
+        schema = masked_schema()
+        with self.database() as db, self.records(db, schema, batches):
+            found: Any = db.sql(f"SELECT * FROM records ORDER BY {ID}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
+            yield (pa.record_batch(batch.columns, schema=schema) for batch in found)
 
     @staticmethod
     def _resolved(

@@ -121,6 +121,7 @@ class UploadRuns:
                 yield piece
 
         run = spilled(unique(), self._temporary())
+        self._parts.clear()  # mapped files
         if found:
             self.repeated = _joined([f[0] for f in found]), _joined([f[1] for f in found])
         return run
