@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
-CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 SHOWN_FEATURES = 30
 
 
@@ -110,5 +109,5 @@ def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """Names come from messages and tables: they must not become markup."""
-    return SPECIAL.sub(r"\\\1", CONTROL.sub(" ", str(value)))
+    """Names come from messages and tables: they must not become markup, hide text or turn its direction."""
+    return SPECIAL.sub(r"\\\1", "".join(c if c.isprintable() else " " for c in str(value)))

@@ -89,7 +89,7 @@ def test_names_do_not_become_markup(api: Api, sender: Sender, tmp_path: Path) ->
     from features_party.registry.card_text import card_markdown
 
     def rename(document: dict[str, Any]) -> None:
-        document["population"]["name"] = "a | b\n# <img src=x> [link](http://x)"
+        document["population"]["name"] = "a | b\n# <img src=x> [link](http://x) \u202e\u200b"
 
     api.accept(message_files(sender, tmp_path / "sent", edit=rename))
     card = api.trainer.get(f"/v1/models/{api.trained()}/card").json()
@@ -97,6 +97,7 @@ def test_names_do_not_become_markup(api: Api, sender: Sender, tmp_path: Path) ->
     assert "<img" not in text.replace("\\<", "")
     assert "\n# " not in text[1:]
     assert "[link]" not in text
+    assert all(c.isprintable() or c == "\n" for c in text)
 
 
 def test_a_card_of_an_earlier_version_is_shown_as_it_is(api: Api, model: str) -> None:
