@@ -28,7 +28,7 @@ PARQUET = "application/vnd.apache.parquet"
 MAX_JSON_BYTES = 1 << 20
 MAX_PROBLEM_BYTES = 1 << 16
 MAX_PAGE_BYTES = 1 << 22
-PAGE = 500
+PAGE, MOST_PAGES = 500, 1000
 MAX_DETAIL = 200
 ATTEMPTS = 6
 RETRIED = {429, 500, 502, 503, 504}
@@ -108,7 +108,7 @@ class LabelsService:
         """The releases published for us on the day `since` (2026-11-01) or later, oldest first. Raises Unavailable."""
         params = {"since": since, "limit": PAGE} | ({"population": population} if population is not None else {})
         seen: set[str] = set()
-        while True:
+        while len(seen) < MOST_PAGES:
             data = _json(self._request("GET", "/v1/releases", MAX_PAGE_BYTES, params=params)) or {}
             listed, after = _listed(data.get("releases")), data.get("next")
             # a page that comes again would never end
@@ -121,6 +121,7 @@ class LabelsService:
                 return
             seen.add(after)
             params["after"] = after
+        raise Unavailable("The labels party's list of releases does not end; ask for those since a later day.")
 
     def envelope(self, release: str) -> bytes:
         """The signed manifest's bytes, unverified."""

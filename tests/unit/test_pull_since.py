@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
+from features_party import labels_service
 from features_party.labels_service import LabelsService
 from features_party.pull_since import Patience, await_published, first_day, pull_since
 from shared import errors
@@ -189,3 +190,19 @@ def test_pages_without_end_are_left(server: Server, tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable, match="malformed"):
         pull(server, tmp_path / "in")
     assert server.calls.count("/v1/releases") == 2
+
+
+def test_new_pages_without_end_are_left_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, number = server.entry("rel_0"), iter(range(1000))
+
+    def fresh(_request: httpx.Request) -> httpx.Response:
+        name = f"rel_{next(number)}"
+        return httpx.Response(200, json={"releases": [entry | {"id": name}], "next": name})
+
+    monkeypatch.setattr(labels_service, "MOST_PAGES", 5)
+    with (
+        LabelsService("http://labels", transport=httpx.MockTransport(fresh)) as service,
+        pytest.raises(errors.Unavailable, match="does not end"),
+    ):
+        list(service.published("2026-11-01"))
+    assert next(number) == 5
