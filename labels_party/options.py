@@ -13,7 +13,7 @@ from labels_party.budget.populations import DEFAULT_AUDIENCE, Population, declar
 from labels_party.labels.batches import require_sealed
 from labels_party.release.plan import CARRIED, ReleaseRequest
 from labels_party.release.preview import preview
-from labels_party.release.priors import GivenPrior, read_prior
+from labels_party.release.priors import GivenPrior, check_audiences, read_prior
 from labels_party.release.request import LATEST, make_request
 from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidInput, InvalidPrior, NotFound
@@ -121,6 +121,7 @@ def _prior_from_path(services: Services, population: Population, path: Path) -> 
             raise InvalidPrior("The message's prior is over another label domain than this population's.")
         if verified.prior_path is None:
             raise InvalidPrior("The message carries no prior file; use a release whose mechanism estimated one.")
+        check_audiences(population, manifest.audiences)
         paid_by = manifest.prior.release if manifest.prior.source == CARRIED else manifest.release
         return GivenPrior(read_prior(verified.prior_path, population.domain), paid_by)
     return GivenPrior(read_prior(path, population.domain))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class PublishedPriors:
         self.database, self.releases, self.folder = database, releases, folder
 
     def of(self, population: Population, release_id: str) -> GivenPrior:
-        """The prior of a published release over the same domain. Raises InvalidPrior."""
+        """The prior of a published release over the same domain, for all these audiences. Raises InvalidPrior."""
 
         def look(connection: Connection) -> tuple[Population, str | None, str]:
             release = self.releases.get(connection, release_id)
@@ -49,6 +50,7 @@ class PublishedPriors:
             raise InvalidPrior(f"There is no release '{release_id}' to take a prior from.") from None
         if path is None or owner.domain != population.domain:
             raise InvalidPrior("A prior is carried over from a published release over the same domain that has one.")
+        check_audiences(population, owner.audiences)
         return GivenPrior(read_prior(self.folder / path, population.domain), paid_by)
 
     def latest(self, population: Population) -> GivenPrior | None:
@@ -95,6 +97,15 @@ class PublishedPriors:
                 return earlier, CARRIED
             seen.add(earlier)
         return release.id, str(release.plan["prior"])
+
+
+def check_audiences(population: Population, earlier: Collection[str]) -> None:
+    """A carried-over prior goes out with the message, to those who may see it anyway. Raises InvalidPrior."""
+    if not set(population.audiences) <= set(earlier):
+        raise InvalidPrior(
+            "The release of that prior was not for every audience of this population, who would get it with the "
+            "message; estimate one, or take the prior of a release that all of them received."
+        )
 
 
 def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:

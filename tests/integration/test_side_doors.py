@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party.labels.intake import mask_key
-from labels_party.offline import PrivatizeJob, privatize
+from labels_party.offline import PrivatizeJob, privatize, write_out
 from labels_party.options import parse_population, parse_request
 from labels_party.release.engine import LocalEngine
 from labels_party.release.plan import ReleaseRequest
@@ -82,6 +82,31 @@ def test_metrics_do_not_count_what_depends_on_labels(party: LabelsParty) -> None
         return {line for line in text.splitlines() if "batches" in line and not line.startswith("#")}
 
     assert counted(owner.get("/metrics").text) == counted(before)
+
+
+def test_a_prior_is_carried_only_to_those_who_received_it(party: LabelsParty, tmp_path: Path) -> None:
+    """It goes out with the message, so another population's audience would get what it is denied."""
+    owner = party.client()
+
+    def sealed(name: str, *audiences: str) -> str:
+        body = {"name": name, "label": name, "domain": "0:10", "lifetime_epsilon": "5", "audiences": audiences}
+        assert owner.post("/v1/populations", json=body).status_code == 201
+        batch = str(owner.post(f"/v1/populations/{name}/batches", json={"presence": "public"}).json()["id"])
+        labels = {"example_id": [f"{name}-{i}" for i in range(50)], "label": [i % 7 for i in range(50)]}
+        owner.post(f"/v1/batches/{batch}/labels", json=labels)
+        assert owner.post(f"/v1/batches/{batch}/seal").status_code == 200
+        return batch
+
+    release = party.release(sealed("first", "one", "two"))
+    for name, audiences, status in (("same", ["one"], 202), ("other", ["one", "three"], 422)):
+        wanted = {"epsilon": "1", "prior": {"release": release}}
+        answer = owner.post(f"/v1/batches/{sealed(name, *audiences)}/releases", json=wanted)
+        assert answer.status_code == status, answer.text
+        assert answer.json().get("code") == ("invalid-prior" if status == 422 else None)
+    written = write_out(party.services, release, tmp_path / "m.parquet")
+    other = party.services.database.read("other", lambda c: party.services.populations.get(c, "other"))
+    with pytest.raises(InvalidPrior, match="audience"):
+        parse_request(party.services, other, epsilon="1", prior=written["message"])
 
 
 def test_a_file_without_a_header_does_not_have_its_first_row_quoted(party: LabelsParty) -> None:
