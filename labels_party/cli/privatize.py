@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import Annotated
 
 import typer
@@ -72,7 +71,6 @@ def privatize(
 ) -> None:
     """Turn a file of labels into one signed, privatized message, charged to the ledger."""
     gc.set_threshold(1_000_000)  # what imports make stays: looking for garbage among it is a fifth of their time
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra of size here, and its threads wait spinning
     from labels_party.offline import PrivatizeJob
     from labels_party.offline import privatize as run_job
     from labels_party.options import parse_domain, parse_population, parse_request

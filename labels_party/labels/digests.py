@@ -75,7 +75,7 @@ kernels = _Kernels()
 
 def siphash128(ids: pa.Array, key: bytes) -> tuple[U64, U64]:
     """(low, high) uint64[n] of the UTF-8 bytes of `ids` (Arrow string array without nulls) under a 16-byte key."""
-    offsets, data = _buffers(ids)
+    offsets, data = id_buffers(ids)
     low, high = np.empty(len(ids), np.uint64), np.empty(len(ids), np.uint64)
     if kernels.worth(len(ids)):
         from labels_party.labels.kernels import hash_rows
@@ -99,7 +99,7 @@ def _halves(key: bytes) -> tuple[np.uint64, np.uint64]:
     return np.uint64(int.from_bytes(key[:8], "little")), np.uint64(int.from_bytes(key[8:16], "little"))
 
 
-def _buffers(ids: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+def id_buffers(ids: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Offsets int32 or int64 [n + 1] into the bytes uint8[…] of an Arrow string array."""
     import pyarrow as pa
 
@@ -134,7 +134,7 @@ def mask(ids: pa.Array, index: npt.NDArray[np.integer], key: bytes) -> npt.NDArr
     if kernels.worth(len(ids)):
         from labels_party.labels.kernels import mask_rows
 
-        mask_rows(*_buffers(ids), *_halves(key), masked)
+        mask_rows(*id_buffers(ids), *_halves(key), masked)
         return masked
     low, _ = siphash128(ids, key)
     return masked ^ low.astype(np.uint32)

@@ -56,7 +56,7 @@ class FileBatches:
         """
         batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST)
         if examples is None and not has_units(population):
-            with contextlib.suppress(StaleBatch):  # erased examples do not keep their labels
+            with contextlib.suppress(StaleBatch):  # erased examples do not keep their labels, or ids grow longer
                 return self._passed(batch, population, labels, actor, check, progress)
         with ExitStack() as stack:
             listed: Receiver | None = None
@@ -94,7 +94,7 @@ class FileBatches:
         with (
             Receiver(vault, secrets, sort.spill, batch, population, file.columns, INSERT, Known()) as taken,
             # every example has one record, so the sort may spill it under the mask of the sealed file
-            sort.passing(taken.passing(file.chunks, sealed_key(batch, name))) as rows,
+            sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
         ):
             try:
                 taken.finish()

@@ -95,6 +95,35 @@ def mask_rows(
         masked[i] ^= np.uint32(low & np.uint64(0xFFFFFFFF))
 
 
+@compiled(*(f"void({kind}, {BYTES}, uint64[:, ::1], uint16[::1])" for kind in OFFSETS))
+def pack_rows(
+    offsets: npt.NDArray[np.int32 | np.int64],
+    data: npt.NDArray[np.uint8],
+    words: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.uint16],
+) -> None:
+    """Fill words[w, i] with the w-th 8 bytes of the i-th byte string, first byte highest, zeros after its end."""
+    for i in range(lengths.size):
+        start: Any = np.int64(offsets[i])
+        length: Any = np.int64(offsets[i + 1]) - start
+        lengths[i] = length
+        for w in range(words.shape[0]):
+            word = np.uint64(0)
+            inside = min(max(length - 8 * w, 0), 8)
+            for b in range(inside):
+                word |= np.uint64(data[start + 8 * w + b]) << np.uint64(56 - 8 * b)
+            words[w, i] = word
+
+
+@compiled("void(uint64[:, ::1], int32[::1], uint8[::1])")
+def unpack_rows(words: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> None:
+    """Inverse of `pack_rows`: fill data[offsets[i] : offsets[i + 1]]."""
+    for i in range(offsets.size - 1):
+        start: Any = np.int64(offsets[i])
+        for at in range(np.int64(offsets[i + 1]) - start):
+            data[start + at] = np.uint8((words[at >> 3, i] >> np.uint64(56 - 8 * (at & 7))) & np.uint64(0xFF))
+
+
 @compiled(f"void({WORDS}, {WORDS}, {WORDS}, {WORDS}, uint64[::1], uint64[::1])")
 def merge_two(a_low: U64, a_high: U64, b_low: U64, b_high: U64, low: U64, high: U64) -> None:
     """Merge two sorted runs into (low, high)."""

@@ -6,6 +6,7 @@ Labels pass through the sort masked (invariant 9) and which rows come out, in wh
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from labels_party.labels.batches import Segment
 from labels_party.labels.digests import mask, siphash128
 from labels_party.labels.intake import mask_key, masked_schema
+from labels_party.labels.packed import order_of, packed, packed_schema, unpacked, words_for
 from labels_party.labels.parsing import ID
 from labels_party.labels.runs import Run, contains
 from labels_party.labels.vault import LabelVault
@@ -145,17 +147,28 @@ class LabelSort:
                 yield from self._resolved(found, several, missing_index, spill_key, mask_key(self.secrets, stored))
 
     @contextlib.contextmanager
-    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    def passing(self, batches: Iterator[pa.RecordBatch], rows: int | None = None) -> Iterator[Iterator[pa.RecordBatch]]:
         """The same (id, masked label) rows sorted bytewise by id; all of `batches` is taken before the block begins.
 
-        For rows that are in no store yet: they are spilled under the mask that they will be stored under.
+        For rows that are in no store yet: they are spilled under the mask that they will be stored under. `rows`: how
+        many, if it is known. Raises StaleBatch where ids grow much longer on the way.
         """
         import pyarrow as pa
 
         schema = masked_schema()
-        with self.database() as db, self.records(db, schema, batches):
-            found: Any = db.sql(f"SELECT * FROM records ORDER BY {ID}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
-            yield (pa.record_batch(batch.columns, schema=schema) for batch in found)
+        first = next(batches, None)
+        whole = batches if first is None else itertools.chain([first], batches)
+        words = 0 if first is None else words_for(first, rows)
+        if words:
+            order, sorted_schema, feed = ", ".join(order_of(words)), packed_schema(words), packed(whole, words)
+        else:
+            order, sorted_schema, feed = ID, schema, whole
+        with self.database() as db, self.records(db, sorted_schema, feed):
+            found: Any = db.sql(f"SELECT * FROM records ORDER BY {order}").to_arrow_reader(CHUNK)  # noqa: S608 - constants only
+            if words:
+                yield unpacked(found, schema)
+            else:
+                yield (pa.record_batch(batch.columns, schema=schema) for batch in found)
 
     @staticmethod
     def _resolved(

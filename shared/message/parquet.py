@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shared.ahead import ahead
 from shared.channel import Channel, smallest_unsigned
 from shared.errors import MalformedManifest
 from shared.message.manifest import Manifest
@@ -47,13 +48,17 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
     schema = message_schema(len(outputs))
     kind = smallest_unsigned(len(outputs))
     rows = 0
+
+    def made() -> Iterator[pa.RecordBatch]:
+        for ids, bins in chunks:
+            columns = [ids.cast(pa.string()), pa.array(bins.astype(kind, copy=False)), pa.array(outputs[bins])]
+            yield pa.record_batch(columns, schema=schema)
+
     with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
-            for ids, bins in chunks:
-                columns = [ids.cast(pa.string()), pa.array(bins.astype(kind)), pa.array(outputs[bins])]
-                batch = pa.record_batch(columns, schema=schema)
+            for batch in ahead(made()):
                 writer.write_batch(batch, row_group_size=ROW_GROUP)
-                rows += len(ids)
+                rows += batch.num_rows
         file.truncate()
         file.flush()
         os.fsync(file.fileno())

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party import offline
-from labels_party.labels import label_file, upload_runs
+from labels_party.labels import label_file, packed, upload_runs
 from labels_party.labels.label_file import LabelFile
 from labels_party.options import parse_population, parse_request
 from shared.ahead import ahead
@@ -64,6 +64,24 @@ def test_every_row_arrives_whatever_the_chunks(party: LabelsParty, tmp_path: Pat
     assert run(party, path)["examples"] == rows
     message = pq.read_table(tmp_path / "m.parquet")
     assert message["example_id"].to_pylist() == sorted(table["example_id"].to_pylist())
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("late", ["same", "grown", "much grown"])
+def test_ids_sorted_as_numbers_arrive_like_any(
+    party: LabelsParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Also where later ids do not fit into the columns that the first ones took."""
+    monkeypatch.setattr(packed, "LOADED_AFTER", 1)
+    end = {"same": "", "grown": "é", "much grown": "x" * 300}[late]
+    ids = [f"i{i}" + end * (i > 200) for i in range(300)]
+    path = tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"example_id": ids, "label": [1.0] * 300}), path)
+    assert run(party, path)["examples"] == 300
+    message = pq.read_table(tmp_path / "m.parquet")
+    assert message["example_id"].to_pylist() == sorted(ids, key=lambda i: i.encode())
+    assert len(list(party.services.home.labels.rglob("*.parquet"))) == 1
+    assert not [p for p in party.services.home.spill.rglob("*") if p.is_file()]
 
 
 @pytest.mark.usefixtures("small_chunks")
