@@ -181,7 +181,7 @@ async def delete_labels(
 ) -> Accepted:
     """Delete labels of an open batch, as an upsert with the label null does. The ids stay in the batch.
 
-    An id without a label is accepted alike: nobody is told which ids have one.
+    An id without a label is accepted alike: this call tells nobody which ids have one.
     """
 
     def work(upload: Upload) -> Answer:

@@ -27,7 +27,7 @@ from labels_party.release.releases import Releases
 from labels_party.release.request import request_of_template
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches as batches_table
-from shared.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, Unavailable
+from shared.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, MissingLabels, Unavailable
 from shared.privacy import ZERO, Epsilon
 from shared.problems import problem
 from shared.service.database import Database
@@ -190,6 +190,11 @@ class Schedule:
     def _refused(self, batch: Batch, error: Exception) -> None:
         """Keep why with the batch, unless it changed meanwhile; pause where it may pass by itself."""
         known = error if isinstance(error, LabelDPError) else LabelDPError("An internal error; see the service's log.")
+        if isinstance(known, MissingLabels):  # which ids have none is told to who asks, and kept nowhere
+            known = MissingLabels(
+                "Some examples have no label, and the population has no missing-label value. Sealing by hand names "
+                "them; once their labels are sent, the schedule tries again."
+            )
         body = problem(known)[1]
         if isinstance(error, Unavailable) or not isinstance(error, LabelDPError):
             log.warning("schedule of batch %s waits: %s", batch.id, type(error).__name__)
