@@ -67,9 +67,11 @@ def await_published(service: LabelsService, release: str, patience: Patience, pr
 
 
 def first_day(service: LabelsService, since: str) -> str:
-    """The day `since`, or the one on which the release `since` was published. Raises Conflict, NotFound."""
+    """The day `since`, or that on which the release `since` was published. Raises InvalidInput, Conflict, NotFound."""
     if _DAY.fullmatch(since):
         return since
+    if not since.startswith("rel_"):
+        raise InvalidInput("Give --since a day such as 2026-11-01, or the id of a release (rel_…).")
     published = service.release(since).get("published")
     if not isinstance(published, str) or not _DAY.fullmatch(published[:10]):
         raise Conflict(f"Release '{since}' is not published yet, so nothing has been since.")

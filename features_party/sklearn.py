@@ -22,6 +22,7 @@ from features_party.frames import Messages, PathLike, key_of, paths_of, services
 from features_party.offline import accept_all
 from features_party.registry.folder import load_model
 from features_party.trainer import Options
+from shared.errors import InvalidInput
 from shared.frames import Frame, as_table
 from shared.message.signing import VerifyingKey
 
@@ -95,3 +96,13 @@ class LabelDPRegressor(RegressorMixin, BaseEstimator):
         column."""
         check_is_fitted(self, "model_")
         return self.model_.predict(as_table(X), threads=self._threads)
+
+    def score(self, X: Frame, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """R² against true labels `y`. Raises InvalidInput without them, as in a cross-validation of `X` alone."""
+        if y is None:
+            raise InvalidInput(
+                "A score needs true labels: pass y (fit ignores it). Without true labels, "
+                "card_['report']['error_estimate'] has the held-out gain over a constant, and "
+                "`features-party evaluate --message` estimates it from a hold-out message."
+            )
+        return float(super().score(X, y, sample_weight))

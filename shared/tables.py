@@ -149,7 +149,7 @@ def require_columns(present: Sequence[str], wanted: Sequence[str], shown: str, p
                     "decimal sign."
                 )
             named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
-            there = named if public else f"It has {len(present)} columns; the first line must name them."
+            there = named if public else f"It has {len(present)} columns; a CSV file's first line must name them."
             how = "no" if column not in present else "more than one"
             raise InvalidTable(f"'{shown}' has {how} column '{column}'. {there}")
 

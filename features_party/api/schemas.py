@@ -13,6 +13,11 @@ class In(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def whole(example: dict[str, Any]) -> ConfigDict:
+    """With a body that can be sent as it stands: examples of single members do not show which go together."""
+    return ConfigDict(json_schema_extra={"examples": [example]})
+
+
 class TablePath(In):
     """A feature table below the service's data folder."""
 
@@ -37,6 +42,8 @@ class TableOut(BaseModel):
 
 class IdListIn(In):
     """Where to declare the example ids of an open batch. The key is used for this call and not kept."""
+
+    model_config = whole({"url": "http://127.0.0.1:8001", "batch": "bat_0123456789abcdef"})
 
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from features_party.api.schemas import EpsilonOut, In
+from features_party.api.schemas import EpsilonOut, In, whole
 
 MOST_ROWS = 100_000
 Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
@@ -224,6 +224,8 @@ class SchemaOut(BaseModel):
 
 
 class PredictIn(In):
+    model_config = whole({"rows": [{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]})
+
     rows: list[dict[str, Cell]] = Field(
         min_length=1, max_length=MOST_ROWS, examples=[[{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]]
     )

@@ -6,12 +6,21 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from features_party.api.schemas import In
+from features_party.api.schemas import In, whole
 
 State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
 
 
 class TrainingIn(In):
+    model_config = whole(
+        {
+            "feature_table": "ft_0123456789abcdef",
+            "messages": ["rel_0123456789abcdef"],
+            "model": "gbdt",
+            "name": "weekly revenue, ε 1",
+        }
+    )
+
     feature_table: str = Field(max_length=40, examples=["ft_0123456789abcdef"])
     messages: list[str] = Field(
         min_length=1,

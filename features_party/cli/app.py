@@ -33,7 +33,7 @@ Messages = Annotated[
 ]
 MoreMessages = Annotated[
     list[FilePath] | None,
-    typer.Argument(metavar="[MESSAGE]...", help="Further messages, as a pattern names them.", show_default=False),
+    typer.Argument(metavar="MESSAGE", help="Further messages, as a pattern names them.", show_default=False),
 ]
 Features = Annotated[FilePath, typer.Option("--features", "--examples", help="Parquet or CSV file of features.")]
 IdColumn = Annotated[str, typer.Option(help="Its column with example ids.")]

@@ -113,7 +113,7 @@ def pull(
 
 def _show(found: list[dict[str, Any]], folder: FilePath) -> None:
     if not found:
-        typer.echo("nothing was published for us since then")
+        typer.echo("nothing was published for us since then, or --population names none of ours")
         return
     rows = [[f["release"], f["published"], f"{f['rows']:,}", f["epsilon"], "new" if f["fresh"] else ""] for f in found]
     table(f"Messages in {folder}", ["release", "published", "rows", "ε", ""], rows)

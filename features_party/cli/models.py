@@ -40,6 +40,9 @@ def models_list(as_json: Json = False) -> None:
     columns = ["id", "name", "kind", "loss", "rows", "releases", "created"]
 
     def human() -> None:
+        if not rows:
+            typer.echo("no models yet: the service's trainings make them; `train --out` writes a folder instead")
+            return
         table("Models", columns, [[_cell(row[c]) for c in columns] for row in rows])
 
     emit(rows, as_json, human)
@@ -60,7 +63,7 @@ def models_show(model: Model, as_json: Json = False) -> None:
 
 @models.command("compare")
 def models_compare(
-    model: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Two or more, by id or folder.")],
+    model: Annotated[list[str], typer.Argument(metavar="MODEL", help="Two or more, by id or folder.")],
     as_json: Json = False,
 ) -> None:
     """Side by side: mechanism, ε, rows, capacity, noise, gain over the constant. Of one label and domain only."""

@@ -131,8 +131,10 @@ def evaluate(
     more: MoreMessages = None,
     as_json: Json = False,
 ) -> None:
-    """One JSON object: rows, mse, mae, poisson, constant_mse (of the corrected training mean) from true labels; or
-    mse, constant_mse and mse_below_constant with 95 % intervals from messages, as far as their channels identify them.
+    """A model's error on held-out examples, as one JSON object.
+
+    From true labels: rows, mse, mae, poisson, constant_mse (of the corrected training mean). From messages: mse,
+    constant_mse and mse_below_constant with 95 % intervals, as far as their channels identify them.
     """
     from features_party.bootstrap import reader
 

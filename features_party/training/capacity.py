@@ -50,8 +50,8 @@ class Capacity:
     @property
     def why(self) -> str:
         return (
-            f"{self.rows} rows with noise variance {self.noise_variance:.6g} in a label variance of "
-            f"{self.label_variance:.6g} say as much as {self.effective_rows:.0f} rows without noise"
+            f"{self.rows:,} rows with noise variance {self.noise_variance:.6g} in a label variance of "
+            f"{self.label_variance:.6g} say as much as {self.effective_rows:,.0f} rows without noise"
         )
 
     def as_json(self) -> dict[str, object]:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent
-from labels_party.api.models import Body, ReleaseOut
+from labels_party.api.models import Body, ReleaseOut, whole
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", tags=["approvals"], responses=PROBLEM_RESPONSES)
@@ -14,6 +14,8 @@ REFUSALS = problem_responses(403, 409, 413)
 
 
 class DeclineIn(Body):
+    model_config = whole({"reason": "the budget of this month is for the other model"})
+
     reason: str = Field(default="", max_length=500, description="One line for the audit store.")
 
 

@@ -9,13 +9,15 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent
-from labels_party.api.models import Body
+from labels_party.api.models import Body, whole
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)
 
 
 class ErasureIn(Body):
+    model_config = whole({"example_ids": ["click-1", "click-2"]})
+
     example_ids: list[StrictStr | StrictInt] = Field(
         min_length=1, max_length=100_000, examples=[["click-1", "click-2"]]
     )

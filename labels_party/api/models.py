@@ -19,7 +19,27 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def whole(example: dict[str, Any]) -> ConfigDict:
+    """With a body that can be sent as it stands: examples of single members do not show which go together."""
+    return ConfigDict(json_schema_extra={"examples": [example]})
+
+
 class PopulationIn(Body):
+    model_config = whole(
+        {
+            "name": "shop-orders",
+            "label": "revenue_eur",
+            "domain": "0:400",
+            "lifetime_epsilon": "3",
+            "missing_label": 0,
+            "audiences": ["features-party"],
+            "unit_column": "user_id",
+            "max_examples_per_unit": 5,
+            "retention_days": 30,
+            "alert_percent": [80, 100],
+        }
+    )
+
     name: str = Field(max_length=200, examples=["shop-orders"])
     label: str = Field(
         max_length=200, examples=["revenue_eur"], description="Name of the label; an id has one batch per label name."
@@ -77,6 +97,8 @@ TEMPLATE = "Charged and released when the batch has sealed by itself; needs seal
 class ScheduleIn(Body):
     """Members that are absent stay as they are; null removes."""
 
+    model_config = whole({"seal_at": "2035-01-31T04:00:00Z", "release": {"epsilon": "1", "mechanism": "one-bit"}})
+
     seal_at: str | None = Field(default=None, max_length=40, examples=["2030-01-31T04:00:00Z"], description=SEAL_AT)
     release: ReleaseIn | None = Field(default=None, description=TEMPLATE)
 
@@ -90,6 +112,14 @@ class ScheduleIn(Body):
 
 
 class BatchIn(ScheduleIn):
+    model_config = whole(
+        {
+            "presence": "public",
+            "seal_at": "2035-01-31T04:00:00Z",
+            "release": {"epsilon": "1", "mechanism": "one-bit", "prior": "latest"},
+        }
+    )
+
     presence: Literal["id-list", "public"] = Field(
         default="id-list",
         description="'id-list': send the ids before any label. 'public': which ids appear is declared public.",
@@ -136,6 +166,8 @@ class LossMatrix(Body):
 
 
 class ReleaseIn(Body):
+    model_config = whole({"epsilon": "1", "mechanism": "one-bit"})
+
     epsilon: Decimalish
     mechanism: str = Field(default="rr-on-bins", examples=["rr-on-bins", "one-bit", "discrete-laplace"])
     loss: str | LossMatrix = Field(default="squared", examples=["squared", "absolute", "poisson"])

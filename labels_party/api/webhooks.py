@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
-from labels_party.api.models import Body
+from labels_party.api.models import Body, whole
 from labels_party.notify.outbox import EVENTS
 from labels_party.storage.idempotency import Answer
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
@@ -18,6 +18,8 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_R
 
 
 class WebhookIn(Body):
+    model_config = whole({"url": "https://example.org/label-dp", "events": ["release.published", "budget.alert"]})
+
     url: str = Field(max_length=2000, examples=["https://example.org/label-dp"])
     population: str | None = Field(default=None, max_length=200, description="Id or name; without one, all of them.")
     events: list[str] | None = Field(

@@ -40,7 +40,9 @@ def erase(
     waiting = party.erasures.finish()
     data = {"population": population, "examples": len(set(wanted)), "waiting": waiting}
     then = "; those of a batch that is being drawn follow its release" if waiting else ""
-    emit(data, as_json, lambda: typer.echo(f"{data['examples']} examples: their labels no longer count{then}."))
+    subject = "1 example: its label" if data["examples"] == 1 else f"{data['examples']:,} examples: their labels"
+    verb = "counts" if data["examples"] == 1 else "count"
+    emit(data, as_json, lambda: typer.echo(f"{subject} no longer {verb}{then}."))
 
 
 @app.command()

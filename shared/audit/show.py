@@ -66,7 +66,8 @@ def _is_day(text: str) -> bool:
 
 
 def counted(count: object, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    shown = f"{count:,}" if isinstance(count, int) else count
+    return f"{shown} {what}" if count == 1 else f"{shown} {what}s"
 
 
 def plain(value: object) -> str:

@@ -27,7 +27,7 @@ PIPED = 10_000
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
     try:
-        app()
+        _command(app)()
     except LabelDPError as error:
         fail(error.detail, error.exit_code)
     except BrokenPipeError:
@@ -46,6 +46,22 @@ def run(app: typer.Typer) -> None:
             place = place.tb_next
         where = f"{os.path.basename(place.tb_frame.f_code.co_filename)}:{place.tb_lineno}" if place else "?"  # noqa: PTH119 - a code name, not a path
         fail(f"internal error ({type(error).__name__} at {where}); please report it with the command you ran", 1)
+
+
+def _command(app: typer.Typer) -> Any:
+    """The commands of an app; its help names no type beside a flag, which takes no value (newer typers say <bool>)."""
+    import typer
+
+    def quiet(command: Any) -> None:
+        for option in command.get_params(typer.Context(command)):
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        for inner in getattr(command, "commands", {}).values():
+            quiet(inner)
+
+    command = typer.main.get_command(app)
+    quiet(command)
+    return command
 
 
 def fail(detail: str, code: int) -> None:

@@ -59,6 +59,15 @@ def ask(call: Call) -> Conversation[Any]:
     return response.json() if response.content else None
 
 
+def _base(url: str, party: str) -> str:
+    """Raises InvalidInput where no try could ever reach anything."""
+    if not url.startswith(("http://", "https://")):
+        raise errors.InvalidInput(
+            f"The {party}'s URL must begin with http:// or https://, for example http://127.0.0.1:8001."
+        )
+    return url.rstrip("/")
+
+
 class _Tries:
     """What to do with each outcome of one call: an answer, or a pause before the next try."""
 
@@ -90,7 +99,7 @@ class Blocking:
     """Runs conversations with `http` against `url`."""
 
     def __init__(self, url: str, api_key: str, party: str, retries: int, http: httpx.Client | None) -> None:
-        self.base, self.party, self.retries = url.rstrip("/"), party, retries
+        self.base, self.party, self.retries = _base(url, party), party, retries
         self.http = http or httpx.Client(timeout=TIMEOUT)
         self._auth = {"Authorization": f"Bearer {api_key}"}
 
@@ -127,7 +136,7 @@ class Awaited:
     """As `Blocking`, on an event loop."""
 
     def __init__(self, url: str, api_key: str, party: str, retries: int, http: httpx.AsyncClient | None) -> None:
-        self.base, self.party, self.retries = url.rstrip("/"), party, retries
+        self.base, self.party, self.retries = _base(url, party), party, retries
         self.http = http or httpx.AsyncClient(timeout=TIMEOUT)
         self._auth = {"Authorization": f"Bearer {api_key}"}
 

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[bytes, type[InvalidInput], str]] = {
     "excel": (b"PK\x03\x04" + b"\0" * 40, InvalidFile, "Excel workbook"),
     "gzip": (b"\x1f\x8b\x08" + b"\0" * 40, InvalidFile, "compressed by gzip"),
     "binary": (b"\x00\x01\x02\x03", InvalidFile, "is no text"),
-    "no header": (b"c1,765.43\nc2,765.43\n", InvalidTable, "It has 2 columns; the first line must name them"),
+    "no header": (b"c1,765.43\nc2,765.43\n", InvalidTable, "It has 2 columns; a CSV file's first line must name them"),
     "a column twice": (b"id,label,label\na,1,765.43\n", InvalidTable, "more than one column 'label'"),
     "an empty file": (b"", InvalidFile, "is empty"),
 }  # fmt: skip
