@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,6 @@ class Sealer:
         """
         run = merge(runs)
         checked = self._check_disjoint(batch, run, 0)
-        ids_mac = self.secrets.mac("ids:" + batch.label, *run_parts(run))
         tally, excess, tallied = None, None, []
         if population.unit.max_examples is not None:
             tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
@@ -197,15 +197,14 @@ class Sealer:
         keys = (sealed_key(batch, name), f"{batch.id}/sealed-{name}.run", f"{batch.id}/units-{name}")
         size = _Size()
         try:
-            self.vault.put_run(keys[1], *run)
-            for part in (run, *runs):  # of a large batch they would take the sort's memory
-                page_out(part)
-            del run
-            if passing is None:
-                found = self.sort.rows(examples, population.missing_index, excess, keys[0])
-            else:
-                found = passing.rows
-            rows = self.vault.put(keys[0], size.of(found), masked_schema())
+            with ThreadPoolExecutor(1, "digests") as beside:
+                digests = beside.submit(self._put_run, keys[1], batch.label, run, runs)
+                if passing is None:
+                    found = self.sort.rows(examples, population.missing_index, excess, keys[0])
+                else:
+                    found = passing.rows
+                rows = self.vault.put(keys[0], size.of(found), masked_schema())
+                ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
         except BaseException:
             self._forget(*keys)
@@ -213,6 +212,14 @@ class Sealer:
         return Prepared(
             batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0])
         )
+
+    def _put_run(self, key: str, label: str, run: Run, parts: list[Run]) -> str:
+        """Store the digests; returns the MAC of their set."""
+        self.vault.put_run(key, *run)
+        mac = self.secrets.mac("ids:" + label, *run_parts(run))
+        for part in (run, *parts):  # of a large batch they would take the sort's memory
+            page_out(part)
+        return mac
 
     def record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         """The part inside a transaction: what was checked before is checked against what was sealed meanwhile.
