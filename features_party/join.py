@@ -61,7 +61,7 @@ def refuse_taken(names: Sequence[str]) -> None:
 
 def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
     raise InvalidTable(
-        f"None of the {message_rows} message rows has an id of the {feature_rows} feature rows. "
+        f"None of the {message_rows:,} message rows has an id of the {feature_rows:,} feature rows. "
         "Check the id column and how both sides write their ids."
     )
 

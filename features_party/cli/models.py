@@ -49,6 +49,8 @@ def models_list(as_json: Json = False) -> None:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
     return str(len(value)) if isinstance(value, list) else "" if value is None else str(value)
 
 

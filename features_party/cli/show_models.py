@@ -15,12 +15,13 @@ def show_comparison(data: dict[str, Any]) -> None:
         ["mechanism", *(", ".join(m["mechanisms"]) for m in models)],
         ["correction", *(", ".join(m["corrections"]) for m in models)],
         ["ε per example", *(_epsilon(m) for m in models)],
-        ["releases", *(", ".join(m["releases"]) for m in models)],
+        ["releases", *(str(len(m["releases"])) for m in models)],
         ["rows", *(f"{m['rows']:,}" for m in models)],
         ["noiseless rows they are worth", *(f"{m['effective_rows']:,.0f}" for m in models)],
         ["noise variance", *(f"{m['noise_variance']:.6g}" for m in models)],
         ["trees", *("" if m["trees"] is None else f"{m['trees']} of depth {m['depth']}" for m in models)],
         ["mse below the constant", *(_gain(m) for m in models)],
+        ["  95 % interval", *(_interval(m) for m in models)],
         ["seconds", *("" if m["seconds"] is None else f"{m['seconds']:.1f}" for m in models)],
         ["trained", *(m["created"] for m in models)],
     ]
@@ -39,4 +40,9 @@ def _gain(model: dict[str, Any]) -> str:
     gain = model["gain"]
     if gain is None:
         return "not identified"
-    return f"{gain['mse_below_constant']:.6g} ({gain['low']:.6g} … {gain['high']:.6g})"
+    return f"{gain['mse_below_constant']:.6g}"
+
+
+def _interval(model: dict[str, Any]) -> str:
+    gain = model["gain"]
+    return "" if gain is None else f"{gain['low']:.4g} … {gain['high']:.4g}"

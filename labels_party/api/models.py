@@ -116,7 +116,7 @@ class BatchIn(ScheduleIn):
         {
             "presence": "public",
             "seal_at": "2035-01-31T04:00:00Z",
-            "release": {"epsilon": "1", "mechanism": "one-bit", "prior": "latest"},
+            "release": {"epsilon": "1", "mechanism": "rr-on-bins", "prior": "latest"},
         }
     )
 

@@ -41,7 +41,7 @@ def plan(
             for m in result["mechanisms"]
         ]
         table(
-            f"n = {result['n']:,}, prior: {result['prior']}",
+            f"n = {result['n']:,}, judged under the prior: {result['prior']}",
             [
                 "mechanism",
                 "ε",
