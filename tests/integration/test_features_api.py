@@ -25,8 +25,9 @@ from features_party.worker import Worker
 from shared.audit.store import verify_export
 from shared.message.bundle import ENVELOPE_SUFFIX
 from shared.message.signing import SigningKey, VerifyingKey
-from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, parquet, running
+from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running
 from tests.support.messages import Sender, features_party
+from tests.support.upload_formats import parquet
 
 
 @pytest.fixture

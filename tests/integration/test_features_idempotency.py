@@ -16,8 +16,9 @@ from features_party.storage import tables
 from features_party.storage.idempotency import Idempotency
 from shared.errors import IdempotencyConflict, IdempotencyInFlight
 from shared.service.database import Database
-from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, parquet, running
+from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running
 from tests.support.messages import Sender
+from tests.support.upload_formats import parquet
 
 KEY = {"Idempotency-Key": "day-1"}
 

@@ -22,9 +22,10 @@ import pytest
 from features_party.api import events
 from features_party.training import fitting
 from features_party.worker import Worker
-from tests.support.features_api import WORLD, Api, message_files, parquet, running
+from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, features_party
 from tests.support.serving import serving
+from tests.support.upload_formats import parquet
 
 
 @pytest.fixture

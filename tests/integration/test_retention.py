@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,6 @@ POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_ep
 
 class Crash(BaseException):
     """Stands for SIGKILL."""
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def timed(tmp_path: Path, database_url: str, clock: FakeClock) -> Iterator[LabelsParty]:
-    with LabelsParty(tmp_path / "home", database_url=database_url, clock=clock, worker=False) as party:
-        yield party
-
-
-@pytest.fixture
-def lite(tmp_path: Path, clock: FakeClock) -> Iterator[LabelsParty]:
-    with LabelsParty(tmp_path / "home", clock=clock, worker=False) as party:
-        yield party
 
 
 def sealed(owner: TestClient, prefix: str = "c", presence: str = "public", **rules: Any) -> str:
@@ -227,3 +209,19 @@ def test_the_command_line_says_so_of_a_purged_batch(lite: LabelsParty) -> None:
     lite.services.retention.purge(batch, "test")
     with pytest.raises(Conflict, match="purged"):
         lite.charge(batch)
+
+
+def test_a_release_that_still_waits_for_a_second_person_ends_with_the_labels(tmp_path: Path) -> None:
+    with LabelsParty(tmp_path, worker=False) as party:
+        owner, other = party.client("owner"), party.client("auditor")
+        batch = sealed(owner, four_eyes=True)
+        waiting = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "0.5"}).json()
+        assert waiting["state"] == "accepted"
+        assert owner.post(f"/v1/batches/{batch}/purge").status_code == 200
+        ended = owner.get(f"/v1/releases/{waiting['id']}").json()
+        assert ended["state"] == "failed"
+        assert "purged before a second person approved it" in ended["problem"]["detail"]
+        assert other.post(f"/v1/releases/{waiting['id']}/approve").status_code == 409
+        assert party.spent(batch) == "0"
+        kinds = [e["kind"] for e in other.get("/v1/audit/events").json()]
+        assert kinds[-2:] == ["release-declined", "batch-purged"]

@@ -8,7 +8,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +29,6 @@ from tests.support.endpoint import Endpoint
 from tests.support.labels import FakeClock, LabelsParty, label_table
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2"}
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def timed(tmp_path: Path, database_url: str, clock: FakeClock) -> Iterator[LabelsParty]:
-    with LabelsParty(tmp_path / "home", database_url=database_url, clock=clock, worker=False) as party:
-        yield party
-
-
-@pytest.fixture
-def lite(tmp_path: Path, clock: FakeClock) -> Iterator[LabelsParty]:
-    with LabelsParty(tmp_path / "home", clock=clock, worker=False) as party:
-        yield party
 
 
 def hook(client: TestClient, url: str, **members: Any) -> dict[str, Any]:

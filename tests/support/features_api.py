@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
@@ -19,16 +17,11 @@ from features_party.bootstrap import Services
 from features_party.client import FeaturesPartyClient
 from shared.channel import Channel
 from tests.support.messages import Sender, World, features_party, one_bit, world
+from tests.support.upload_formats import parquet
 
 WORLD = world(400)
 PARQUET = {"Content-Type": "application/vnd.apache.parquet"}
 ENDED = ("succeeded", "failed", "cancelled")
-
-
-def parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
 
 
 def message_files(

@@ -54,6 +54,10 @@ def table_body(form: str, table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
+def parquet(table: pa.Table) -> bytes:
+    return table_body("parquet", table)
+
+
 def good_body(form: str, ids: Sequence[str], labels: Sequence[float]) -> bytes:
     """An upload without fault."""
     if form in COLUMN_FORMATS:

@@ -1,0 +1,192 @@
+"""`labels-party privatize` offline on files: forms of labels, options, priors, resuming after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from labels_party import offline
+from labels_party.release.pipeline import Pipeline
+from shared.errors import Unavailable
+from shared.message.bundle import verify
+from shared.message.parquet import read_message
+from shared.message.signing import VerifyingKey
+from tests.support.labels import label_table
+from tests.support.labels_cli import Run, arguments, read, refused
+
+# --- from files to a message -------------------------------------------------------------------------------
+
+
+def test_privatize_parquet(run: Run, labels: Path, home: Path) -> None:
+    result = run(*arguments(labels), "--json")
+    assert result.code == 0, result.err
+    assert result.err == ""
+    shown = result.json
+    assert (shown["examples"], shown["epsilon"]["total"], shown["epsilon_spent"]) == (60, "1", "1")
+    assert shown["message"] == "m.parquet"
+    table = read(home.parent / "m.parquet", home)
+    assert table["example_id"].to_pylist() == [f"click-{i:06d}" for i in range(60)]
+    assert sorted(p.name for p in home.parent.iterdir() if p != home) == [
+        "labels.parquet",
+        "m.parquet",
+        "m.parquet.dsse.json",
+        "m.prior.parquet",
+    ]
+
+
+def test_privatize_csv_for_people(run: Run, home: Path) -> None:
+    rows = "\n".join(f"00{i},{i % 11}.0,ignored" for i in range(30))
+    path = home.parent / "labels.csv"
+    path.write_text(f"\ufeffclick,amount,note\n{rows}\n", encoding="utf-8")
+    result = run(*arguments(path, id_column="click", label_column="amount", audience="second"), "--audience", "first")
+    assert result.code == 0, result.err
+    for word in ("m.parquet", "shop", "first, second", "rr-on-bins", "ed25519:", "30", "public key"):
+        assert word in result.out
+    with pytest.raises(Exception, match="not meant"):
+        read(home.parent / "m.parquet", home)
+    verified = verify(home.parent / "m.parquet", VerifyingKey.load(home / "keys" / "signing.pub"), "second")
+    ids = read_message(list(verified.paths), verified.manifest)["example_id"].to_pylist()
+    assert ids == sorted(f"00{i}" for i in range(30))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mechanism": "one-bit"},
+        {"mechanism": "one-bit", "clip": "0:5"},
+        {"mechanism": "discrete-laplace"},
+        {"loss": "absolute"},
+        {"loss": "poisson"},
+        {"prior": "uniform"},
+        {"prior_epsilon": "0.2", "prior_method": "clip"},
+        {"prior_epsilon": "theorem7"},
+    ],
+)
+def test_options_reach_the_manifest(options: dict[str, str], run: Run, labels: Path, home: Path) -> None:
+    result = run(*arguments(labels, **options), "--json")
+    assert result.code == 0, result.err
+    manifest = verify(home.parent / "m.parquet", VerifyingKey.load(home / "keys" / "signing.pub"), None).manifest
+    assert manifest.mechanism.name == options.get("mechanism", "rr-on-bins")
+    assert manifest.loss == options.get("loss", "squared")
+    assert manifest.split.total.nano == 10**9
+    if "prior_epsilon" in options:
+        assert manifest.split.prior.nano > 0
+    if options.get("prior_epsilon") == "0.2":
+        assert (manifest.epsilon["prior"], manifest.prior.method) == ("0.2", "clip")
+    if options.get("prior") == "uniform":
+        assert (manifest.prior.source, manifest.split.prior.nano) == ("uniform", 0)
+
+
+def test_a_list_of_examples_and_a_missing_label(run: Run, labels: Path, home: Path) -> None:
+    examples = home.parent / "examples.csv"
+    examples.write_text("example_id\n" + "\n".join(f"click-{i:06d}" for i in range(70)) + "\n")
+    result = run(*arguments(labels, examples=str(examples), missing_label="0"), "--json")
+    assert result.code == 0, result.err
+    assert result.json["examples"] == 70
+    manifest = verify(home.parent / "m.parquet", VerifyingKey.load(home / "keys" / "signing.pub"), None).manifest
+    assert (manifest.missing_label, manifest.presence) == ("0", "id list given before labels counted")
+    assert read(home.parent / "m.parquet", home).num_rows == 70
+
+
+def test_an_uneven_domain_and_a_prior_from_files(run: Run, labels: Path, home: Path) -> None:
+    domain, prior = home.parent / "domain.csv", home.parent / "prior.parquet"
+    domain.write_text("label\n0\n1\n2.5\n10\n")
+    pq.write_table(pa.table({"label": [0.0, 1.0, 2.5, 10.0], "probability": [0.25] * 4}), prior)
+    result = run(*arguments(labels, domain=str(domain), prior=str(prior)), "--json")
+    assert result.code == 0, result.err
+    assert result.json["prior"] == "declared public by the owner"
+    assert result.json["domain"] == "4 listed values"
+    plan = run("plan", "--population", "shop", "--epsilon", "0.5", "--n", "100", "--json")
+    assert {m["mechanism"] for m in plan.json["mechanisms"]} == {"rr-on-bins", "one-bit"}
+
+
+def test_a_prior_from_an_own_message_costs_nothing_and_from_another_is_refused(
+    run: Run, labels: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(*arguments(labels)).code == 0
+    second = home.parent / "more.parquet"
+    pq.write_table(label_table(40, prefix="more"), second)
+    carried = run(*arguments(second, "m2.parquet", prior="m.parquet"), "--json")
+    assert carried.code == 0, carried.err
+    assert (carried.json["prior"], carried.json["epsilon"]["prior"]) == ("carried over", "0")
+    monkeypatch.setenv("LABELS_PARTY_HOME", str(home.parent / "other"))
+    third = home.parent / "third.parquet"
+    pq.write_table(label_table(40, prefix="third"), third)
+    refused(run(*arguments(third, "m3.parquet", prior="m.parquet")), 1, "signing key")
+
+
+def test_a_message_that_says_nothing_is_announced(run: Run, home: Path) -> None:
+    tiny = home.parent / "tiny.csv"
+    tiny.write_text("example_id,label\na,1\nb,2\nc,3\n")
+    done = run(*arguments(tiny, domain="0:0"), "--json")
+    assert "says nothing about single labels" in done.json["note"]
+
+
+# --- crashes -----------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("stage", ["after the charge", "while drawing", "before the message is written out"])
+def test_a_rerun_after_a_crash_resumes_without_a_second_charge(
+    stage: str, run: Run, labels: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if stage == "after the charge":
+            patch.setattr(offline, "finish", killed)
+        elif stage == "while drawing":
+            patch.setattr(Pipeline, "_publish", killed)
+        else:
+            patch.setattr(offline, "write_out", killed)
+        with pytest.raises(Killed):
+            run(*arguments(labels))
+    assert not (home.parent / "m.parquet").exists()
+    (report,) = run("budget", "--json").json
+    assert report["epsilon_spent_at_most"] == "1"
+    if stage != "before the message is written out":
+        other = run(*arguments(labels, epsilon="0.5"))
+        refused(other, 1, "charged with other settings", "labels-party message rel_")
+    again = run(*arguments(labels), "--json")
+    if stage == "before the message is written out":
+        refused(again, 1, "labels-party message rel_")
+        release = again.err.split("labels-party message ")[1].split(" ")[0]
+        assert run("message", release, "--out", "m.parquet").code == 0
+    else:
+        assert again.code == 0, again.err
+        assert again.json["epsilon_spent"] == "1"
+        assert "the labels of then were used" in again.json["note"]
+    assert read(home.parent / "m.parquet", home).num_rows == 60
+    (report,) = run("budget", "--json").json
+    assert report["epsilon_spent_at_most"] == "1"
+
+
+def test_a_failing_disk_is_a_refusal_that_can_be_repeated(
+    run: Run, labels: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("labels_party.release.engine.reserve", full)
+        refused(run(*arguments(labels)), Unavailable.exit_code, "no space")
+    assert run(*arguments(labels), "--json").json["epsilon_spent"] == "1"
+
+
+def test_the_message_is_written_again_byte_for_byte(run: Run, labels: Path, home: Path) -> None:
+    release = run(*arguments(labels), "--json").json["release"]
+    assert run("message", release, "--out", "copy.parquet", "--json").json["release"] == release
+    for suffix in (".parquet", ".parquet.dsse.json", ".prior.parquet"):
+        assert (home.parent / f"m{suffix}").read_bytes() == (home.parent / f"copy{suffix}").read_bytes()
+    refused(run("message", release, "--out", "copy.parquet"), 2, "exists already")
+    refused(run("message", "rel_absent", "--out", "x.parquet"), 1, "no release")
+    refused(run("message", "rel_\udcff", "--out", "x.parquet"), 1, "no release")
+    (report,) = run("budget", "--json").json
+    assert report["epsilon_spent_at_most"] == "1"
