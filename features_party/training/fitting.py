@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.capacity import choose_capacity
+from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.effects import out_of_fold
 from features_party.training.encoding import FeatureSchema
 from features_party.training.gbdt import TreeInput, Trees, fit_trees
@@ -61,11 +61,8 @@ def fit(
     bounds = (float(domain.values[0]), float(domain.values[-1])) if domain is not None else None
     if loss == "poisson" and bounds is not None and bounds[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
-    noise = float(np.mean(noise_variance))
-    # the weighting is worth having only where messages differ
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
-    capacity = choose_capacity(n, float(np.var(labels)), noise, spread)
-    weights = _weights(noise_variance, capacity.signal_share * capacity.label_variance)
+    capacity, weights = _judged(labels, noise_variance, spread)
     objective, notes = _objective(loss, capacity.signal_share)
     report("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=categorical, exclude=exclude)
@@ -116,13 +113,36 @@ def fit(
     )
 
 
-def _weights(noise_variance: float | FloatArray, signal: float) -> FloatArray | None:
-    """float64[n] of mean 1, inverse to signal + noise; None where all rows are alike."""
+def _judged(
+    labels: FloatArray, noise_variance: float | FloatArray, spread: float
+) -> tuple[Capacity, FloatArray | None]:
+    """Capacity, and float64[n] weights of mean 1, inverse to signal + noise; None where all rows are alike.
+
+    Rows of different noise say, weighted so, as much as rows of the one noise at which signal/(signal + noise) is their
+    mean: messages add up, whatever each is worth.
+    """
     noise = np.asarray(noise_variance, dtype=np.float64)
+    n = len(labels)
+    capacity = choose_capacity(n, float(np.var(labels)), float(noise.mean()), spread)
     if noise.ndim == 0 or np.ptp(noise) <= 1e-9 * max(float(noise.max()), 1e-300):
-        return None
-    weights = 1.0 / np.maximum(noise + signal, 1e-9 * float(noise.max()))
-    return np.asarray(weights / weights.mean(), np.float64)
+        return capacity, None
+    signal = _signal(labels, noise) or capacity.signal_share * capacity.label_variance
+    total = np.maximum(noise + signal, 1e-9 * float(noise.max()))
+    if signal > 0.0:
+        even = signal * (1.0 / float(np.mean(signal / total)) - 1.0)
+        capacity = choose_capacity(n, signal + even, even, spread)
+    weights = 1.0 / total
+    return capacity, weights / weights.mean()
+
+
+def _signal(labels: FloatArray, noise: FloatArray) -> float:
+    """Variance of the labels without their noise, each noise level weighing by how well it tells; 0 if they do not."""
+    levels, which = np.unique(noise, return_inverse=True)
+    rows = np.bincount(which)
+    means = np.bincount(which, labels) / rows
+    variances = np.bincount(which, (labels - means[which]) ** 2) / rows
+    told = rows / np.maximum(variances, 1e-300) ** 2  # the variance of a variance goes as its square over the rows
+    return max(0.0, float(np.average(variances - levels, weights=told)))
 
 
 def _objective(loss: str, share: float) -> tuple[str, tuple[str, ...]]:

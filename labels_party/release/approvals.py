@@ -132,7 +132,10 @@ class Approvals:
                 release = self.releases.get(connection, release_id)
                 _, population = self.releases.population_of(connection, release)
                 if release.state != ACCEPTED:
-                    raise Conflict(f"Release '{release_id}' is {release.state}; it does not wait for an approval.")
+                    why = (release.problem or {}).get("detail", "")
+                    raise Conflict(
+                        f"Release '{release_id}' is {release.state}; it does not wait for an approval. {why}".strip()
+                    )
                 if release.requested_by is None or release.requested_by.casefold() == actor.casefold():
                     raise SecondPersonNeeded(
                         f"You asked for release '{release_id}' yourself; somebody else, with another API key or under "

@@ -13,14 +13,17 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.budget.populations import Population
 from labels_party.labels.batches import ERASED, LABELS, RUNS, SEALED, Batches, timestamp
 from labels_party.labels.vault import LabelVault
-from labels_party.release.releases import WORKING, Releases
+from labels_party.notify.outbox import RELEASE_FAILED
+from labels_party.release.releases import ACCEPTED, FAILED, WORKING, Release, Releases
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches, idempotency, populations, releases, segments
-from shared.audit.events import BATCH_PURGED, Event, Subject
+from shared.audit.events import BATCH_PURGED, DECLINED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, Unavailable
+from shared.problems import problem
 from shared.service.database import Database
 
 log = logging.getLogger("label_dp.retention")
@@ -60,6 +63,9 @@ class Retention:
         working = [r.id for r in self.releases.of_batch(connection, batch_id) if r.state in WORKING]
         if working:
             raise Conflict(f"Release '{working[0]}' of this batch is being drawn; purge it once that is published.")
+        for release in self.releases.of_batch(connection, batch_id):
+            if release.state == ACCEPTED:  # nobody could approve it any more
+                self._declined(connection, release, population, actor)
         now = timestamp(self.clock())
         values = {"state": PURGED, "purged": now, "schedule_problem": None}
         connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(**values))
@@ -67,6 +73,15 @@ class Retention:
         details = {"n": batch.n, "why": why}
         self.audit.append(connection, Event(BATCH_PURGED, subject, unit=population.unit, actor=actor, details=details))
         return self.batches.get(connection, batch_id)[0].as_json()
+
+    def _declined(self, connection: Connection, release: Release, population: Population, actor: str) -> None:
+        """End a release that waits for a second person: its labels go."""
+        details = {"requested_by": release.requested_by, "reason": "the labels of its batch were purged"}
+        self.releases.ledger.note(connection, DECLINED, population, release.batch, release.id, actor, details)
+        why = Conflict("The labels of its batch were purged before a second person approved it; nothing was charged.")
+        values = {"state": FAILED, "problem": problem(why)[1]}
+        connection.execute(sa.update(releases).where(releases.c.id == release.id).values(**values))
+        self.releases.tell(connection, RELEASE_FAILED, release.id)
 
     def _finish(self, batch_id: str) -> None:
         """Delete every stored object of a purged batch but its lists of ids and their digests; safe to repeat."""

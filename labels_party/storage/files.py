@@ -58,7 +58,7 @@ class Home:
         make_private(self.path, folders, "LABELS_PARTY_HOME")
 
     def sweep(self) -> None:
-        """Remove what a killed process left in `spill/` over a day ago: masked labels, some under the store's own mask."""
+        """Remove what a killed process left in `spill/` over a day ago: masked labels, maybe under the store's mask."""
         limit = time.time() - LEFTOVER_SECONDS
         for path in self.spill.iterdir():
             with contextlib.suppress(OSError):  # another process may sweep as well

@@ -193,7 +193,7 @@ def test_the_command_line_waits_prints_what_to_do_and_finishes(tmp_path: Path, m
     assert "--as NAME" in str(run(*base).exception)
     waiting = run(*base, "--as", "Ann")
     assert waiting.exit_code == 0, waiting.output
-    assert "labels-party approve rel_" in waiting.output.replace("\n", "")
+    assert "labels-party approve rel_" in " ".join(waiting.output.split())
     assert not (tmp_path / "m.parquet").exists()
     release = next(word for word in waiting.output.split() if word.startswith("rel_"))
     assert "waits for a second person" in str(run("message", release, "--out", str(tmp_path / "m.parquet")).exception)

@@ -342,3 +342,19 @@ def test_gain_over_constant_is_unbiased() -> None:
     assert found is not None
     assert found.low < 0.75 < found.high  # E[y²] − E[(y/2)²]
     assert gain_over_constant(z[:10], np.arange(10), lambda _train, held: (y[held], 0.0)) is None
+
+
+def test_messages_of_different_noise_are_worth_the_sum_of_what_each_is_worth() -> None:
+    """Three days at three ε: as many effective rows as the days have one by one, not those of their average noise."""
+    rng = np.random.default_rng(5)
+    n, signal = 30_000, 4.0
+    noises = (10.0, 300.0, 3000.0)
+    x = rng.normal(size=3 * n)
+    noise = np.repeat(noises, n)
+    labels = 2.0 * x + rng.normal(size=3 * n) * np.sqrt(noise)
+    table = pa.table({"x": x})
+    both = fit(table, labels, noise_variance=noise, model="linear").capacity.effective_rows
+    worth = sum(n * signal / (signal + v) for v in noises)
+    assert both == pytest.approx(worth, rel=0.25)
+    # control: what the average noise says is far below
+    assert 3 * n * signal / (signal + float(np.mean(noises))) < worth / 20
