@@ -23,6 +23,8 @@ def message_paths(named: Iterable[Path]) -> list[Path]:
         if not path.exists() and glob.has_magic(str(path)):
             several = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - the pattern may be absolute
             messages = [p for p in several if _is_message(p)]
+        elif not path.exists():
+            raise InvalidFile(f"There is no file or folder '{path}'.")
         elif path.is_dir() and not (path / FOLDER_ENVELOPE).exists():
             messages = [p for p in sorted(path.iterdir()) if _is_message(p)]
         else:
