@@ -6,7 +6,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY shared shared
 COPY labels_party labels_party
 COPY features_party features_party
-RUN python -m venv /opt/label-dp && /opt/label-dp/bin/pip install --no-cache-dir '.[postgres]'
+RUN python -m venv /opt/label-dp && /opt/label-dp/bin/pip install --no-cache-dir '.[postgres,onnx]'
 
 # only the finished environment goes on: no sources, no build tools; xgboost-cpu brings its own OpenMP
 FROM python:3.12-slim AS base
