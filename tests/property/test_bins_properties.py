@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from labels_party.mechanisms.bins import solve_bins
@@ -25,6 +25,9 @@ small = st.integers(1, 12 * 10**9).map(lambda nano: nano / 10**9)
 
 @given(instances(), small, LOSSES)
 @settings(max_examples=150, deadline=None)
+@example((np.array([0.0, 1.0]), np.array([1.0, 2.0])), 1.0, "squared")  # nothing to lose: a gap of 1 was reported
+@example((np.array([0.0, 1.0]), np.array([1.0, 2.0])), 1.0, "absolute")
+@example((np.array([0.0, 1.0]), np.array([1.0, 2.0])), 1.0, "poisson")
 def test_shape_order_and_range(instance: tuple[np.ndarray, np.ndarray], epsilon: float, loss: str) -> None:
     p, y = instance
     result = solve_bins(p, y, epsilon, loss)
