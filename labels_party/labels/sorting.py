@@ -6,6 +6,7 @@ Labels pass through the sort masked (invariant 9) and which rows come out, in wh
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import secrets
 from collections.abc import Iterable, Iterator
@@ -177,13 +178,13 @@ class LabelSort:
         import pyarrow.compute as pc
 
         without: list[str] = []
-        for ids, masked in _last_records(found) if several else _columns(found):
+        for ids, masked, numbers in _last_records(found) if several else _columns(found):
             if masked.null_count and missing_index is None:
                 without += ids.filter(pc.is_null(masked)).slice(0, SHOWN_IDS - len(without)).to_pylist()
                 if len(without) >= SHOWN_IDS:
                     break
             elif not without:
-                yield _filled(ids, masked, missing_index, spill_key, key)
+                yield _filled(ids, masked, numbers, missing_index, spill_key, key)
         if without:
             raise IncompleteLabels(without)
 
@@ -213,18 +214,24 @@ class LabelSort:
                 if segment.mode == DELETE:
                     yield record(ids, pa.nulls(len(ids), pa.uint32()), segment.number)
                     continue
-                masked = mask(ids, mask(ids, batch.column(1).to_numpy(zero_copy_only=False), key), spill_key)
+                spilled = spill_key if not several else _record_key(spill_key, segment.number)
+                masked = mask(ids, mask(ids, batch.column(1).to_numpy(zero_copy_only=False), key), spilled)
                 dropped = None if excess is None else contains(excess.run, *siphash128(ids, excess.key))
                 yield record(ids, pa.array(masked, mask=dropped), segment.number)
 
 
-def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+def _record_key(spill_key: bytes, number: int) -> bytes:
+    """Several records of an id under one keystream would show, in a spill, how their labels differ."""
+    return hashlib.blake2b(number.to_bytes(8, "little"), key=spill_key, digest_size=16).digest()
+
+
+def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any, None]]:
     for batch in batches:
-        yield batch.column(0), batch.column(1)
+        yield batch.column(0), batch.column(1), None
 
 
-def _last_records(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
-    """(ids, masked) of the last of each id's records, which lie side by side."""
+def _last_records(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any, Any]]:
+    """(ids, masked, numbers) of the last of each id's records, which lie side by side."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -238,19 +245,28 @@ def _last_records(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]
         ids = batch.column(0)
         ends = batch.slice(0, last).filter(pc.not_equal(ids.slice(0, last), ids.slice(1)))
         if ends.num_rows:
-            yield ends.column(0), ends.column(1)
+            yield tuple(ends.columns)
         held = batch.slice(last)
     if held is not None:
-        yield held.column(0), held.column(1)
+        yield tuple(held.columns)
 
 
-def _filled(ids: Any, masked: Any, missing_index: int | None, spill_key: bytes, key: bytes) -> pa.RecordBatch:
-    """One batch of rows, every example with a label, masked by `key`."""
+def _filled(
+    ids: Any, masked: Any, numbers: Any, missing_index: int | None, spill_key: bytes, key: bytes
+) -> pa.RecordBatch:
+    """One batch of rows, every example with a label, masked by `key`. `numbers`: segments, where an id has several."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     ids = ids.cast(pa.string())
-    plain = mask(ids, pc.fill_null(masked, 0).to_numpy(zero_copy_only=False), spill_key)
+    hidden = pc.fill_null(masked, 0).to_numpy(zero_copy_only=False)
+    if numbers is None:
+        plain = mask(ids, hidden, spill_key)
+    else:
+        of, plain = numbers.to_numpy(zero_copy_only=False), np.empty(len(hidden), np.uint32)
+        for number in np.unique(of):
+            rows = np.flatnonzero(of == number)
+            plain[rows] = mask(ids.take(pa.array(rows)), hidden[rows], _record_key(spill_key, int(number)))
     if masked.null_count:
         assert missing_index is not None
         plain[pc.is_null(masked).to_numpy(zero_copy_only=False)] = missing_index

@@ -157,6 +157,28 @@ def test_nothing_in_the_sort_shows_a_label(party: LabelsParty, monkeypatch: pyte
     assert (masked > 10).sum() > 195
 
 
+def test_two_records_of_an_id_do_not_show_how_its_labels_differ(
+    party: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same label sent twice is masked differently each time; one keystream would make them equal."""
+    sort, seen = party.services.sealer.sort, []
+    records = sort._records
+
+    def watch(*arguments: Any) -> Any:
+        for found in records(*arguments):
+            seen.append(found)
+            yield found
+
+    monkeypatch.setattr(sort, "_records", watch)
+    batch = open_batch(party)
+    same = {f"i{i}": 3 for i in range(200)}
+    send(party, batch, [(UPSERT, same), (UPSERT, same)])
+    assert sealed(party, batch) == same
+    first, second = (dict(zip(b.column(0).to_pylist(), b.column(1).to_pylist(), strict=True)) for b in seen)
+    assert first.keys() == second.keys()
+    assert len({first[i] ^ second[i] for i in first}) > 195
+
+
 def test_the_files_of_a_refused_seal_are_gone(party: LabelsParty, tmp_path: Path) -> None:
     batch = open_batch(party, missing=None)
     send(party, batch, [(UPSERT, {"a": 1}), ("delete", {"a": 0})])
