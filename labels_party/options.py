@@ -79,6 +79,8 @@ def parse_request(
     prior_epsilon: str | int | float = "auto",
     prior_method: str = "project",
     clip: str | list[Any] | None = None,
+    unclipped: bool = False,
+    tight: bool = False,
     additional_release: bool = False,
     files: bool = True,
 ) -> ReleaseRequest:
@@ -100,6 +102,8 @@ def parse_request(
         prior_epsilon=prior_epsilon,
         prior_method=prior_method,
         clip=clip,
+        unclipped=unclipped,
+        tight=tight,
         additional_release=additional_release,
     )
 

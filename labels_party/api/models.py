@@ -178,16 +178,20 @@ class ReleaseIn(Body):
     )
     prior_epsilon: Decimalish = "auto"
     prior_method: Literal["project", "clip"] = "project"
-    clip: list[str | int | float] | None = Field(
-        default=None, description="One bit only: public clipping ends.", examples=[["0", "200"]]
+    clip: list[str | int | float] | Literal["auto"] | None = Field(
+        default=None,
+        description="One bit only: public clipping ends, or 'auto': from the prior.",
+        examples=[["0", "200"], "auto"],
     )
+    unclipped: bool = Field(default=False, description="Additive noise only: outputs may leave the domain.")
+    tight: bool = Field(default=False, description="exponential only: scale Δ/ε instead of the paper's 2Δ/ε.")
     additional_release: bool = False
 
     def template(self) -> dict[str, Any]:
         """As it is stored with a batch: decimals as strings."""
         data = self.model_dump(mode="json")
         data |= {"epsilon": str(self.epsilon), "prior_epsilon": str(self.prior_epsilon)}
-        return data | {"clip": None if self.clip is None else [str(end) for end in self.clip]}
+        return data | {"clip": self.clip if self.clip in (None, "auto") else [str(end) for end in self.clip or ()]}
 
 
 class ReleasePrior(BaseModel):

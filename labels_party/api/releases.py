@@ -87,6 +87,8 @@ def create_release(
         prior_epsilon=body.prior_epsilon,
         prior_method=body.prior_method,
         clip=body.clip,
+        unclipped=body.unclipped,
+        tight=body.tight,
         additional_release=body.additional_release,
         files=False,
     )

@@ -45,8 +45,15 @@ def privatize(
     loss: Annotated[str, typer.Option(help="squared, absolute, poisson, or a file with a loss matrix.")] = "squared",
     mechanism: Annotated[str, typer.Option(help="rr-on-bins, one-bit or discrete-laplace.")] = "rr-on-bins",
     clip: Annotated[
-        str | None, typer.Option(help="One bit only: A:B, public clipping ends; default the ends of the domain.")
+        str | None,
+        typer.Option(help="One bit only: A:B, public clipping ends, or auto (by the prior); default the domain's."),
     ] = None,
+    unclipped: Annotated[
+        bool, typer.Option("--unclipped", help="Additive noise only: outputs may leave the domain.")
+    ] = False,
+    tight: Annotated[
+        bool, typer.Option("--tight", help="exponential only: scale Δ/ε, still exactly ε, instead of the paper's 2Δ/ε.")
+    ] = False,
     prior: Annotated[
         str | None,
         typer.Option(help="estimate, uniform, latest (carried over), a file (label, probability), or a message."),
@@ -103,6 +110,8 @@ def privatize(
             prior_epsilon=prior_epsilon,
             prior_method=prior_method,
             clip=clip,
+            unclipped=unclipped,
+            tight=tight,
             additional_release=additional_release,
         )
         job = PrivatizeJob(labels, id_column, label_column, declared, request, out, examples, asked_by)

@@ -56,6 +56,8 @@ class Drawn:
     prior: npt.NDArray[np.float64] | None
     expected_loss: float | None
     files: tuple[tuple[str, str, int], ...]  # (role, name, rows)
+    mechanism: str
+    why: str
 
 
 class Engine(Protocol):
@@ -85,7 +87,7 @@ class LocalEngine:
         mechanism = get_mechanism(plan.mechanism)
         prior = self._prior(job)
         loss = get_loss(plan.loss)
-        channel = mechanism.design(domain, prior, plan.split.randomize, loss, plan.options)
+        channel = mechanism.design(domain, prior, plan.split.randomize, loss, plan.options, job.n)
         feed = _Feed(ahead(self._sampled(job, mechanism, channel)))
         files = []
         for name, rows in parts:
@@ -97,7 +99,7 @@ class LocalEngine:
             expected = float(channel.expected_loss(prior, loss))
         else:
             (job.folder / PRIOR_FILE).unlink()
-        return Drawn(channel, prior, expected, tuple(files))
+        return Drawn(channel, prior, expected, tuple(files), plan.mechanism, plan.why)
 
     @staticmethod
     def _prior(job: DrawJob) -> npt.NDArray[np.float64] | None:

@@ -37,7 +37,7 @@ def build_manifest(
         out_of_domain=population.out_of_domain,  # type: ignore[arg-type]  # checked when it was declared
         missing_label=population.missing_label,
         presence="id list given before labels counted" if batch.presence == ID_LIST else "declared public by the owner",
-        mechanism=Mechanism(name=plan.mechanism, why=plan.why),
+        mechanism=Mechanism(name=drawn.mechanism, why=drawn.why),
         loss=plan.loss_name,
         channel=drawn.channel.as_json(),
         expected_loss=None if drawn.expected_loss is None else repr(drawn.expected_loss),

@@ -107,7 +107,7 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
     loss.check(domain.values)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
-    source = _prior_source(request, mechanism.needs_prior)
+    source = _prior_source(request, mechanism.needs_prior(request.options))
     cells, prior_part = None, ZERO
     if source == ESTIMATED:
         rule = request.prior_epsilon
@@ -133,7 +133,7 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
         options=dict(request.options),
     )
     # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
-    channel = mechanism.design(domain, uniform(k), split.randomize, loss, dict(request.options))
+    channel = mechanism.design(domain, uniform(k), split.randomize, loss, dict(request.options), n)
     if source != NOT_USED:
         channel.expected_loss(uniform(k), loss)
     if len(canonical_bytes(channel.as_json())) > MAX_MANIFEST_BYTES // 2:

@@ -1,21 +1,10 @@
 """What an ε would give, before it is spent: from n, k, ε and a prior that is public or already private (invariant 1).
 
-Expected model error, the mean squared error that a model trained on the corrected labels z has above one trained on
-the labels y themselves. Bias does not average out over rows, noise does (DESIGN §4), and a model sees of either only
-what the features let through. With b(y) = E[z | y] − y under the prior p, split into its mean, its part linear in y
-(slope β), and the rest r(y), and with V = Var y and σ² the noise variance of z:
-
-    error  =  (Σ p b)²  +  ½ β² V  +  ⅒ Σ p r²  +  σ² · P / n            P = 2 √n_eff,  n_eff = n · s
-
-The mean of the bias shifts every prediction. Of its linear part counts as much as the features explain of the labels,
-taken to be half. The rest, such as the steps between bins, mostly cancels among labels that the features do not tell
-apart. P, the effective parameters, grows with the rows of noiseless labels that say as much, as in the features
-party's capacity rule: s = 1 − σ²/(Var E[z | y] + σ²), but not below max(0.005, √(2/n)).
+Mechanisms are ranked by the expected model error of `labels_party.mechanisms.model_error`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -23,6 +12,7 @@ import numpy.typing as npt
 
 from labels_party.budget.populations import Population
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism
+from labels_party.mechanisms.model_error import RULE, model_error
 from labels_party.release.plan import LISTED, ReleaseRequest, make_plan, uniform
 from labels_party.release.priors import GivenPrior
 from shared.channel import Channel
@@ -31,16 +21,6 @@ from shared.losses import Loss, get_loss
 from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
-
-EXPLAINED = 0.5
-REST = 0.1
-PARAMETERS = 2.0
-FLOOR = 0.005
-RULE = (
-    "excess squared error of a model = (mean bias)² + ½·(slope of the bias)²·Var y + ⅒·(rest of the bias)² "
-    "+ noise variance·P/n, with P = 2·√(effective rows) parameters and features that explain half the labels' "
-    "variance; an assumption for ranking, not a promise"
-)
 
 
 def preview(
@@ -64,7 +44,7 @@ def preview(
         of_epsilon = []
         for name, mechanism in MECHANISMS.items():
             request = ReleaseRequest(epsilon, mechanism=name, loss=loss)
-            if carried and given is not None and mechanism.needs_prior:
+            if carried and given is not None and mechanism.needs_prior({}):
                 request = ReleaseRequest(
                     epsilon, mechanism=name, loss=loss, given_prior=given.probabilities, carried_from=given.release
                 )
@@ -90,7 +70,7 @@ def _row(
 ) -> dict[str, Any] | None:
     try:
         plan = make_plan(request, population, n)
-        channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {})
+        channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {}, n)
     except InvalidMechanism:
         return None  # not for this domain, such as additive noise on uneven values
     described = describe_channel(channel, p, loss)
@@ -128,32 +108,4 @@ def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> d
         "expected_label_loss": float(channel.expected_loss(prior, loss)),
         "flip_probability": float(channel.flip_probability(prior)),
         "unbiased": bool(channel.unbiased),
-    }
-
-
-def model_error(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
-    """The rule of this module for one channel, in squared label units, and its parts."""
-    try:
-        corrected = channel.debiased_outputs()
-    except InvalidMechanism:
-        corrected = channel.outputs
-    y = channel.labels - float(prior @ channel.labels)  # centred, so that large labels lose no digits
-    means, variances = channel.moments(np.asarray(corrected, np.float64) - float(prior @ channel.labels))
-    bias = means - y
-    variance, noise = float(prior @ (y * y)), float(prior @ variances)
-    shift = float(prior @ bias)
-    slope = float(prior @ (y * bias)) / variance if variance > 0 else 0.0
-    rest = float(prior @ (bias - shift - slope * y) ** 2)
-    signal = float(prior @ (means - float(prior @ means)) ** 2)
-    share = max(signal / (signal + noise) if signal + noise > 0 else 1.0, min(1.0, max(FLOOR, math.sqrt(2.0 / n))))
-    effective_rows = n * share
-    parameters = PARAMETERS * math.sqrt(effective_rows)
-    error = shift**2 + EXPLAINED * slope**2 * variance + REST * rest + noise * parameters / n
-    return {
-        "expected_model_error": error,
-        "expected_bias_squared": float(prior @ (bias * bias)),
-        "noise_variance": noise,
-        "effective_rows": effective_rows,
-        "effective_parameters": parameters,
-        "learns_something": error < EXPLAINED * variance,
     }

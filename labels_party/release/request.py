@@ -27,6 +27,8 @@ def make_request(
     prior_epsilon: str | int | float = "auto",
     prior_method: str = "project",
     clip: str | list[Any] | None = None,
+    unclipped: bool = False,
+    tight: bool = False,
     additional_release: bool = False,
 ) -> ReleaseRequest:
     """`prior`: "estimate", "uniform", "latest" (that of the newest published release, else estimated), {"release": id},
@@ -54,7 +56,7 @@ def make_request(
         prior_method=prior_method,
         given_prior=None if given is None else given.probabilities,
         carried_from=None if given is None else given.release,
-        options=parse_clip(clip),
+        options=parse_options(clip, unclipped, tight),
         additional_release=additional_release,
     )
 
@@ -71,14 +73,16 @@ def request_of_template(priors: PublishedPriors, population: Population, templat
     return make_request(priors, population, **(template | {"loss": loss}))
 
 
-def parse_clip(text: str | list[Any] | None) -> dict[str, Any]:
-    """Options of the one-bit mechanism: `A:B` or a pair, both public."""
-    if text is None:
-        return {}
-    ends = text.split(":") if isinstance(text, str) else text
-    if len(ends) != 2:
-        raise InvalidMechanism("Clipping ends are written A:B, lower end first.")
-    return {"clip": [str(end) for end in ends]}
+def parse_options(clip: str | list[Any] | None, unclipped: bool, tight: bool) -> dict[str, Any]:
+    """Options of mechanisms: `clip` (one bit) is `auto`, `A:B` or a pair, both public; with `unclipped` the outputs of
+    additive noise may leave the domain; `tight` (exponential) takes the scale Δ/ε instead of the paper's 2Δ/ε."""
+    options: dict[str, Any] = {}
+    if clip is not None:
+        ends = clip.split(":") if isinstance(clip, str) and clip != "auto" else clip
+        if ends != "auto" and len(ends) != 2:
+            raise InvalidMechanism("Clipping ends are 'auto', or written A:B, lower end first.")
+        options["clip"] = ends if ends == "auto" else [str(end) for end in ends]
+    return options | ({"unclipped": True} if unclipped else {}) | ({"tight": True} if tight else {})
 
 
 def _prior_from_json(priors: PublishedPriors, population: Population, prior: dict[str, Any]) -> GivenPrior:

@@ -1,0 +1,58 @@
+"""One draw per label, by the kind of the channel: every kind has exactly one sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.mechanisms.additive import sample_additive
+from labels_party.mechanisms.entropy import Keystream
+from labels_party.mechanisms.one_bit import sample_one_bit
+from labels_party.mechanisms.randomized_response import sample_rr
+from shared.channel import AdditiveChannel, Channel, OneBitChannel, RRChannel
+from shared.channel_base import UIntArray
+from shared.errors import InvalidMechanism
+
+Index = npt.NDArray[np.int64]
+SAMPLE_CHUNK = 1 << 18
+
+
+def sample(channel: Channel, index: Index) -> UIntArray:
+    """unsigned[n]: one independent draw per label position 0 … k − 1 of `index`, exactly as the channel's weights say.
+
+    Safe to call chunk by chunk: every call takes fresh randomness. Raises InvalidMechanism (a position outside the
+    domain, an unknown kind) or RandomnessUnavailable.
+    """
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= channel.k):
+        raise InvalidMechanism("A label position lies outside the domain of the channel.")
+    if type(channel) not in SAMPLERS:
+        raise InvalidMechanism(f"No sampler for channels of kind '{channel.kind}'.")
+    return SAMPLERS[type(channel)](channel, index)
+
+
+def _sample_rr(channel: RRChannel, index: Index) -> UIntArray:
+    stream = Keystream()
+    table = cast("npt.NDArray[np.uint32]", channel.bins)
+    out = np.empty(index.size, dtype=table.dtype)
+    for start in range(0, index.size, SAMPLE_CHUNK):
+        own = table[index[start : start + SAMPLE_CHUNK]]
+        out[start : start + SAMPLE_CHUNK] = sample_rr(own, channel.d, channel.A, channel.B, stream)
+    return cast(UIntArray, out)
+
+
+def _sample_one_bit(channel: OneBitChannel, index: Index) -> UIntArray:
+    return cast(UIntArray, sample_one_bit(index, channel, Keystream()))
+
+
+def _sample_additive(channel: AdditiveChannel, index: Index) -> UIntArray:
+    return sample_additive(index, channel)
+
+
+SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {
+    RRChannel: _sample_rr,
+    OneBitChannel: _sample_one_bit,
+    AdditiveChannel: _sample_additive,
+}
