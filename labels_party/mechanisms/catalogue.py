@@ -167,5 +167,5 @@ MECHANISMS: dict[str, Mechanism] = {
 def get_mechanism(name: str) -> Mechanism:
     """The mechanism of that name. Raises InvalidMechanism listing the known ones."""
     if name not in MECHANISMS:
-        raise InvalidMechanism(f"Unknown mechanism; known ones are {', '.join(MECHANISMS)}.")
+        raise InvalidMechanism(f"Unknown mechanism; known ones are auto, {', '.join(MECHANISMS)}.")
     return MECHANISMS[name]

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from labels_party.budget.populations import Population
 from labels_party.labels.seal import SealedLabels
-from labels_party.mechanisms.catalogue import Mechanism, get_mechanism
 from labels_party.mechanisms.prior import estimate_prior
-from labels_party.release.plan import ESTIMATED, Plan, uniform
+from labels_party.mechanisms.sampling import sample
+from labels_party.release.plan import ESTIMATED, Plan, resolve, uniform
 from shared.ahead import ahead
 from shared.channel import Channel
 from shared.errors import Unavailable
@@ -84,11 +84,10 @@ class LocalEngine:
         for name, rows in parts:
             reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
         reserve(job.folder / PRIOR_FILE, largest_prior(domain.k))
-        mechanism = get_mechanism(plan.mechanism)
         prior = self._prior(job)
-        loss = get_loss(plan.loss)
-        channel = mechanism.design(domain, prior, plan.split.randomize, loss, plan.options, job.n)
-        feed = _Feed(ahead(self._sampled(job, mechanism, channel)))
+        chosen = resolve(plan, domain, prior, job.n)
+        channel = chosen.channel
+        feed = _Feed(ahead(self._sampled(job, channel)))
         files = []
         for name, rows in parts:
             written = write_message(job.folder / name, feed.take(rows), channel)
@@ -96,10 +95,10 @@ class LocalEngine:
         expected = None
         if prior is not None:
             files.append(("prior", PRIOR_FILE, write_prior(job.folder / PRIOR_FILE, domain.values, prior)))
-            expected = float(channel.expected_loss(prior, loss))
+            expected = float(channel.expected_loss(prior, get_loss(plan.loss)))
         else:
             (job.folder / PRIOR_FILE).unlink()
-        return Drawn(channel, prior, expected, tuple(files), plan.mechanism, plan.why)
+        return Drawn(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why)
 
     @staticmethod
     def _prior(job: DrawJob) -> npt.NDArray[np.float64] | None:
@@ -119,10 +118,10 @@ class LocalEngine:
         return uniform(k) if plan.prior_source == "uniform" else None
 
     @staticmethod
-    def _sampled(job: DrawJob, mechanism: Mechanism, channel: Channel) -> Iterator[Chunk]:
+    def _sampled(job: DrawJob, channel: Channel) -> Iterator[Chunk]:
         done = 0
         for ids, index in job.labels.chunks():
-            yield ids, mechanism.sample(channel, index)
+            yield ids, sample(channel, index)
             done += len(index)
             job.progress("drawing", 0.4 + 0.6 * done / job.n)
 

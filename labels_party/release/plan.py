@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.budget.populations import Population
-from labels_party.mechanisms.catalogue import get_mechanism
+from labels_party.mechanisms.auto import AUTO, choose
+from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
+from shared.channel import Channel
+from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior
 from shared.losses import Loss, MatrixLoss, get_loss
 from shared.message.canonical import canonical_bytes
@@ -101,7 +104,7 @@ def _loss_json(loss: str | Loss) -> Any:
 
 def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
     """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
-    mechanism = get_mechanism(request.mechanism)
+    mechanism = _rehearsed(request)
     domain, k = population.domain, population.domain.k
     loss = get_loss(request.loss)
     loss.check(domain.values)
@@ -139,6 +142,36 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
     if len(canonical_bytes(channel.as_json())) > MAX_MANIFEST_BYTES // 2:
         raise InvalidMechanism("The channel would not fit into a manifest; take a coarser domain or a smaller ε.")
     return plan
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The mechanism that an attempt draws from, and why it is that one."""
+
+    mechanism: str
+    channel: Channel
+    why: str
+
+
+def resolve(plan: Plan, domain: Domain, prior: npt.NDArray[np.float64] | None, n: int) -> Resolved:
+    """The channel of `plan` for n labels; `auto` is chosen here. `prior` float64[k] is that of the attempt, already
+    private or public, so that the choice is post-processing. Raises InvalidMechanism, InvalidEpsilon, InvalidPrior."""
+    loss = get_loss(plan.loss)
+    if plan.mechanism == AUTO:
+        choice = choose(domain, uniform(domain.k) if prior is None else prior, plan.split.randomize, loss, n)
+        return Resolved(choice.name, choice.channel, choice.why)
+    design = get_mechanism(plan.mechanism).design
+    channel = design(domain, prior, plan.split.randomize, loss, plan.options, n)
+    return Resolved(plan.mechanism, channel, plan.why)
+
+
+def _rehearsed(request: ReleaseRequest) -> Mechanism:
+    """The mechanism to rehearse: for `auto` the one that fits every domain. Raises InvalidMechanism."""
+    if request.mechanism != AUTO:
+        return get_mechanism(request.mechanism)
+    if request.options:
+        raise InvalidMechanism("The mechanism 'auto' chooses options itself; name a mechanism to give it options.")
+    return MECHANISMS["rr-on-bins"]
 
 
 def _prior_source(request: ReleaseRequest, needed: bool) -> str:

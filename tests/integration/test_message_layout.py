@@ -19,18 +19,9 @@ from tests.support.labels import LabelsParty
 IDS = [f"click-{i:05d}" for i in range(1000)]
 
 
-class Constant:
-    """A mechanism whose every draw is the first output, so that two messages of the same ids must be the same."""
-
-    def __init__(self, mechanism: Any) -> None:
-        self.mechanism = mechanism
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.mechanism, name)
-
-    @staticmethod
-    def sample(_channel: Any, index: Any) -> Any:
-        return np.zeros(len(index), np.uint8)
+def first_output(_channel: Any, index: Any) -> Any:
+    """Every draw is the first output, so that two messages of the same ids must be the same."""
+    return np.zeros(len(index), np.uint8)
 
 
 def labels(first: int, last: int, step: int = 1) -> pa.Table:
@@ -65,8 +56,7 @@ def erased(s: Any, batch: str) -> None:
 def test_rows_groups_and_size_are_those_of_the_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "CHUNK", 64)
     monkeypatch.setattr(vault, "ROW_GROUP", 256)
-    plain = engine.get_mechanism
-    monkeypatch.setattr(engine, "get_mechanism", lambda name: Constant(plain(name)))
+    monkeypatch.setattr(engine, "sample", first_output)
     found = {}
     for upload in (every_label, every_third, none_at_all, many_corrections, erased):
         with LabelsParty(tmp_path / upload.__name__, worker=False) as party:
