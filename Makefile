@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench soak clean
+.PHONY: demo test lint bench tables soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -19,6 +19,11 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks
+
+# The paper's tables and figures on the data of ../shared/data, kept in tests/benchmarks/utility/results; goes on where
+# it was stopped. `make tables ARGS="--quick"` takes a minute, ARGS=--help lists the options.
+tables: $(VENV)/.dev
+	@$(BIN)/python -m tests.benchmarks.utility $(ARGS)
 
 # Long runs of what `make test` tries shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
 # One table at the end (tried, survived, limit, seed), kept in tests/soak/results.

@@ -96,6 +96,16 @@ def bike(seed: int = 0) -> Task:
     return _task("bike", "cnt", "0:600", "poisson", table, real, seed)
 
 
+def claims(seed: int = 0) -> Task:
+    """Claims during the exposure of a motor policy, clipped at 4, Poisson log loss; 96 % are 0."""
+    table = _read("fremtpl2_claim_counts.parquet", ("IDpol",))
+    real = table is not None
+    if table is None:
+        table = _stand_in(6000, lambda rng, x: rng.poisson(0.1 + 0.4 * x, 6000))
+        table = table.rename_columns([ID, "Exposure", "Area", "ClaimNb"])
+    return _task("claims", "ClaimNb", "0:4", "poisson", table, real, seed)
+
+
 def _stand_in(n: int, label: Any) -> pa.Table:
     rng = np.random.default_rng(20)
     x = rng.random(n)

@@ -1,0 +1,1 @@
+"""`make tables`: what each randomizer costs a model, in the paper's own kind of tables and figures."""

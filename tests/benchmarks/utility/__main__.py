@@ -1,0 +1,106 @@
+"""`make tables`: the paper's tables and figures, computed where they are not stored yet, and the report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.benchmarks.utility import (
+    figures,
+    report,
+    table_auto,
+    table_coverage,
+    table_errors,
+    table_gap,
+    table_prior,
+)
+from tests.benchmarks.utility.cells import HERE, INFINITE, Cell
+from tests.benchmarks.utility.checks import violations
+from tests.benchmarks.utility.grid import SEEDS, Settings
+from tests.benchmarks.utility.results import FOLDER, Results, Table
+from tests.benchmarks.utility.runner import run
+from tests.benchmarks.utility.sources import PAPER, TASKS
+from tests.benchmarks.utility.store import Store
+
+WORK = HERE / "work" / "cells.ndjson"
+QUICK_OUT = HERE / "work" / "quick"
+Part = tuple[Callable[[Settings], Iterator[Cell]], Callable[[Results], Iterator[Table]]]
+# in the order of computing: what judges the targets comes first
+PARTS: dict[str, Part] = {
+    "gap": (table_gap.cells, table_gap.tables),
+    "table1": (table_errors.cells, table_errors.tables),
+    "table2": (table_errors.cells_2, table_errors.tables_2),
+    "auto": (table_errors.cells, table_auto.tables),
+    "prior": (table_prior.cells, table_prior.tables),
+    "coverage": (table_coverage.cells, table_coverage.tables),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if every cell could be computed and none contradicts itself, otherwise 1; 130 if it was stopped."""
+    asked = _parser().parse_args(arguments)
+    files = {name: path for name, path in (("criteo", asked.criteo), ("census1940", asked.census1940)) if path}
+    settings = Settings(
+        data=tuple(asked.data.split(",")) if asked.data else tuple(files) or Settings().data,
+        seeds=asked.seeds or (1 if asked.quick else SEEDS),
+        epsilons=tuple(asked.epsilons.split(",")) if asked.epsilons else (),
+        quick=asked.quick,
+    )
+    unknown = [name for name in settings.data if name not in TASKS and name not in files]
+    if unknown:
+        names = f"{', '.join(TASKS)}, and with their files {', '.join(PAPER)}"
+        print(f"error: there is no data '{unknown[0]}'; known are {names}.", file=sys.stderr)
+        return 2
+    parts = [asked.only] if asked.only else list(PARTS)
+    store, began = Store(asked.work, keep=asked.keep), time.monotonic()
+    wanted = [cell for name in parts for cell in PARTS[name][0](settings)] + list(figures.cells(settings, parts))
+    try:
+        failed = run(wanted, store, asked.jobs, files)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    stored = store.read()
+    results = Results({cell: stored[cell] for cell in dict.fromkeys(wanted) if cell in stored}, settings)
+    tables = [table for name in parts for table in PARTS[name][1](results)]
+    out = asked.out or (QUICK_OUT if asked.quick or asked.only else FOLDER)
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = list(figures.draw(results, parts, out))
+    wrong = [*violations(results), *(f"{cell}: {error}" for cell, error in failed.items())]
+    warnings = [*wrong, *report.refusals(results)]
+    command = " ".join([report.COMMAND, *([f'ARGS="{" ".join(_shown(arguments))}"'] if _shown(arguments) else [])])
+    path = report.write(out, results, tables, drawn, warnings, time.monotonic() - began, command)
+    print(path.read_text())
+    return 1 if wrong else 0
+
+
+def _shown(arguments: list[str] | None) -> list[str]:
+    """The arguments without paths of this machine."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return [Path(argument).name if "/" in argument else argument for argument in given]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make tables", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two ε, one seed, few rows: under a minute")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--data", default="", help=f"some of {','.join(TASKS)} (default all)")
+    parser.add_argument("--seeds", type=int, default=0, help=f"splits (default {SEEDS})")
+    parser.add_argument("--epsilons", default="", help=f"instead of each table's own, for example 0.5,1,{INFINITE}")
+    parser.add_argument(
+        "--only", choices=list(PARTS), help="one part; written to the work folder unless --out is given"
+    )
+    parser.add_argument(
+        "--out", type=Path, help=f"folder of the report (default {FOLDER.relative_to(HERE.parents[2])})"
+    )
+    parser.add_argument("--work", type=Path, default=WORK, help="file of what is computed already")
+    parser.add_argument("--keep", action="store_true", help="use stored cells although their source files changed")
+    parser.add_argument("--criteo", type=Path, help="the Criteo Sponsored Search Conversion Log, its TSV file")
+    parser.add_argument("--census1940", type=Path, help="the 1940 census, an IPUMS extract")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

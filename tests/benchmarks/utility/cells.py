@@ -1,0 +1,88 @@
+"""What is computed once and kept: a cell, its key, and the digest of the source files that decide it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+INFINITE = "inf"
+
+RANDOMIZING = (
+    "labels_party/mechanisms/*.py",
+    "labels_party/release/plan.py",
+    "labels_party/release/engine.py",
+    "shared/*.py",
+)
+TRAINING = ("features_party/correction.py", "features_party/holdout.py", "features_party/training/*.py")
+HARNESS = ("sources.py", "message.py")
+OF_KIND = {
+    "train": ("training.py",),
+    "prior": ("randomizing.py",),
+    "joint": ("randomizing.py",),
+    "coverage": ("coverage.py",),
+}
+TRAINED = ("train", "coverage")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One computation. `epsilon` is a decimal, or "inf" for the labels themselves; `options` canonical JSON.
+
+    `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
+    density of true and randomized labels), "coverage" (how often the stated interval holds the true error).
+    `capacity` scales the effective rows the learner's size is chosen for; `rows` caps the training rows, 0 for all.
+    """
+
+    kind: str
+    data: str
+    seed: int
+    epsilon: str
+    mechanism: str = "none"
+    options: str = "{}"
+    prior: str = "estimate"
+    prior_epsilon: str = "auto"
+    prior_method: str = "project"
+    correction: str = "auto"
+    learner: str = "quick"
+    capacity: float = 1.0
+    rows: int = 0
+
+    @property
+    def key(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+
+    @property
+    def private(self) -> bool:
+        return self.epsilon != INFINITE
+
+    def __str__(self) -> str:
+        parts = [self.kind, self.data, f"seed {self.seed}", f"ε {self.epsilon}", self.mechanism]
+        parts += [self.options] if self.options != "{}" else []
+        return " ".join([*parts, self.correction, self.learner])
+
+
+def options_text(options: dict[str, object]) -> str:
+    return json.dumps(options, sort_keys=True)
+
+
+def order(epsilon: str) -> Decimal:
+    """For sorting: the number, infinity last."""
+    return Decimal("Infinity") if epsilon == INFINITE else Decimal(epsilon)
+
+
+@lru_cache(maxsize=8)
+def digest(kind: str) -> str:
+    """12 hex digits over the source files that decide cells of that kind: a change there recomputes them."""
+    patterns = RANDOMIZING + (TRAINING if kind in TRAINED else ())
+    files = sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+    files += [HERE / name for name in (*HARNESS, *OF_KIND[kind])]
+    seen = hashlib.sha256()
+    for path in files:
+        seen.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return seen.hexdigest()[:12]

@@ -1,0 +1,243 @@
+"""The paper's Figures 2, 3, 4 and 6 from stored cells. One colour and marker per mechanism in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.utility.cells import INFINITE, Cell
+from tests.benchmarks.utility.grid import (
+    AUTO,
+    COLUMNS,
+    EXPONENTIAL,
+    LAPLACE,
+    RR_ON_BINS,
+    STAIRCASE,
+    UNCLIPPED,
+    Column,
+    Settings,
+    cell_of,
+)
+from tests.benchmarks.utility.results import Results, number
+from tests.benchmarks.utility.table_errors import member_of
+
+# Okabe and Ito's palette, told apart by colour-blind readers; markers tell them apart in print
+LOOKS = {
+    "RR-on-Bins": ("#0072B2", "o"),
+    "Laplace": ("#E69F00", "s"),
+    "staircase": ("#009E73", "^"),
+    "exponential": ("#CC79A7", "D"),
+    "RR": ("#8C8C8C", "x"),
+    "RRWithPrior": ("#5A3E1B", "+"),
+    "one bit": ("#D55E00", "v"),
+    "unbiased": ("#56B4E9", "P"),
+    "balanced": ("#A6A100", "*"),
+    "auto": ("#000000", "."),
+}
+CORRECTED_STYLE, CLIPPED_STYLE = "--", "-"
+DENSITY_EPSILON, DENSITY_DATA = "3", ("retail", "criteo")
+DENSITY_COLUMNS = (RR_ON_BINS, LAPLACE)
+SMOOTHING = 1.2  # labels: standard deviation of the kernel, as a density plot needs one
+TITLES = ("one bit, clipped", "unbiased", "balanced", "RR-on-Bins, corrected")
+COMPARED = (RR_ON_BINS, LAPLACE, STAIRCASE, EXPONENTIAL, *(c for c in COLUMNS if c.title in TITLES), AUTO)
+DISCRETE = (
+    RR_ON_BINS,
+    *(c for c in COLUMNS if c.title in ("discrete Laplace", "discrete staircase")),
+    *COMPARED[3:],
+)  # whole-number labels, as in the paper
+FIGURE_3 = ("retail", "bike", "criteo")
+FIGURE_4 = ("census", "claims", "census1940")
+
+
+def cells(settings: Settings, parts: Iterable[str]) -> Iterator[Cell]:
+    """What the figures need besides the cells of Table 1."""
+    if "table1" in parts:
+        for data in DENSITY_DATA:
+            if data in settings.data:
+                yield from (_density_cell(column, data, settings) for column in DENSITY_COLUMNS if column.known)
+
+
+def draw(results: Results, parts: Iterable[str], folder: Path) -> Iterator[tuple[str, str]]:
+    """Write what can be drawn; yields (file name, caption)."""
+    if "table1" not in parts:
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update(
+        {"font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False, "savefig.dpi": 130}
+        | {"axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True}
+    )
+    makers: list[tuple[str, Callable[[Results, Path], str | None]]] = [
+        *((f"figure2-{data}.png", _bound(_figure_2, data)) for data in DENSITY_DATA),
+        *((f"figure3-{data}.png", _bound(_figure_3, data)) for data in FIGURE_3),
+        *((f"figure4-{data}.png", _bound(_figure_4, data)) for data in FIGURE_4),
+        *((f"figure6-{data}.png", _bound(_figure_6, data)) for data in DENSITY_DATA),
+    ]
+    for name, make in makers:
+        caption = make(results, folder / name)
+        if caption is not None:
+            yield name, caption
+
+
+def _bound(figure: Callable[[Results, str, Path], str | None], data: str) -> Callable[[Results, Path], str | None]:
+    return lambda results, path: figure(results, data, path) if data in results.settings.data else None
+
+
+def _density_cell(column: Column, data: str, settings: Settings) -> Cell:
+    return cell_of(column, data, DENSITY_EPSILON, settings, kind="joint", learner="quick")
+
+
+def _figure_2(results: Results, data: str, path: Path) -> str | None:
+    from matplotlib import pyplot as plt
+    from matplotlib.lines import Line2D
+    from scipy.ndimage import gaussian_filter
+
+    found = [(column, results.of(_density_cell(column, data, results.settings))) for column in DENSITY_COLUMNS]
+    if not all(results_of for _, results_of in found):
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(8, 4), sharex=True, sharey=True)
+    panels = []
+    for column, (result, *_) in found:
+        edges, labels = np.array(result["edges"]), np.array(result["labels"])
+        step, width = float(labels[1] - labels[0]), float(edges[1] - edges[0])
+        density = np.array(result["density"]) / (step * width)
+        smooth = gaussian_filter(density, (SMOOTHING, SMOOTHING * step / width), mode="constant")
+        panels.append((column, result, labels, (edges[:-1] + edges[1:]) / 2, smooth))
+    top = max(float(smooth.max()) for *_, smooth in panels)
+    levels = np.geomspace(top / 3000, top, 11)
+    for axis, (column, result, labels, outputs, smooth) in zip(axes, panels, strict=True):
+        colour = LOOKS[column.family][0]
+        axis.contourf(
+            labels, outputs, np.maximum(smooth.T, levels[0]), levels=levels, norm="log", cmap="Blues", alpha=0.9
+        )
+        axis.contour(labels, outputs, smooth.T, levels=levels, norm="log", colors="0.25", linewidths=0.4)
+        axis.plot(labels, labels, color="0.4", linewidth=0.8, linestyle=":")
+        axis.set(title=column.title, xlabel="true label", xlim=(labels[0], labels[-1]), ylim=(labels[0], labels[-1]))
+        axis.legend(
+            handles=[Line2D([], [], color=colour, label=f"MSE {number(result['label_mse'])}")], loc="upper left"
+        )
+    axes[0].set_ylabel("randomized label")
+    figure.savefig(path)
+    plt.close(figure)
+    what = f"joint density of true and randomized labels at ε = {DENSITY_EPSILON}"
+    return f"Figure 2, {data}: {what}; contours in log scale, the same levels on both sides."
+
+
+def _figure_3(results: Results, data: str, path: Path) -> str | None:
+    panels = [("label_mse", "MSE of the labels", "(a) mechanism"), ("mse", "test MSE", "(b) generalization")]
+    if not _lines(results, data, path, _compared(data), panels):
+        return None
+    return (
+        f"Figure 3, {data}: error that the mechanism brings into the labels, and test error of models trained on them."
+    )
+
+
+def _figure_4(results: Results, data: str, path: Path) -> str | None:
+    if member_of(data) == "poisson":
+        base = results.mean(cell_of(RR_ON_BINS, data, INFINITE, results.settings), "poisson")
+        if not base:
+            return None
+        panels = [("poisson", "relative Poisson loss (E − E₀)/E₀", "relative to no privacy")]
+        if not _lines(results, data, path, _compared(data), panels, relative_to=base.mean):
+            return None
+        return f"Figure 4, {data}: test Poisson loss relative to that without privacy."
+    if not _lines(results, data, path, _compared(data), [("mse", "test MSE", "generalization")]):
+        return None
+    return f"Figure 4, {data}: test MSE by ε."
+
+
+def _figure_6(results: Results, data: str, path: Path) -> str | None:
+    columns = (RR_ON_BINS, LAPLACE, STAIRCASE, *UNCLIPPED, EXPONENTIAL)
+    panels = [("label_mse", "MSE of the labels", "(a) mechanism"), ("mse", "test MSE", "(b) generalization")]
+    if not _lines(results, data, path, columns, panels):
+        return None
+    return f"Figure 6, {data}: additive noise with (solid) and without (dotted) clipping to the domain."
+
+
+def _compared(data: str) -> Sequence[Column]:
+    return COMPARED if data in DENSITY_DATA else DISCRETE
+
+
+def _lines(
+    results: Results,
+    data: str,
+    path: Path,
+    columns: Sequence[Column],
+    panels: Sequence[tuple[str, str, str]],
+    relative_to: float | None = None,
+) -> bool:
+    """One panel per figure of merit, one line per column; False where there is nothing to draw."""
+    from matplotlib import pyplot as plt
+
+    settings = results.settings
+    grid = [epsilon for epsilon in settings.grid(data) if epsilon != INFINITE]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.3 * len(panels) + 1.6, 4), squeeze=False)
+    handles: dict[str, Any] = {}
+    for axis, (member, ylabel, title) in zip(axes[0], panels, strict=True):
+        for column in columns:
+            means = [results.mean(cell_of(column, data, e, settings), member) for e in grid] if column.known else []
+            at = [i for i, mean in enumerate(means) if mean]
+            if not at or (member == "label_mse" and column.correction != "none" and _drawn_before(column, columns)):
+                continue
+            colour, marker = LOOKS[column.family]
+            y = np.array([means[i].mean for i in at])
+            spread = np.nan_to_num(np.array([means[i].std for i in at]))
+            if relative_to is not None:
+                y, spread = (y - relative_to) / relative_to, spread / relative_to
+            x = [float(grid[i]) for i in at]
+            (line,) = axis.plot(
+                x,
+                y,
+                color=colour,
+                marker=marker,
+                linestyle=_style(column),
+                label=column.title,
+                markersize=5,
+                linewidth=2.0 if column is AUTO else 1.3,
+                zorder=3 if column is AUTO else 2,
+            )
+            axis.fill_between(x, y - spread, y + spread, color=colour, alpha=0.12, linewidth=0)
+            handles.setdefault(column.title, line)
+        base = results.mean(cell_of(RR_ON_BINS, data, INFINITE, settings), member)
+        if base and member != "label_mse" and relative_to is None:
+            handles.setdefault(
+                "no privacy",
+                axis.axhline(base.mean, color="0.3", linewidth=1, linestyle=(0, (1, 1)), label="no privacy"),
+            )
+        axis.set(title=f"{data} {title}", xlabel="ε", ylabel=ylabel, xscale="log", yscale="log")
+        _readable(axis, grid, relative_to is not None)
+    if handles:
+        figure.legend(handles=list(handles.values()), loc="outside right center")
+        figure.savefig(path)
+    plt.close(figure)
+    return bool(handles)
+
+
+def _drawn_before(column: Column, columns: Sequence[Column]) -> bool:
+    return any(
+        o.correction == "none" and (o.mechanism, o.options) == (column.mechanism, column.options) for o in columns
+    )
+
+
+def _style(column: Column) -> str:
+    if column.options.get("unclipped"):
+        return ":"
+    return CORRECTED_STYLE if column.title.endswith("corrected") else CLIPPED_STYLE
+
+
+def _readable(axis: Any, grid: Sequence[str], relative: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_xticks([float(e) for e in grid], grid)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    low, high = axis.get_ylim()
+    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 12 else subs))
+    shown = (lambda y, _at: f"{y:.2%}" if y < 0.1 else f"{y:.0%}") if relative else (lambda y, _at: f"{y:,.4g}")
+    axis.yaxis.set_major_formatter(FuncFormatter(shown))
+    axis.yaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,54 @@
+"""The cells that are computed already: one line each of an append-only NDJSON file, so that a run can be stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.utility.cells import Cell, digest
+
+Result = dict[str, Any]
+
+
+class Store:
+    """Lines {"cell", "digest", "result"}; of several lines of one cell the last one counts."""
+
+    def __init__(self, path: Path, keep: bool = False) -> None:
+        """`keep`: accept cells that other source files computed."""
+        self.path, self.keep = path, keep
+
+    def add(self, cell: Cell, result: Result) -> None:
+        """Append whole lines only: one writer at a time, and a torn line of a killed one is ended first."""
+        line = json.dumps({"cell": asdict(cell), "digest": digest(cell.kind), "result": result}, ensure_ascii=False)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            end = file.seek(0, os.SEEK_END)
+            if end:
+                file.seek(end - 1)
+                line = line if file.read(1) == b"\n" else "\n" + line
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> dict[Cell, Result]:
+        """Every cell that counts. A torn line is passed over; its cell is computed again."""
+        found: dict[Cell, Result] = {}
+        if not self.path.exists():
+            return found
+        with self.path.open("rb") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                    cell = Cell(**record["cell"])
+                    current = record["digest"] == digest(cell.kind)
+                    result = dict(record["result"])
+                except (ValueError, TypeError, KeyError):
+                    continue
+                if current or self.keep:
+                    found[cell] = result
+        return found

@@ -1,0 +1,101 @@
+"""Cells with a model: one message, one training on it, its error on true labels that nobody trained on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.correction import correct
+from features_party.training.fitting import fit
+from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.losses import get_loss
+from shared.privacy import Epsilon
+from tests.benchmarks.utility.cells import Cell
+from tests.benchmarks.utility.message import draw, make_message
+from tests.benchmarks.utility.sources import Split, split
+
+FloatArray = npt.NDArray[np.float64]
+LEARNERS = {"quick": "gbdt", "full": "gbdt", "linear": "linear", "network": "mlp"}
+SMALLEST_PREDICTION = 1e-6
+
+
+def train(cell: Cell) -> dict[str, Any]:
+    """Label errors of the message, and test errors of the model that the features party would make of it."""
+    data = split(cell.data, cell.seed, cell.rows)
+    facts, labels, noise, unbiased = _labels(cell, data)
+    began = time.perf_counter()
+    predictions = _fit(cell, data, labels, noise, unbiased)
+    facts["seconds_training"] = round(time.perf_counter() - began, 2)
+    return (
+        facts
+        | errors(predictions, data.test_labels)
+        | {
+            "constant_mse": float(np.mean((data.truth.mean() - data.test_labels) ** 2)),
+            "constant_poisson": poisson(np.full(1, data.truth.mean()), data.test_labels),
+            "rows": data.n,
+            "test_rows": len(data.test_labels),
+            "real": data.real,
+        }
+    )
+
+
+def errors(predictions: FloatArray, truth: FloatArray) -> dict[str, Any]:
+    return {
+        "mse": float(np.mean((predictions - truth) ** 2)),
+        "mae": float(np.mean(np.abs(predictions - truth))),
+        "poisson": poisson(predictions, truth) if truth.min() >= 0 else None,
+    }
+
+
+def poisson(predictions: FloatArray, truth: FloatArray) -> float:
+    """The paper's Poisson log loss, mean of v − y·ln v."""
+    v = np.maximum(predictions, SMALLEST_PREDICTION)
+    return float(np.mean(v - truth * np.log(v)))
+
+
+def least_label_mse(data: Split, epsilon: Epsilon) -> float:
+    """What no ε-DP randomizer of these very labels can be below (Theorem 5)."""
+    channel = MECHANISMS["rr-on-bins"].design(data.domain, data.histogram, epsilon, "squared", {})
+    return float(channel.expected_loss(data.histogram, "squared"))
+
+
+def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool]:
+    if not cell.private:
+        nothing = {"label_mse": 0.0, "label_mse_drawn": 0.0, "label_mse_error": 0.0, "chosen": "none", "why": ""}
+        return nothing, data.truth, 0.0, True
+    message = make_message(cell, data)
+    channel, outputs = message.channel, draw(message, data)
+    correction = correct(channel, cell.correction, message.prior)
+    squares = (channel.outputs[outputs] - data.truth) ** 2
+    means, variances = channel.moments(correction.corrected)
+    bias = means - channel.labels
+    facts = {
+        "label_mse": float(channel.expected_loss(data.histogram, get_loss("squared"))),
+        "label_mse_drawn": float(squares.mean()),
+        "label_mse_error": float(squares.std() / np.sqrt(data.n)),
+        "label_mse_optimum": least_label_mse(data, message.plan.split.total),
+        "epsilon": message.plan.split.as_json(),
+        "chosen": message.mechanism,
+        "why": message.why,
+        "outputs": channel.m,
+        "corrected_bias_squared": float(data.histogram @ (bias * bias)),
+        "corrected_noise": float(data.histogram @ variances),
+        "applied": correction.applied,
+    }
+    return facts, correction.corrected[outputs], correction.noise_variance, correction.unbiased
+
+
+def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
+    model = fit(
+        data.features,
+        labels,
+        noise_variance=noise,
+        domain=data.domain,
+        model=LEARNERS[cell.learner],
+        loss=data.loss,
+        threads=1,
+    )
+    return np.asarray(model.predict(data.test_features, threads=1), np.float64)
