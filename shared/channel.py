@@ -13,16 +13,21 @@ import numpy as np
 from shared.channel_additive import AdditiveChannel
 from shared.channel_base import Channel, N, WeightedChannel, smallest_unsigned
 from shared.channel_kinds import DenseChannel, OneBitChannel, RRChannel
+from shared.channel_noise import LaplaceChannel, NoiseChannel, StaircaseChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
+from shared.privacy import Epsilon
 
 __all__ = [
     "AdditiveChannel",
     "Channel",
     "DenseChannel",
+    "LaplaceChannel",
     "N",
+    "NoiseChannel",
     "OneBitChannel",
     "RRChannel",
+    "StaircaseChannel",
     "WeightedChannel",
     "channel_from_json",
     "smallest_unsigned",
@@ -105,6 +110,33 @@ def _additive(data: dict[str, object], domain: Domain) -> Channel:
     return AdditiveChannel(domain=domain, scale=scale)
 
 
+def _epsilon(value: object) -> Epsilon:
+    if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None or str(Epsilon.parse(value)) != value:
+        raise _malformed("the ε of its noise is not a canonical decimal number")
+    return Epsilon.parse(value)
+
+
+def _laplace(data: dict[str, object], domain: Domain) -> Channel:
+    return LaplaceChannel(
+        domain=domain,
+        noise_epsilon=_epsilon(data["epsilon"]),
+        cells=_integer(data["cells"]),
+        reach=_integer(data["reach"]),
+        peak=_integer(data["peak"]),
+    )
+
+
+def _staircase(data: dict[str, object], domain: Domain) -> Channel:
+    return StaircaseChannel(
+        domain=domain,
+        noise_epsilon=_epsilon(data["epsilon"]),
+        cells=_integer(data["cells"]),
+        reach=_integer(data["reach"]),
+        peak=_integer(data["peak"]),
+        width=_integer(data["width"]),
+    )
+
+
 def _dense(data: dict[str, object], domain: Domain) -> Channel:
     outputs = _floats(data["outputs"])
     if domain.k * len(outputs) > MAX_DENSE_CELLS:
@@ -117,6 +149,8 @@ _READERS = {
     "rr": (_rr, {"kind", "N", "A", "B", "boundaries", "outputs", "bin_means"}),
     "one-bit": (_one_bit, {"kind", "N", "A", "B", "low", "high"}),
     "additive": (_additive, {"kind", "scale_numerator", "scale_denominator"}),
+    "laplace": (_laplace, {"kind", "N", "epsilon", "cells", "reach", "peak"}),
+    "staircase": (_staircase, {"kind", "N", "epsilon", "cells", "reach", "peak", "width"}),
     "dense": (_dense, {"kind", "N", "outputs", "weights"}),
 }
 

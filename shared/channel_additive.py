@@ -1,4 +1,4 @@
-"""Clipped discrete Laplace noise: a randomizer that is never written out as a matrix, since it has k × k cells."""
+"""Clipped discrete Laplace noise as messages of format 1.0 have it: never written out as a matrix of k × k cells."""
 
 from __future__ import annotations
 
@@ -122,16 +122,17 @@ class AdditiveChannel(Channel):
         return super().expected_loss(prior, loss)
 
     def debiased_outputs(self) -> FloatArray:
-        """Raises InvalidMechanism: clipping mixes the ends, and undoing it amplifies the noise without bound."""
-        raise InvalidMechanism("Clipped additive noise has no correction; train on its outputs as they are.")
+        """The outputs, but for the two ends, which move outwards by 1/(e^(1/s) − 1) steps: a geometric tail has no
+        memory, so that is how far the noise exceeds an end on average whatever the label."""
+        values = self.outputs.copy()
+        if self.k > 1:
+            outward = float(values[-1] - values[0]) / (self.k - 1) / math.expm1(float(1 / self.scale))
+            values[0], values[-1] = values[0] - outward, values[-1] + outward
+        return values
 
     @property
     def unbiased(self) -> bool:
-        return self.k == 1
-
-    def noise_variance(self, prior: FloatArray | None = None) -> FloatArray:
-        """float64[k]: variance of the (uncorrected, clipped) output given each label."""
-        return self.moments(self.outputs)[1]
+        return True
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -1,39 +1,116 @@
-"""Clipped discrete Laplace noise on the domain's own values: the simplest baseline."""
+"""Additive noise on a public lattice: how fine it is, how far it reaches, how large its weights are, and the draw.
+
+The continuous mechanisms use a lattice of at least 1,000 steps per unit of the noise's scale, the discrete ones the
+domain's own values where their noise fits into the table. Labels that fall between two points of a lattice are rounded
+to either of them at random, which keeps their mean and adds less than a millionth of the noise's variance.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.entropy import discrete_laplace, float_not_below
-from shared.channel import AdditiveChannel, smallest_unsigned
+from labels_party.mechanisms.entropy import Uint64Source
+from shared.channel import N, NoiseChannel, smallest_unsigned
 from shared.channel_base import UIntArray
 from shared.domain import Domain
-from shared.errors import InvalidEpsilon
+from shared.errors import InvalidEpsilon, InvalidMechanism
+from shared.noise_weights import MAX_LATTICE_OUTPUTS, MAX_NOISE_EPSILON, half_table
 from shared.privacy import Epsilon
 
-CHUNK = 1 << 18
+STEPS_PER_SCALE = 1000
+FEWEST_CELLS = 64
+CLIPPED_CELLS = 1024
+TAIL = 26  # e^−26/2 = 2.6·10⁻¹², the most that saturates at an end of the reach
+CHUNK = 1 << 14  # words per round: a chunk and its temporaries stay in the second-level cache
+
+C = TypeVar("C", bound=NoiseChannel)
 
 
-def discrete_laplace_channel(domain: Domain, epsilon: Epsilon) -> AdditiveChannel:
-    """Scale (k − 1)/ε steps, rounded up to a 64-bit float: its ε is at most `epsilon`, exactly.
+@dataclass(frozen=True)
+class Lattice:
+    """`cells` steps over the domain, outputs up to `reach` steps beyond its ends, for noise of `epsilon`."""
 
-    Raises InvalidEpsilon (ε = 0) or InvalidMechanism (values not equally spaced).
+    epsilon: Epsilon
+    cells: int
+    reach: int
+
+
+def choose_lattice(domain: Domain, epsilon: Epsilon, *, discrete: bool, unclipped: bool) -> Lattice:
+    """From public facts alone; the noise's ε is at most `epsilon`, and at most 40 however large that is.
+
+    Raises InvalidEpsilon (0, or too small for a reach that holds all but 10⁻¹¹ of the noise), InvalidMechanism
+    (discrete noise on values that are not equally spaced).
     """
     if not epsilon:
         raise InvalidEpsilon("Additive noise needs an ε greater than zero.")
-    steps = Fraction(max(domain.k - 1, 1)) / epsilon.fraction
-    return AdditiveChannel(domain=domain, scale=Fraction(float_not_below(steps)))
+    steps, used = domain.k - 1, min(epsilon, MAX_NOISE_EPSILON)
+    even = equal_steps(domain)
+    if discrete and not even:
+        raise InvalidMechanism(
+            "Discrete noise needs a domain of equally spaced values; take the continuous variant for other values."
+        )
+    periods = -(-TAIL // used.fraction) if unclipped else 0
+    # with noise that wide, weights out of 2⁶⁴ could not tell neighbouring distances of more cells apart
+    most = min((MAX_LATTICE_OUTPUTS - 1) // (1 + 2 * periods), used.nano)
+    if most < 1:
+        raise InvalidEpsilon(
+            "This ε is too small for noise without clipping; leave out 'unclipped', or take an ε of at least 0.0004."
+        )
+    fine = max(-(-STEPS_PER_SCALE * used.fraction // 1), FEWEST_CELLS if unclipped else CLIPPED_CELLS)
+    if discrete and steps <= most:
+        cells = steps
+    elif even and -(-fine // steps) * steps <= most:
+        cells = int(-(-fine // steps)) * steps
+    else:
+        cells = int(min(fine, most))
+    return Lattice(used, cells, int(periods) * cells)
 
 
-def sample_additive(index: npt.NDArray[np.int64], channel: AdditiveChannel) -> UIntArray:
-    """unsigned[n]: clip(index + noise, 0, k − 1) with exact discrete Laplace noise of the channel's scale."""
-    k = channel.k
-    out = np.zeros(index.size, dtype=smallest_unsigned(k))
+def equal_steps(domain: Domain) -> bool:
+    """Whether neighbouring values of the domain are equally far apart, exactly."""
+    return not domain.listed or len({b - a for a, b in zip(domain.listed[:-1], domain.listed[1:], strict=True)}) <= 1
+
+
+def fitted_peak(lattice: Lattice, share: float, period: Callable[[int], list[int]]) -> int:
+    """The (nearly) largest even weight of zero noise whose table fits into 2⁶⁴; `share` is about its probability."""
+    peak = max(2, int(share * N) & ~1)
+    for _ in range(20):
+        left = half_table(lattice.epsilon, period(peak), lattice.reach)[1]
+        if left >= 0:
+            return peak
+        peak = max(2, peak - 2 * (int(-left * Fraction(share)) // 2 + 1))
+    raise InvalidEpsilon("This ε is too small for so fine a lattice of noise.")
+
+
+def proved(channel: C, epsilon: Epsilon) -> C:
+    """The channel, once its ε is proved in integers. Raises InvalidEpsilon where it cannot be."""
+    if not channel.satisfies(epsilon):
+        raise InvalidEpsilon("This ε is too small for noise of integer weights on this domain.")
+    return channel
+
+
+def sample_noise(index: npt.NDArray[np.int64], channel: NoiseChannel, stream: Uint64Source) -> UIntArray:
+    """unsigned[n]: the label's lattice point plus noise, clipped to the reach; P = weight/2⁶⁴ exactly.
+
+    One 64-bit word a label decides the noise by binary search in its cumulative weights. Where labels lie between
+    lattice points one more word decides to which of the two they are rounded.
+    """
+    base, upper = channel.positions
+    edges, last, whole = channel.cumulative, channel.m - 1, channel.on_lattice
+    shift = channel.reach - channel.cumulative.size // 2
+    out = np.empty(index.size, dtype=smallest_unsigned(channel.m))
     for start in range(0, index.size, CHUNK):
-        own = index[start : start + CHUNK].astype(np.int64)
-        noise = np.clip(discrete_laplace(channel.scale, own.size), -k, k)  # first, so that the sum cannot overflow
-        out[start : start + CHUNK] = np.clip(own + noise, 0, k - 1)
+        own = index[start : start + CHUNK]
+        point = base[own]
+        if not whole:
+            point += stream.uint64(own.size) < upper[own]
+        point += np.searchsorted(edges, stream.uint64(own.size), side="right")
+        point += shift
+        out[start : start + CHUNK] = np.clip(point, 0, last, out=point)
     return out

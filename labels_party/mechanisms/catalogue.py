@@ -11,12 +11,13 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.additive import discrete_laplace_channel
 from labels_party.mechanisms.bins import solve_bins
+from labels_party.mechanisms.laplace import laplace_channel
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.prior import check_prior
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.sampling import sample
+from labels_party.mechanisms.staircase import staircase_channel
 from shared.channel import Channel, RRChannel
 from shared.channel_base import UIntArray
 from shared.domain import Domain
@@ -26,6 +27,7 @@ from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 Options = Mapping[str, object]
+ADDITIVE = frozenset({"unclipped"})
 TYPICAL_ROWS = 100_000  # where a design depends on n and nobody said it
 
 
@@ -113,15 +115,29 @@ def _one_bit(
     return one_bit_channel(domain, epsilon, (low, high))
 
 
-def _discrete_laplace(
-    domain: Domain,
-    prior: FloatArray | None,
-    epsilon: Epsilon,
-    loss: str | Loss,
-    options: Options,
-    n: int = TYPICAL_ROWS,
-) -> Channel:
-    return discrete_laplace_channel(domain, epsilon)
+def _flag(options: Options, name: str) -> bool:
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidMechanism(f"The option '{name}' is true or false.")
+    return value
+
+
+def _laplace(*, discrete: bool) -> InnerDesign:
+    def design(
+        domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
+    ) -> Channel:
+        return laplace_channel(domain, epsilon, discrete=discrete, unclipped=_flag(options, "unclipped"))
+
+    return design
+
+
+def _staircase(*, discrete: bool) -> InnerDesign:
+    def design(
+        domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
+    ) -> Channel:
+        return staircase_channel(domain, epsilon, loss, discrete=discrete, unclipped=_flag(options, "unclipped"))
+
+    return design
 
 
 def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> Design:
@@ -159,7 +175,10 @@ MECHANISMS: dict[str, Mechanism] = {
     for mechanism in (
         _mechanism("rr-on-bins", _rr_on_bins, needs_prior=always),
         _mechanism("one-bit", _one_bit, needs_prior=never, options=frozenset({"clip"})),
-        _mechanism("discrete-laplace", _discrete_laplace, needs_prior=never),
+        _mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
+        _mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
+        _mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),
+        _mechanism("discrete-staircase", _staircase(discrete=True), needs_prior=never, options=ADDITIVE),
     )
 }
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.additive import sample_additive
+from labels_party.mechanisms.additive import sample_noise
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
-from shared.channel import AdditiveChannel, Channel, OneBitChannel, RRChannel
+from shared.channel import Channel, LaplaceChannel, NoiseChannel, OneBitChannel, RRChannel, StaircaseChannel
 from shared.channel_base import UIntArray
 from shared.errors import InvalidMechanism
 
@@ -47,12 +47,13 @@ def _sample_one_bit(channel: OneBitChannel, index: Index) -> UIntArray:
     return cast(UIntArray, sample_one_bit(index, channel, Keystream()))
 
 
-def _sample_additive(channel: AdditiveChannel, index: Index) -> UIntArray:
-    return sample_additive(index, channel)
+def _sample_noise(channel: NoiseChannel, index: Index) -> UIntArray:
+    return sample_noise(index, channel, Keystream())
 
 
 SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {
     RRChannel: _sample_rr,
     OneBitChannel: _sample_one_bit,
-    AdditiveChannel: _sample_additive,
+    LaplaceChannel: _sample_noise,
+    StaircaseChannel: _sample_noise,
 }

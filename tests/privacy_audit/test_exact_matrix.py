@@ -15,7 +15,7 @@ import pytest
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
-from shared.channel import AdditiveChannel, N, OneBitChannel, RRChannel
+from shared.channel import AdditiveChannel, N, NoiseChannel, OneBitChannel, RRChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
@@ -40,6 +40,21 @@ def violations(columns: list[tuple[int, int]], epsilon: Epsilon) -> int:
 
 def columns_of(weights: list[list[int]]) -> list[tuple[int, int]]:
     return [(max(column), min(column)) for column in zip(*weights, strict=True)]
+
+
+def lattice_rows(cells: int, reach: int, weights: list[int]) -> list[list[int]]:
+    """The rows of some lattice points, the ends among them: noise of the given weights added, clipped at the reach."""
+    noise, last = weights[:0:-1] + weights, len(weights) - 1
+    rows = []
+    for point in sorted({*range(0, cells + 1, max(1, cells // 7)), 1, cells}):
+        to_bottom, to_top = point + reach, cells + reach - point
+        inside = noise[last - to_bottom + 1 : last + to_top]
+        rows.append([sum(noise[: last - to_bottom + 1]), *inside, sum(noise[last + to_top :])])
+    return rows
+
+
+def rows_of(channel: NoiseChannel) -> list[list[int]]:
+    return lattice_rows(channel.cells, channel.reach, channel.weights.tolist())
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -69,10 +84,11 @@ def test_designed_channels_satisfy_their_epsilon(name: str, epsilon: str) -> Non
     elif isinstance(channel, OneBitChannel):
         rows = [[N - int(w), int(w)] for w in channel.weights.tolist()]
         assert violations(columns_of(rows), eps) == 0
-    else:
-        assert isinstance(channel, AdditiveChannel)
-        # P[z | y] is made of r^|z − y| and its tails: every log ratio is at most (k − 1)/scale
-        assert (channel.k - 1) / channel.scale <= eps.fraction
+    elif isinstance(channel, NoiseChannel):
+        rows = rows_of(channel)
+        assert all(sum(row) == N for row in rows)
+        assert violations(columns_of(rows), eps) == 0
+        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -84,6 +100,43 @@ def test_one_bit_with_clipping_on_fine_domains(epsilon: str) -> None:
         rows = [[N - w, w] for w in channel.weights.tolist()]
         assert violations(columns_of(rows), eps) == 0
         assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
+
+
+ADDITIVE = ["laplace", "discrete-laplace", "staircase", "discrete-staircase"]
+
+
+@pytest.mark.parametrize("epsilon", ["0.05", "0.7", "2", "10"])
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_additive_noise_on_domains_of_every_size_clipped_and_not(name: str, epsilon: str) -> None:
+    eps = Epsilon.parse(epsilon)
+    for text, unclipped in (("0:1", True), ("0:2", False), ("-3:3:0.5", True), ("0:4096", False), ("0:100000", True)):
+        channel = MECHANISMS[name].design(Domain.parse(text), None, eps, "squared", {"unclipped": unclipped})
+        assert isinstance(channel, NoiseChannel)
+        assert unclipped == (channel.reach > 0)
+        rows = rows_of(channel)
+        assert {sum(row) for row in rows} == {N}
+        assert violations(columns_of(rows), eps) == 0
+        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
+        # nothing is wasted either: a thousandth less ε is not kept
+        assert not channel.satisfies(Epsilon(eps.nano * 999 // 1000)) or (name, channel.cells) == ("laplace", 1)
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+@pytest.mark.parametrize("unclipped", [False, True])
+def test_control_noise_for_another_sensitivity_epsilon_or_place_is_detected(name: str, unclipped: bool) -> None:
+    eps, k = Epsilon.parse("1.5"), 61
+    channel = MECHANISMS[name].design(Domain.parse(f"0:{k - 1}"), None, eps, "squared", {"unclipped": unclipped})
+    assert isinstance(channel, NoiseChannel)
+    weights, cells, reach = channel.weights.tolist(), channel.cells, channel.reach
+    wider = lattice_rows(cells + cells // (k - 1), reach, [*weights, *[weights[-1]] * (cells // (k - 1))])
+    assert violations(columns_of(wider), eps) > 0  # noise for k labels on k + 1 of them
+    narrow = MECHANISMS[name].design(
+        Domain.parse(f"0:{k - 1}"), None, Epsilon.parse("1.515"), "squared", {"unclipped": unclipped}
+    )
+    assert violations(columns_of(rows_of(narrow)), eps) > 0  # type: ignore[arg-type]  # it is noise as well
+    assert not narrow.satisfies(eps)
+    moved = [weights[0], *weights[:-1]]  # every weight one step further out, the tail cut
+    assert violations(columns_of(lattice_rows(cells, reach, moved)), eps) > 0
 
 
 class Words:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labels_party.mechanisms.additive import discrete_laplace_channel
+from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
 from shared.channel import Channel, N, RRChannel
@@ -73,13 +73,19 @@ def test_one_bit_is_unbiased_for_the_clipped_label(e: Epsilon, k: int, places: i
     assert Channel.from_json(channel.as_json(), domain).as_json() == channel.as_json()
 
 
-@given(epsilons, st.integers(1, 200))
-@settings(deadline=None)
-def test_discrete_laplace_never_exceeds_its_epsilon(epsilon: Epsilon, k: int) -> None:
-    channel = discrete_laplace_channel(Domain.parse(f"0:{k - 1}"), epsilon)
+NOISE = ["laplace", "discrete-laplace", "staircase", "discrete-staircase"]
+
+
+@given(epsilons, st.integers(1, 200), st.sampled_from(NOISE), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_additive_noise_never_exceeds_its_epsilon(epsilon: Epsilon, k: int, name: str, unclipped: bool) -> None:
+    domain = Domain.parse(f"0:{k - 1}")
+    channel = MECHANISMS[name].design(domain, None, epsilon, "squared", {"unclipped": unclipped})
     assert channel.satisfies(epsilon)
     assert channel.epsilon <= epsilon
-    assert np.allclose(channel.matrix().sum(axis=1), 1.0, atol=1e-9)
+    assert np.allclose(channel.rows(0, min(k, 3)).sum(axis=1), 1.0, atol=1e-9)
+    assert abs(channel.output_distribution(None).sum() - 1.0) < 1e-9
+    assert Channel.from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
 
 
 @given(st.integers(1, 300), st.integers(0, 3000), epsilons)
@@ -109,7 +115,7 @@ json_values = st.recursive(
 )
 
 
-@given(json_values, st.sampled_from(["rr", "one-bit", "additive", "dense"]))
+@given(json_values, st.sampled_from(["rr", "one-bit", "additive", "laplace", "staircase", "dense"]))
 @settings(max_examples=200, deadline=None)
 def test_no_input_breaks_the_reader(value: object, kind: str) -> None:
     data = {**value, "kind": kind} if isinstance(value, dict) else value

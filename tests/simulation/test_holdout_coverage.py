@@ -14,7 +14,7 @@ from features_party.holdout import estimate, identify
 from shared.channel import Channel, DenseChannel, N, RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
-from tests.support.messages import laplace, odds, one_bit, rr
+from tests.support.messages import odds, one_bit, rr, staircase
 
 DRAWS, ROWS = 1000, 3000
 ERROR_RATE = 1e-6
@@ -59,7 +59,7 @@ def test_one_bit_identifies_the_gain_alone() -> None:
     assert "only the difference" in known.why
 
 
-@pytest.mark.parametrize("channel", [rr(), laplace(), one_bit(clip=(2, 8))], ids=["bins", "laplace", "clipped"])
+@pytest.mark.parametrize("channel", [rr(), staircase(), one_bit(clip=(2, 8))], ids=["bins", "staircase", "clipped"])
 def test_biased_channels_are_refused_with_the_reason(channel: Channel) -> None:
     with pytest.raises(InvalidMechanism, match=r"E\[corrected label \| label\] = label"):
         identify(channel)

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from labels_party.mechanisms.catalogue import MECHANISMS, sample
 from labels_party.mechanisms.entropy import Keystream, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
-from shared.channel import AdditiveChannel, N
+from shared.channel import N
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
@@ -83,7 +83,7 @@ def test_one_bit(epsilon: str) -> None:
     assert np.all(np.abs(mean - channel.labels) < 6 * deviation)
 
 
-@pytest.mark.parametrize("name", ["rr-on-bins", "one-bit", "discrete-laplace"])
+@pytest.mark.parametrize("name", ["rr-on-bins", "one-bit", "discrete-laplace", "discrete-staircase"])
 def test_every_mechanism_samples_its_own_matrix(name: str) -> None:
     domain = Domain.parse("0:30")
     prior = np.exp(-np.arange(31) / 6.0)
@@ -124,7 +124,7 @@ def test_control_noise_of_another_scale_or_shape_is_noticed() -> None:
 
 
 def test_control_additive_noise_without_clipping_at_the_ends_is_noticed() -> None:
-    channel = AdditiveChannel(domain=Domain.parse("0:9"), scale=Fraction(3))
+    channel = MECHANISMS["discrete-laplace"].design(Domain.parse("0:9"), None, Epsilon.parse("3"), "squared", {})
     counts = np.bincount(sample(channel, np.full(50_000, 4)), minlength=10)
     unclipped = laplace_probabilities(Fraction(3), 40)[36:46]
     assert p_value(counts, unclipped / unclipped.sum()) < ALPHA

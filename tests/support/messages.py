@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from features_party.bootstrap import Services, bootstrap
 from features_party.settings import Settings
-from shared.channel import AdditiveChannel, Channel, N, OneBitChannel, RRChannel
+from shared.channel import AdditiveChannel, Channel, DenseChannel, N, OneBitChannel, RRChannel, StaircaseChannel
 from shared.domain import Domain
 from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
 from shared.message.canonical import digest
@@ -55,6 +55,21 @@ def rr(domain: str = "0:10", epsilon: float = 2.0, cuts: tuple[int, ...] = (4, 8
 def laplace(domain: str = "0:10", epsilon: float = 2.0) -> AdditiveChannel:
     parsed = Domain.parse(domain)
     return AdditiveChannel(domain=parsed, scale=Fraction(parsed.k - 1) / Fraction(str(epsilon)))
+
+
+def staircase(domain: str = "0:10", epsilon: float = 2.0) -> StaircaseChannel:
+    """Clipped to the domain: what no correction of the ends makes unbiased."""
+    parsed, peak = Domain.parse(domain), int(0.1 * N) & ~1
+    return StaircaseChannel(
+        domain=parsed, noise_epsilon=Epsilon.parse(epsilon), cells=parsed.k - 1, reach=0, peak=peak, width=2
+    )
+
+
+def blind(domain: str = "0:10") -> DenseChannel:
+    """Two outputs, equally likely under every label: nothing can be corrected."""
+    parsed = Domain.parse(domain)
+    weights = np.full((parsed.k, 2), N // 2, dtype=np.uint64)
+    return DenseChannel(domain=parsed, outputs=parsed.values[[0, -1]], weights=weights)
 
 
 def draw(channel: Channel, labels: npt.NDArray[np.float64], seed: int = 0) -> npt.NDArray[np.int64]:

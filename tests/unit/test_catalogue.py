@@ -26,7 +26,7 @@ def test_design_and_sample(name: str) -> None:
     assert channel.satisfies(ONE)
     drawn = mechanism.sample(channel, np.arange(100).repeat(3))
     assert drawn.shape == (300,)
-    assert drawn.dtype == np.uint8
+    assert drawn.dtype == np.min_scalar_type(channel.m - 1)
     assert int(drawn.max()) < channel.m
     assert mechanism.sample(channel, np.zeros(0, dtype=np.int64)).size == 0
 
@@ -78,7 +78,7 @@ def test_the_channel_loses_what_the_solver_promised(loss: str) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InvalidMechanism, match="rr-on-bins, one-bit, discrete-laplace"):
+    with pytest.raises(InvalidMechanism, match="rr-on-bins, one-bit, "):
         get_mechanism("gaussian")
     with pytest.raises(InvalidPrior):
         get_mechanism("rr-on-bins").design(DOMAIN, None, ONE, "squared", {})

@@ -79,14 +79,14 @@ def test_correction_and_its_variance(make: Any) -> None:
     assert channel.corrected_variance(None) == pytest.approx(float(variance.mean()), rel=1e-10)
 
 
-def test_additive_refuses_correction_and_knows_its_variance() -> None:
+def test_clipped_laplace_noise_is_corrected_at_its_ends() -> None:
     channel = additive()
-    M, y = channel.matrix(), channel.labels
-    with pytest.raises(InvalidMechanism):
-        channel.debiased_outputs()
-    assert channel.noise_variance() == pytest.approx(M @ (y * y) - (M @ y) ** 2, rel=1e-10)
+    M, values = channel.matrix(), channel.debiased_outputs()
+    assert np.array_equal(values[1:-1], channel.outputs[1:-1])
+    assert M @ values == pytest.approx(channel.labels, abs=1e-12)
+    assert channel.noise_variance() == pytest.approx(M @ (values * values) - (M @ values) ** 2, rel=1e-10)
     assert channel.epsilon == Epsilon.round_up(Fraction(18, 7))
-    assert not channel.unbiased
+    assert channel.unbiased
 
 
 def additive_of(k: int, scale: Fraction) -> AdditiveChannel:

@@ -10,7 +10,7 @@ import pytest
 from features_party.correction import correct, noise_variance
 from shared.channel import Channel
 from shared.errors import InvalidInput, InvalidMechanism
-from tests.support.messages import laplace, one_bit, rr
+from tests.support.messages import blind, laplace, one_bit, rr
 
 
 def test_debias_gives_the_bin_mean_as_expectation() -> None:
@@ -30,15 +30,15 @@ def test_auto_debiases_where_the_channel_allows_it() -> None:
 
 
 def test_auto_falls_back_and_says_why() -> None:
-    found = correct(laplace())
+    found = correct(blind())
     assert found.applied == "none"
-    assert "no correction" in found.why
-    assert np.array_equal(found.corrected, laplace().outputs)
+    assert "ill-conditioned" in found.why
+    assert np.array_equal(found.corrected, blind().outputs)
 
 
 def test_debias_is_refused_where_there_is_none() -> None:
     with pytest.raises(InvalidMechanism):
-        correct(laplace(), "debias")
+        correct(blind(), "debias")
 
 
 def test_none_leaves_the_outputs_and_knows_its_bias() -> None:
