@@ -70,16 +70,19 @@ def main(arguments: list[str] | None = None) -> int:
     drawn = list(figures.draw(results, parts, out))
     wrong = [*violations(results), *(f"{cell}: {error}" for cell, error in failed.items())]
     warnings = [*wrong, *report.refusals(results)]
-    command = " ".join([report.COMMAND, *([f'ARGS="{" ".join(_shown(arguments))}"'] if _shown(arguments) else [])])
-    path = report.write(out, results, tables, drawn, warnings, time.monotonic() - began, command)
+    path = report.write(out, results, tables, drawn, warnings, time.monotonic() - began, _command(asked))
     print(path.read_text())
     return 1 if wrong else 0
 
 
-def _shown(arguments: list[str] | None) -> list[str]:
-    """The arguments without paths of this machine."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return [Path(argument).name if "/" in argument else argument for argument in given]
+def _command(asked: argparse.Namespace) -> str:
+    """What to type for the same figures, without this machine's paths."""
+    options = [f"--{name}" for name in ("quick", "keep") if getattr(asked, name)]
+    options += [
+        f"--{name} {value}" for name in ("data", "seeds", "epsilons", "only") if (value := getattr(asked, name))
+    ]
+    options += [f"--{name} FILE" for name in PAPER if getattr(asked, name)]
+    return report.COMMAND + (f' ARGS="{" ".join(options)}"' if options else "")
 
 
 def _parser() -> argparse.ArgumentParser:

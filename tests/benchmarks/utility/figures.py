@@ -131,9 +131,7 @@ def _figure_3(results: Results, data: str, path: Path) -> str | None:
     panels = [("label_mse", "MSE of the labels", "(a) mechanism"), ("mse", "test MSE", "(b) generalization")]
     if not _lines(results, data, path, _compared(data), panels):
         return None
-    return (
-        f"Figure 3, {data}: error that the mechanism brings into the labels, and test error of models trained on them."
-    )
+    return f"Figure 3, {data}: error that the mechanism brings into the labels, and test error of models on them."
 
 
 def _figure_4(results: Results, data: str, path: Path) -> str | None:
@@ -181,8 +179,8 @@ def _lines(
         for column in columns:
             means = [results.mean(cell_of(column, data, e, settings), member) for e in grid] if column.known else []
             at = [i for i, mean in enumerate(means) if mean]
-            if not at or (member == "label_mse" and column.correction != "none" and _drawn_before(column, columns)):
-                continue
+            if not at or (member == "label_mse" and column.correction != "none"):
+                continue  # what will be corrected is not made for a small error of the labels as sent
             colour, marker = LOOKS[column.family]
             y = np.array([means[i].mean for i in at])
             spread = np.nan_to_num(np.array([means[i].std for i in at]))
@@ -217,12 +215,6 @@ def _lines(
     return bool(handles)
 
 
-def _drawn_before(column: Column, columns: Sequence[Column]) -> bool:
-    return any(
-        o.correction == "none" and (o.mechanism, o.options) == (column.mechanism, column.options) for o in columns
-    )
-
-
 def _style(column: Column) -> str:
     if column.options.get("unclipped"):
         return ":"
@@ -238,6 +230,11 @@ def _readable(axis: Any, grid: Sequence[str], relative: bool) -> None:
     low, high = axis.get_ylim()
     subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 12 else subs))
-    shown = (lambda y, _at: f"{y:.2%}" if y < 0.1 else f"{y:.0%}") if relative else (lambda y, _at: f"{y:,.4g}")
-    axis.yaxis.set_major_formatter(FuncFormatter(shown))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _at: _tick(y, relative)))
     axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _tick(y: float, relative: bool) -> str:
+    if relative:
+        return f"{100 * y:g}%"
+    return f"{y:,.0f}" if y >= 10 else f"{y:g}"

@@ -1,0 +1,201 @@
+"""`make tables`: cells are computed once, a stopped run goes on, and the report says what the cells say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.utility import __main__ as command
+from tests.benchmarks.utility import coverage, randomizing, runner, store, table_auto, table_gap
+from tests.benchmarks.utility.cells import INFINITE, Cell
+from tests.benchmarks.utility.checks import violations
+from tests.benchmarks.utility.grid import AUTO, CORRECTED, RR_ON_BINS, Settings, cell_of, seeds_of
+from tests.benchmarks.utility.results import Mean, Results, number
+from tests.benchmarks.utility.store import Result, Store
+from tests.support import real_data
+
+CELLS = [Cell("train", "bike", seed, "1", mechanism="rr-on-bins") for seed in range(6)]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """Cells that were computed, by something that costs nothing."""
+    done: list[Cell] = []
+
+    def compute(cell: Cell) -> Result:
+        done.append(cell)
+        return {"mse": float(cell.seed), "seconds": 0.0}
+
+    monkeypatch.setattr(runner, "compute", compute)
+    return done
+
+
+def test_a_stopped_run_goes_on_where_it_was(
+    tmp_path: Path, counted: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Store(tmp_path / "whole.ndjson")
+    runner.run(CELLS, whole)
+    counted.clear()
+    real = runner.compute
+
+    def stops_after_two(cell: Cell) -> Result:
+        if len(counted) == 2:
+            raise KeyboardInterrupt
+        return real(cell)
+
+    part = Store(tmp_path / "part.ndjson")
+    monkeypatch.setattr(runner, "compute", stops_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(CELLS, part)
+    assert part.read().keys() == set(CELLS[:2])
+    # killed in the middle of a line
+    with part.path.open("ab") as file:
+        file.write(b'{"cell": {"kind": "train", "da')
+    monkeypatch.setattr(runner, "compute", real)
+    counted.clear()
+    assert runner.run(CELLS, part) == {}
+    assert counted == CELLS[2:]
+    assert part.read() == whole.read()
+    counted.clear()
+    runner.run(CELLS, part)
+    assert counted == []
+
+
+def test_one_broken_cell_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(cell: Cell) -> Result:
+        return {"mse": 1 / (cell.seed - 3)}
+
+    monkeypatch.setattr(runner, "compute", breaks)
+    kept = Store(tmp_path / "cells.ndjson")
+    assert runner.run(CELLS, kept) == {CELLS[3]: "ZeroDivisionError: division by zero"}
+    assert len(kept.read()) == len(CELLS) - 1
+
+
+def test_changed_source_files_recompute_their_cells(
+    tmp_path: Path, counted: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cells.ndjson"
+    runner.run(CELLS[:1], Store(path))
+    assert store.digest("prior") != store.digest("train")
+    monkeypatch.setattr(store, "digest", lambda _kind: "of other files")
+    assert Store(path).read() == {}
+    assert list(Store(path, keep=True).read()) == CELLS[:1]
+    runner.run(CELLS[:1], Store(path))
+    assert counted == CELLS[:1] * 2
+
+
+def test_writers_at_once_never_mix_their_lines(tmp_path: Path) -> None:
+    path, result = tmp_path / "cells.ndjson", {"why": "x" * 100_000}
+    cells = [replace(CELLS[0], seed=seed) for seed in range(40)]
+    with ThreadPoolExecutor(8) as pool:  # each with a handle and a lock of its own, as processes have
+        list(pool.map(lambda cell: Store(path).add(cell, result), cells))
+    assert all(json.loads(line)["result"] == result for line in path.read_bytes().splitlines())
+    assert Store(path).read().keys() == set(cells)
+
+
+def test_numbers_are_shown_to_the_place_that_matters() -> None:
+    assert str(Mean((1500.0, 1502.0))) == "1\u202f501 ± 1"
+    assert str(Mean((0.15234,))) == "0.1523"
+    assert str(Mean(())) == "–"
+    assert number(0.0) == "0.0"
+
+
+def test_gap_closed_is_taken_seed_by_seed() -> None:
+    settings = Settings(data=("bike",), seeds=2, epsilons=("0.5", INFINITE))
+    figures = {"rr": (200.0, 300.0), "none": (100.0, 100.0), "ours": (125.0, 200.0)}
+    found: dict[Cell, Result] = {}
+    for cell in table_gap.cells(settings):
+        term = "ours" if cell.mechanism == "auto" else "rr" if cell.private else "none"
+        # only one capacity is the best one
+        worse = 0.0 if cell.capacity == 1.0 else 50.0
+        found[cell] = {"mse": figures[term][cell.seed] + worse, "chosen": "one-bit"}
+    results = Results(found, settings)
+    gap = table_gap.gap(results, "bike", "0.5")
+    assert gap is not None
+    assert gap.closed.values == (0.75, 0.5)  # (200 − 125)/(200 − 100) and (300 − 200)/(300 − 100)
+    (table,) = table_gap.tables(results)
+    (row,) = table.rows
+    assert row[2:6] == ["250.0 ± 70.7", "162.5 ± 53.0", "100.0 ± 0.0", "62.5% ± 17.7%"]
+    assert row[6:] == ["≥ 66%", "no", "one-bit"]
+    missing = dict(list(found.items())[1:])
+    assert table_gap.gap(Results(missing, settings), "bike", "0.5") is None
+
+
+def test_auto_is_held_against_the_best_single_mechanism() -> None:
+    settings = Settings(data=("bike",), seeds=2, epsilons=("1",))
+    found: dict[Cell, Result] = {}
+    for column, errors in ((AUTO, (103.0, 105.0)), (RR_ON_BINS, (150.0, 160.0)), (CORRECTED, (99.0, 101.0))):
+        for cell, error in zip(seeds_of(cell_of(column, "bike", "1", settings), settings), errors, strict=True):
+            found[cell] = {"mse": error, "chosen": "one-bit"}
+    (table,) = table_auto.tables(Results(found, settings))
+    (row,) = table.rows
+    assert row[4] == CORRECTED.title
+    assert row[6] == "1.040"
+    assert row[8] == "no"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine without the data, and little patience."""
+    from tests.benchmarks.utility.sources import split
+
+    monkeypatch.setattr(real_data, "DATA", tmp_path / "nowhere")
+    monkeypatch.setattr(coverage, "REPETITIONS", 2)
+    monkeypatch.setattr(randomizing, "PRIORS", 2)
+    split.cache_clear()
+    yield tmp_path
+    split.cache_clear()
+
+
+def test_a_quick_run_makes_every_file_and_sees_planted_wrong_cells(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work, out = elsewhere / "cells.ndjson", elsewhere / "out"
+    asked = ["--quick", "--jobs", "1", "--data", "bike", "--epsilons", f"1,{INFINITE}"]
+    asked += ["--work", str(work), "--out", str(out)]
+    assert command.main(asked) == 0
+    report = (out / "report.md").read_text()
+    assert "a generated stand-in: its figures mean nothing" in report
+    assert str(elsewhere) not in report
+    assert {"figure3-bike.png", "table1-bike-generalization.csv", "coverage.csv"} <= {p.name for p in out.iterdir()}
+    stored = Store(work).read()
+    settings = Settings(data=("bike",), seeds=1, epsilons=("1", INFINITE), quick=True)
+    results = Results(stored, settings)
+    shown = str(results.mean(cell_of(CORRECTED, "bike", "1", settings), "mse"))
+    assert shown in report
+    assert list(violations(results)) == []
+
+    # the same report from stored cells alone
+    monkeypatch.setattr(runner, "compute", lambda _cell: pytest.fail("computed again"))
+    assert command.main(asked) == 0
+    assert _without_times((out / "report.md").read_text()) == _without_times(report)
+
+    # planted: a label error that the channel cannot have, one below Theorem 5's optimum, ε that was not asked for
+    cell = cell_of(RR_ON_BINS, "bike", "1", settings)
+    right = stored[cell]
+    wrong: dict[str, Result] = {
+        "is not what the channel says": {"label_mse_drawn": right["label_mse"] * 1.5},
+        "the least of any ε-DP randomizer": {"label_mse_optimum": right["label_mse"] * 1.01},
+        "was charged ε = 2": {"epsilon": right["epsilon"] | {"total": "2"}},
+        "not finite": {"mse": float("nan")},
+    }
+    for words, change in wrong.items():
+        (seen,) = violations(Results(stored | {cell: right | change}, settings))
+        assert words in seen
+    Store(work).add(cell, right | wrong["was charged ε = 2"])
+    assert command.main(asked) == 1
+    assert "Not as it should be" in capsys.readouterr().out
+
+
+def _without_times(report: str) -> list[str]:
+    return [line for line in report.splitlines() if "this run took" not in line and "Made by" not in line]
+
+
+def test_unknown_data_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--data", "biek"]) == 2
+    assert "no data 'biek'" in capsys.readouterr().err
