@@ -12,6 +12,7 @@ import numpy as np
 
 from shared.channel_additive import AdditiveChannel
 from shared.channel_base import Channel, N, WeightedChannel, smallest_unsigned
+from shared.channel_exponential import ExponentialChannel
 from shared.channel_kinds import DenseChannel, OneBitChannel, RRChannel
 from shared.channel_noise import LaplaceChannel, NoiseChannel, StaircaseChannel
 from shared.domain import Domain
@@ -22,6 +23,7 @@ __all__ = [
     "AdditiveChannel",
     "Channel",
     "DenseChannel",
+    "ExponentialChannel",
     "LaplaceChannel",
     "N",
     "NoiseChannel",
@@ -137,6 +139,10 @@ def _staircase(data: dict[str, object], domain: Domain) -> Channel:
     )
 
 
+def _exponential(data: dict[str, object], domain: Domain) -> Channel:
+    return ExponentialChannel(domain=domain, decay=_epsilon(data["decay"]), cells=_integer(data["cells"]))
+
+
 def _dense(data: dict[str, object], domain: Domain) -> Channel:
     outputs = _floats(data["outputs"])
     if domain.k * len(outputs) > MAX_DENSE_CELLS:
@@ -151,6 +157,7 @@ _READERS = {
     "additive": (_additive, {"kind", "scale_numerator", "scale_denominator"}),
     "laplace": (_laplace, {"kind", "N", "epsilon", "cells", "reach", "peak"}),
     "staircase": (_staircase, {"kind", "N", "epsilon", "cells", "reach", "peak", "width"}),
+    "exponential": (_exponential, {"kind", "N", "decay", "cells"}),
     "dense": (_dense, {"kind", "N", "outputs", "weights"}),
 }
 

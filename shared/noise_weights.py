@@ -46,14 +46,14 @@ def shrink_lower(x: Fraction) -> int:
     return ONE * upper.denominator // upper.numerator
 
 
-def powers(epsilon: Epsilon, cells: int) -> list[int]:
-    """x₀ … x_{cells − 1}: 2¹⁴⁴·e^(−ε·t/cells), rounded down step by step."""
+def powers(epsilon: Epsilon, cells: int, count: int) -> list[int]:
+    """x₀ … x_{count − 1}: 2¹⁴⁴·e^(−ε·t/cells), rounded down step by step."""
     rate = shrink_lower(epsilon.fraction / cells)
-    return list(itertools.accumulate(range(cells - 1), lambda x, _: x * rate >> BITS, initial=1 << START))
+    return list(itertools.accumulate(range(count - 1), lambda x, _: x * rate >> BITS, initial=1 << START))
 
 
 def laplace_period(epsilon: Epsilon, cells: int, peak: int) -> list[int]:
-    return [max(1, peak * x >> START) for x in powers(epsilon, cells)]
+    return [max(1, peak * x >> START) for x in powers(epsilon, cells, cells)]
 
 
 def staircase_period(epsilon: Epsilon, cells: int, width: int, peak: int) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.bins import solve_bins
+from labels_party.mechanisms.exponential import exponential_channel
 from labels_party.mechanisms.laplace import laplace_channel
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.prior import check_prior
@@ -140,6 +141,12 @@ def _staircase(*, discrete: bool) -> InnerDesign:
     return design
 
 
+def _exponential(
+    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
+) -> Channel:
+    return exponential_channel(domain, epsilon, tight=_flag(options, "tight"))
+
+
 def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> Design:
     def checked(
         domain: Domain,
@@ -179,6 +186,7 @@ MECHANISMS: dict[str, Mechanism] = {
         _mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
         _mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),
         _mechanism("discrete-staircase", _staircase(discrete=True), needs_prior=never, options=ADDITIVE),
+        _mechanism("exponential", _exponential, needs_prior=never, options=frozenset({"tight"})),
     )
 }
 

@@ -10,9 +10,18 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.additive import sample_noise
 from labels_party.mechanisms.entropy import Keystream
+from labels_party.mechanisms.exponential import sample_exponential
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
-from shared.channel import Channel, LaplaceChannel, NoiseChannel, OneBitChannel, RRChannel, StaircaseChannel
+from shared.channel import (
+    Channel,
+    ExponentialChannel,
+    LaplaceChannel,
+    NoiseChannel,
+    OneBitChannel,
+    RRChannel,
+    StaircaseChannel,
+)
 from shared.channel_base import UIntArray
 from shared.errors import InvalidMechanism
 
@@ -51,9 +60,14 @@ def _sample_noise(channel: NoiseChannel, index: Index) -> UIntArray:
     return sample_noise(index, channel, Keystream())
 
 
+def _sample_exponential(channel: ExponentialChannel, index: Index) -> UIntArray:
+    return sample_exponential(index, channel, Keystream())
+
+
 SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {
     RRChannel: _sample_rr,
     OneBitChannel: _sample_one_bit,
     LaplaceChannel: _sample_noise,
     StaircaseChannel: _sample_noise,
+    ExponentialChannel: _sample_exponential,
 }
