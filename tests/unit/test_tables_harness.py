@@ -12,10 +12,11 @@ import pytest
 
 from tests.benchmarks.utility import __main__ as command
 from tests.benchmarks.utility import coverage, randomizing, runner, store, table_auto, table_gap
-from tests.benchmarks.utility.cells import INFINITE, Cell
+from tests.benchmarks.utility.cells import INFINITE, Cell, digest
 from tests.benchmarks.utility.checks import violations
 from tests.benchmarks.utility.grid import AUTO, CORRECTED, RR_ON_BINS, Settings, cell_of, seeds_of
 from tests.benchmarks.utility.results import Mean, Results, number
+from tests.benchmarks.utility.sources import split
 from tests.benchmarks.utility.store import Result, Store
 from tests.support import real_data
 
@@ -81,8 +82,8 @@ def test_changed_source_files_recompute_their_cells(
 ) -> None:
     path = tmp_path / "cells.ndjson"
     runner.run(CELLS[:1], Store(path))
-    assert store.digest("prior") != store.digest("train")
-    monkeypatch.setattr(store, "digest", lambda _kind: "of other files")
+    assert store.digest("prior", "bike") != store.digest("train", "bike")
+    monkeypatch.setattr(store, "digest", lambda _kind, _data: "of other files")
     assert Store(path).read() == {}
     assert list(Store(path, keep=True).read()) == CELLS[:1]
     runner.run(CELLS[:1], Store(path))
@@ -142,14 +143,14 @@ def test_auto_is_held_against_the_best_single_mechanism() -> None:
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine without the data, and little patience."""
-    from tests.benchmarks.utility.sources import split
-
     monkeypatch.setattr(real_data, "DATA", tmp_path / "nowhere")
     monkeypatch.setattr(coverage, "REPETITIONS", 2)
     monkeypatch.setattr(randomizing, "PRIORS", 2)
-    split.cache_clear()
+    for cached in (split, digest):
+        cached.cache_clear()
     yield tmp_path
-    split.cache_clear()
+    for cached in (split, digest):
+        cached.cache_clear()
 
 
 def test_a_quick_run_makes_every_file_and_sees_planted_wrong_cells(

@@ -76,13 +76,16 @@ def order(epsilon: str) -> Decimal:
     return Decimal("Infinity") if epsilon == INFINITE else Decimal(epsilon)
 
 
-@lru_cache(maxsize=8)
-def digest(kind: str) -> str:
-    """12 hex digits over the source files that decide cells of that kind: a change there recomputes them."""
+@lru_cache(maxsize=64)
+def digest(kind: str, data: str) -> str:
+    """12 hex digits over the files that decide cells of that kind and data: a change there recomputes them."""
+    from tests.benchmarks.utility.sources import PAPER, mark
+
     patterns = RANDOMIZING + (TRAINING if kind in TRAINED else ())
+    patterns += ("tests/benchmarks/utility/paper/*.py",) if data in PAPER else ()
     files = sorted(path for pattern in patterns for path in ROOT.glob(pattern))
-    files += [HERE / name for name in (*HARNESS, *OF_KIND[kind])]
-    seen = hashlib.sha256()
+    files += [HERE / name for name in (*HARNESS, *OF_KIND[kind])] + [ROOT / "tests/support/real_data.py"]
+    seen = hashlib.sha256(mark(data).encode())
     for path in files:
         seen.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return seen.hexdigest()[:12]

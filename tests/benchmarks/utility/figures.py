@@ -111,14 +111,15 @@ def _figure_2(results: Results, data: str, path: Path) -> str | None:
     levels = np.geomspace(top / 3000, top, 11)
     for axis, (column, result, labels, outputs, smooth) in zip(axes, panels, strict=True):
         colour = LOOKS[column.family][0]
-        axis.contourf(
-            labels, outputs, np.maximum(smooth.T, levels[0]), levels=levels, norm="log", cmap="Blues", alpha=0.9
-        )
+        axis.contourf(labels, outputs, smooth.T, levels=levels, norm="log", cmap="Blues", alpha=0.9)
         axis.contour(labels, outputs, smooth.T, levels=levels, norm="log", colors="0.25", linewidths=0.4)
+        axis.grid(visible=False)
         axis.plot(labels, labels, color="0.4", linewidth=0.8, linestyle=":")
         axis.set(title=column.title, xlabel="true label", xlim=(labels[0], labels[-1]), ylim=(labels[0], labels[-1]))
         axis.legend(
-            handles=[Line2D([], [], color=colour, label=f"MSE {number(result['label_mse'])}")], loc="upper left"
+            handles=[Line2D([], [], color=colour, label=f"MSE {number(result['label_mse'])}")],
+            loc="upper left",
+            frameon=True,
         )
     axes[0].set_ylabel("randomized label")
     figure.savefig(path)
@@ -206,7 +207,7 @@ def _lines(
                 "no privacy",
                 axis.axhline(base.mean, color="0.3", linewidth=1, linestyle=(0, (1, 1)), label="no privacy"),
             )
-        axis.set(title=f"{data} {title}", xlabel="ε", ylabel=ylabel, xscale="log", yscale="log")
+        axis.set(title=f"{title}, {data}", xlabel="ε", ylabel=ylabel, xscale="log", yscale="log")
         _readable(axis, grid, relative_to is not None)
     if handles:
         figure.legend(handles=list(handles.values()), loc="outside right center")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ class Split:
     truth: FloatArray
     test_features: pa.Table
     test_labels: FloatArray
-    network: Mapping[str, Any]
+    categorical: tuple[str, ...] = ()
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -53,6 +54,12 @@ class Split:
     def histogram(self) -> FloatArray:
         """float64[k]: shares of the true training labels, which only this harness may know."""
         return np.bincount(self.index, minlength=self.domain.k) / self.n
+
+
+def mark(name: str) -> str:
+    """Changes with the data's files: a cell of a stand-in, or of another file, is not one of these."""
+    files = [_files[name]] if name in _files else sorted(real_data.DATA.glob("*.parquet"))
+    return " ".join(f"{path.name} {path.stat().st_size}" for path in files)
 
 
 def use_files(files: Mapping[str, Path]) -> None:
@@ -75,7 +82,6 @@ def split(name: str, seed: int, rows: int = 0) -> Split:
         task.real,
         (train.drop_columns(names), train[task.label].to_numpy()),
         (test.drop_columns(names), test[task.label].to_numpy()),
-        {},
     )
 
 
@@ -89,7 +95,8 @@ def _of_paper(name: str, seed: int, rows: int) -> Split:
         at = np.flatnonzero(side)
         at = at if not most or len(at) <= most else np.sort(np.random.default_rng(seed).permutation(at)[:most])
         sides.append((source.features.take(at), np.asarray(source.labels)[at]))
-    return _split(name, source.domain, source.loss, True, sides[0], sides[1], source.network)
+    made = _split(name, source.domain, source.loss, True, sides[0], sides[1])
+    return replace(made, categorical=source.categorical, network=source.network)
 
 
 @lru_cache(maxsize=1)
@@ -105,13 +112,12 @@ def _split(
     real: bool,
     train: tuple[pa.Table, npt.NDArray[Any]],
     test: tuple[pa.Table, npt.NDArray[Any]],
-    network: Mapping[str, Any],
 ) -> Split:
     parsed = Domain.parse(domain)
     low, high = float(parsed.values[0]), float(parsed.values[-1])
     index, _ = parsed.index(train[1].astype(np.float64))
     test_labels = np.clip(test[1].astype(np.float64), low, high)
-    return Split(name, parsed, loss, real, train[0], index, parsed.values[index], test[0], test_labels, network)
+    return Split(name, parsed, loss, real, train[0], index, parsed.values[index], test[0], test_labels)
 
 
 def _some(table: pa.Table, most: int, seed: int) -> pa.Table:

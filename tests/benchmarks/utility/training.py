@@ -94,6 +94,7 @@ def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bo
         labels,
         noise_variance=noise,
         domain=data.domain,
+        categorical=data.categorical,
         model=LEARNERS[cell.learner],
         loss=data.loss,
         threads=1,
