@@ -40,6 +40,8 @@ LOOKS = {
 CORRECTED_STYLE, CLIPPED_STYLE = "--", "-"
 DENSITY_EPSILON, DENSITY_DATA = "3", ("retail", "criteo")
 DENSITY_COLUMNS = (RR_ON_BINS, LAPLACE)
+LINEAR_BELOW = 0.01
+RELATIVE_TICKS = (-0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
 SMOOTHING = 1.2  # labels: standard deviation of the kernel, as a density plot needs one
 TITLES = ("one bit, clipped", "unbiased", "balanced", "RR-on-Bins, corrected")
 COMPARED = (RR_ON_BINS, LAPLACE, STAIRCASE, EXPONENTIAL, *(c for c in COLUMNS if c.title in TITLES), AUTO)
@@ -207,7 +209,7 @@ def _lines(
                 "no privacy",
                 axis.axhline(base.mean, color="0.3", linewidth=1, linestyle=(0, (1, 1)), label="no privacy"),
             )
-        axis.set(title=f"{title}, {data}", xlabel="ε", ylabel=ylabel, xscale="log", yscale="log")
+        axis.set(title=f"{title}, {data}", xlabel="ε", ylabel=ylabel, xscale="log")
         _readable(axis, grid, relative_to is not None)
     if handles:
         figure.legend(handles=list(handles.values()), loc="outside right center")
@@ -228,14 +230,14 @@ def _readable(axis: Any, grid: Sequence[str], relative: bool) -> None:
     axis.set_xticks([float(e) for e in grid], grid)
     axis.tick_params(axis="x", labelsize=7)
     axis.xaxis.set_minor_formatter(NullFormatter())
+    if relative:  # may be below 0 by chance
+        axis.set_yscale("symlog", linthresh=LINEAR_BELOW)
+        axis.set_yticks([tick for tick in RELATIVE_TICKS if axis.get_ylim()[0] <= tick <= axis.get_ylim()[1]])
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _at: f"{100 * y:g}%"))
+        return
+    axis.set_yscale("log")
     low, high = axis.get_ylim()
     subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 12 else subs))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _at: _tick(y, relative)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _at: f"{y:,.0f}" if y >= 10 else f"{y:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _tick(y: float, relative: bool) -> str:
-    if relative:
-        return f"{100 * y:g}%"
-    return f"{y:,.0f}" if y >= 10 else f"{y:g}"
