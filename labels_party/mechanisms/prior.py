@@ -12,15 +12,19 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import discrete_laplace
 from shared.errors import InvalidEpsilon, InvalidPrior
-from shared.privacy import NANO, Epsilon
+from shared.privacy import NANO, ZERO, Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 SENSITIVITY = 2  # replacing one label moves one count down and one up
-AUTO_SHARE = 20
+AUTO_SHARE = 40
+LARGEST_SHARE = 5
 AUTO_FACTOR = 1.6
 FEWEST_CELLS = 8
+ROWS_PER_CELL = 400  # n·ε for each cell: at ε/40 the noise of a cell is then a quarter of its mass
+ENOUGH = 20  # n·ε_prior for each of the fewest cells
+HOPELESS = 2  # n·ε_prior for each of them below which noise is larger than what it measures
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +46,22 @@ def histogram(index: npt.NDArray[np.integer[npt.NBitBase]], k: int) -> IntArray:
 def public_cells(k: int, epsilon: Epsilon, n: int) -> IntArray:
     """int64[g + 1]: boundaries of g cells of equally many labels (to one), from k, ε and n alone.
 
-    g is at most 32 below ε = 2, 48 below 3, 64 below 6 and 128 from there on; fewer, but not under 8, where n·ε/200 is
-    smaller (noise of scale 40/ε would drown finer cells).
+    g is at most 32 below ε = 2, 48 below 3, 64 below 6 and 128 from there on; fewer, but not under 8, where n·ε/400 is
+    smaller (noise of scale 80/ε would drown finer cells).
     """
     limit = 32 if epsilon.nano < 2 * NANO else 48 if epsilon.nano < 3 * NANO else 64 if epsilon.nano < 6 * NANO else 128
-    g = min(k, max(FEWEST_CELLS, min(limit, math.floor(epsilon.fraction * n / 200))))
+    g = min(k, max(FEWEST_CELLS, min(limit, math.floor(epsilon.fraction * n / ROWS_PER_CELL))))
     return np.arange(g + 1, dtype=np.int64) * k // g
 
 
 def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:
     """How much of the total `epsilon` the prior takes, rounded down to whole nano-ε, and its cells.
 
-    "auto": min(ε/20, 1.6·(g/n)^⅔) on the g public cells: what noise in the prior costs falls with the square of
+    "auto": min(ε/40, 1.6·(g/n)^⅔) on the g public cells: what noise in the prior costs falls with the square of
     n·ε_prior/g, what it takes from the labels rises with ε_prior, so their sum is least at such a power of g/n.
     Above ε = 4 it grows with ε: many bins then hang on the prior, and a poor one costs more than a little ε.
+    Where ε/40 is under 160/n, that much, but at most ε/5: with so few labels a model learns little but the mean, which
+    a prior tells better. Nothing where even ε/5 is under 16/n: a uniform prior is then better than noise.
     "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022, Theorem 7). An explicit amount must leave
     something for the labels. Raises InvalidEpsilon.
     """
@@ -71,8 +77,11 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
         return PriorPlan(Epsilon(min(root, epsilon.nano // 2)), np.arange(k + 1, dtype=np.int64))
     if rule == "auto":
         g = cells.size - 1
-        share, enough = epsilon.fraction / AUTO_SHARE, Fraction(AUTO_FACTOR * (g / max(n, 1)) ** (2 / 3))
-        enough *= max(Fraction(1), epsilon.fraction / 4)
+        needed = Fraction(ENOUGH * min(k, FEWEST_CELLS), max(n, 1))
+        share = max(epsilon.fraction / AUTO_SHARE, min(needed, epsilon.fraction / LARGEST_SHARE))
+        if share * ENOUGH < needed * HOPELESS:
+            return PriorPlan(ZERO, cells)
+        enough = Fraction(AUTO_FACTOR * (g / max(n, 1)) ** (2 / 3)) * max(Fraction(1), epsilon.fraction / 4)
         return PriorPlan(Epsilon.round_down(min(share, enough)), cells)
     raise InvalidEpsilon('ε for the prior is "auto", "theorem7" or a number.')
 
