@@ -14,6 +14,7 @@ from shared.channel_additive import AdditiveChannel
 from shared.channel_base import Channel, N, WeightedChannel, smallest_unsigned
 from shared.channel_exponential import ExponentialChannel
 from shared.channel_kinds import DenseChannel, OneBitChannel, RRChannel
+from shared.channel_knots import MAX_KNOT_CELLS, KnotsChannel
 from shared.channel_noise import LaplaceChannel, NoiseChannel, StaircaseChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
@@ -23,6 +24,7 @@ __all__ = [
     "AdditiveChannel",
     "Channel",
     "DenseChannel",
+    "KnotsChannel",
     "ExponentialChannel",
     "LaplaceChannel",
     "N",
@@ -151,6 +153,26 @@ def _dense(data: dict[str, object], domain: Domain) -> Channel:
     return DenseChannel(domain=domain, outputs=np.array(outputs), weights=np.array(_uint64(rows), dtype=np.uint64))
 
 
+def _knots(data: dict[str, object], domain: Domain) -> Channel:
+    outputs = _floats(data["outputs"])
+    positions = [_integer(i) for i in _list(data["knots"], 2, MAX_KNOT_CELLS)]
+    if max(positions) >= domain.k:
+        raise _malformed("a knot lies outside the domain")
+    if len(positions) * len(outputs) > MAX_KNOT_CELLS:
+        raise _malformed("it has too many weights")
+    count = len(positions)
+    rows = [_list(row, len(outputs), len(outputs)) for row in _list(data["weights"], count, count)]
+    channel = KnotsChannel(
+        domain=domain,
+        knots=np.array(positions, dtype=np.int64),
+        outputs=np.array(outputs),
+        weights=np.array(_uint64(rows), dtype=np.uint64),
+    )
+    if _float(data["residual_bias"]) != channel.residual_bias:
+        raise _malformed("its residual bias is not that of its weights")
+    return channel
+
+
 _READERS = {
     "rr": (_rr, {"kind", "N", "A", "B", "boundaries", "outputs", "bin_means"}),
     "one-bit": (_one_bit, {"kind", "N", "A", "B", "low", "high"}),
@@ -158,6 +180,7 @@ _READERS = {
     "laplace": (_laplace, {"kind", "N", "epsilon", "cells", "reach", "peak"}),
     "staircase": (_staircase, {"kind", "N", "epsilon", "cells", "reach", "peak", "width"}),
     "exponential": (_exponential, {"kind", "N", "decay", "cells"}),
+    "knots": (_knots, {"kind", "N", "knots", "outputs", "weights", "residual_bias"}),
     "dense": (_dense, {"kind", "N", "outputs", "weights"}),
 }
 
