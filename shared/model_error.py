@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.channel_base import Channel
-from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,8 +32,6 @@ EXPLAINED = 0.5
 REST = 0.1
 PARAMETERS = 3.0
 FLOOR = 0.005
-ROUNDS = 4  # of P, which depends on the noise, which depends on the outputs; it settles in two or three
-MOST_WORK = 4e9  # k·m² of a channel whose outputs are optimised
 RULE = (
     "excess squared error of a model = (mean bias)² + ½·(slope of the bias)²·Var y + ⅒·(rest of the bias)² "
     "+ noise variance·P/n, with P = 3·√(effective rows) parameters and features that explain half the labels' "
@@ -49,13 +46,11 @@ def effective_parameters(signal: float, noise: float, n: int) -> tuple[float, fl
     return effective, PARAMETERS * math.sqrt(effective)
 
 
-def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray | None = None) -> dict[str, Any]:
+def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray) -> dict[str, Any]:
     """The rule of this module for one channel, in squared label units, and its parts.
 
-    `values` float64[m] is what each output stands for; by default `best_outputs`.
+    `values` float64[m] is what each output stands for (`shared.correcting`).
     """
-    if values is None:
-        values = best_outputs(channel, prior, n)
     centre = float(prior @ channel.labels)
     y = channel.labels - centre  # so that large labels lose no digits
     means, variances = channel.moments(np.asarray(values, np.float64) - centre)
@@ -75,65 +70,3 @@ def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray 
         "effective_parameters": parameters,
         "learns_something": error < EXPLAINED * variance,
     }
-
-
-def best_outputs(channel: Channel, prior: FloatArray, n: int) -> FloatArray:
-    """float64[m]: values of least model error among those of no mean bias, but for their scale.
-
-    Their scale about the mean leaves the noise out of account: a learner shrinks noisy labels by itself, and twice
-    would be too much. An unbiased channel keeps its corrected outputs. Where the outputs say next to nothing on the
-    label, or where the channel is too large, they are the corrected outputs, or those drawn where there are none.
-    """
-    if channel.unbiased or channel.m < 2 or channel.k * channel.m**2 > MOST_WORK:
-        return _corrected(channel)
-    centre = float(prior @ channel.labels)
-    y = channel.labels - centre
-    variance = float(prior @ (y * y))
-    shares, second, first = _sums(channel, prior, y)
-    root = np.sqrt(np.maximum(shares, 1e-300))
-    scaled, target = second / np.outer(root, root), first / root
-    constraints = np.stack([root, target], axis=1)
-    if variance <= 0.0 or not first.any():
-        return _corrected(channel)
-    weight = 0.0
-    for _ in range(ROUNDS):
-        # minimise ⅒ uᵀQu − ⅕ tᵀu + λ uᵀ(1 − Q)u in u = √D v, subject to √Dᵀu = 0 and tᵀu = V
-        system = REST * scaled + weight * (np.eye(channel.m) - scaled)
-        system[np.diag_indices(channel.m)] += 1e-12
-        solved = np.linalg.lstsq(system, np.column_stack([constraints, REST * target]), rcond=1e-13)[0]
-        free, base = solved[:, :2], solved[:, 2]
-        gap = np.array([0.0, variance]) - constraints.T @ base
-        multipliers = np.linalg.lstsq(constraints.T @ free, gap, rcond=1e-12)[0]
-        u = base + free @ multipliers
-        if not np.all(np.isfinite(u)) or abs(float(target @ u) - variance) > 1e-6 * variance:
-            return _corrected(channel)
-        signal = float(u @ scaled @ u)
-        # the scale of least bias: of a slope of 1 the rest may make too much where it is large
-        u *= EXPLAINED / (EXPLAINED + REST * max(signal / variance - 1.0, 0.0))
-        signal = float(u @ scaled @ u)
-        weight = effective_parameters(signal, max(float(u @ u) - signal, 0.0), n)[1] / n
-    return np.asarray(centre + u / root, np.float64)
-
-
-def _corrected(channel: Channel) -> FloatArray:
-    try:
-        return np.asarray(channel.debiased_outputs(), np.float64)
-    except InvalidMechanism:
-        return np.asarray(channel.outputs, np.float64)
-
-
-def _sums(channel: Channel, prior: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """With rows M and prior p: D = Mᵀp, Q = Mᵀ diag(p) M and Mᵀ(p·y)."""
-    m = channel.m
-    shares, first, second = np.zeros(m), np.zeros(m), np.zeros((m, m))
-    step = max(1, (1 << 20) // m)
-    for start in range(0, channel.k, step):
-        p = prior[start : start + step]
-        if not p.any():
-            continue
-        rows = channel.rows(start, start + len(p))
-        weighted = rows * p[:, None]
-        shares += weighted.sum(axis=0)
-        first += y[start : start + step] @ weighted
-        second += weighted.T @ rows
-    return shares, second, first
