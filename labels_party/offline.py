@@ -19,6 +19,7 @@ from labels_party.labels.parsing import ID
 from labels_party.labels.seal import SameExamples
 from labels_party.release.plan import ReleaseRequest, make_plan
 from labels_party.release.releases import ACCEPTED, PUBLISHED, WORKING, Release, given_prior_json
+from shared.channel_lattice import LatticeChannel
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from shared.message.bundle import ENVELOPE_SUFFIX
 from shared.message.manifest import Manifest
@@ -217,6 +218,13 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "outputs": [float(v) for v in channel.outputs[:64]],
         "key_id": manifest.key_id,
     }
+    if isinstance(channel, LatticeChannel):
+        data["lattice"] = {
+            "from": float(channel.outputs[0]),
+            "to": float(channel.outputs[-1]),
+            "step": channel.lattice_step,
+            "outputs": channel.m,
+        }
     if channel.m == 1:
         data["note"] = "there is one output only, so this message says nothing about single labels; n or ε is too small"
     boundaries = getattr(channel, "boundaries", None)

@@ -28,7 +28,10 @@ def show_message(data: dict[str, Any]) -> None:
         rows.append(["expected label loss", number(data["expected_label_loss"])])
     for b in data.get("bins", [])[:16]:
         rows.append(["bin", f"{number(b['from'])} … {number(b['to'])}  →  {number(b['output'])}"])
-    if "bins" not in data:
+    if "lattice" in data:
+        ends, step = (number(data["lattice"][end]) for end in ("from", "to")), number(data["lattice"]["step"])
+        rows.append(["outputs", f"{' … '.join(ends)}, {step} apart ({data['lattice']['outputs']:,})"])
+    elif "bins" not in data:
         rows.append(["outputs", shortened([number(v) for v in data["outputs"]])])
     beside = [name for name in data.get("files", []) if name != str(data["message"])]
     if beside:

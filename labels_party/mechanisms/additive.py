@@ -63,10 +63,12 @@ def choose_lattice(domain: Domain, epsilon: Epsilon, *, discrete: bool, unclippe
             "This ε is too small for noise without clipping; leave out 'unclipped', or take an ε of at least 0.0004."
         )
     fine = max(-(-STEPS_PER_SCALE * used.fraction // 1), FEWEST_CELLS if unclipped else CLIPPED_CELLS)
+    # as many points between two values as round numbers are written with: 1, 2, 5, 10, 20 …
+    between = next(n for n in (b * 10**i for i in range(10) for b in (1, 2, 5)) if n * steps >= fine)
     if discrete and steps <= most:
         cells = steps
-    elif even and -(-fine // steps) * steps <= most:
-        cells = int(-(-fine // steps)) * steps
+    elif even and between * steps <= most:
+        cells = between * steps
     else:
         cells = int(min(fine, most))
     return Lattice(used, cells, int(periods) * cells)

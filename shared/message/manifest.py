@@ -1,4 +1,4 @@
-"""The signed, public description inside a release, format `label-dp-message` 1.0.
+"""The signed, public description inside a release, format `label-dp-message` 1.1.
 
 Every number that is not a whole number is a decimal string, so the canonical bytes have one spelling. A reader
 refuses a newer major version; members added by a newer minor version are ignored.
@@ -18,7 +18,7 @@ from shared.message.canonical import canonical_bytes, parse_canonical
 from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
 
 FORMAT_NAME = "label-dp-message"
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1  # 1.1: more kinds of channels
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_FILES = 4096
 Text = Field(min_length=1, max_length=400)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from shared.channel import Channel, OneBitChannel, RRChannel
+from shared.channel import Channel, NoiseChannel, OneBitChannel, RRChannel
 from shared.message.statement_text import number, percent
 
 FloatArray = npt.NDArray[np.float64]
@@ -18,6 +18,7 @@ WIDTH, HEIGHT = 720, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 40, 46
 INK, GREY, BLUE, PALE, RED = "#1a1a1a", "#5b6570", "#7fa6c9", "#eaf1f7", "#a61e1e"
 COLUMNS = 80  # bars that a histogram has at most
+RARE = 0.005  # of the noise on either side, left out of a picture of noise that is not clipped to the domain
 MAX_VALUES = 12  # output values that are written out in a picture
 CURVES = ("#1f4e79", "#a61e1e", "#2e7d4f")
 
@@ -99,11 +100,16 @@ def _one_bit(channel: OneBitChannel, prior: FloatArray | None) -> str:
 
 def _noise(channel: Channel) -> str:
     labels, outputs = channel.labels, np.asarray(channel.outputs, np.float64)
+    places = sorted({0, (channel.k - 1) // 2, channel.k - 1})
+    drawn = [channel.rows(place, place + 1)[0] for place in places]
+    if isinstance(channel, NoiseChannel) and channel.reach > 0:
+        # nearly all of a reach is nearly never reached
+        start = int(np.searchsorted(np.cumsum(drawn[0]), RARE))
+        stop = len(outputs) - int(np.searchsorted(np.cumsum(drawn[-1][::-1]), RARE))
+        outputs, drawn = outputs[start:stop], [shares[start:stop] for shares in drawn]
     step = _step(outputs)
     low, high = float(outputs[0]) - step / 2, float(outputs[-1]) + step / 2
     x = _scale(low, high)
-    places = sorted({0, (channel.k - 1) // 2, channel.k - 1})
-    drawn = [channel.rows(place, place + 1)[0] for place in places]
     rows = [_binned(outputs, shares) for shares in drawn]
     inside = [_binned(outputs[1:-1], shares[1:-1]) for shares in drawn] if len(outputs) > 3 else rows
     top = max(float(shares.max()) for _, shares in inside)
@@ -124,7 +130,7 @@ def _noise(channel: Channel) -> str:
             ]
         told = f"label {number(float(labels[place]))}"
         if clipped:
-            first, last = (_short_percent(float(channel.rows(place, place + 1)[0, end])) for end in (0, -1))
+            first, last = (_short_percent(float(channel.rows(place, place + 1)[0][end])) for end in (0, -1))
             told += f" (ends: {first}, {last})"
         body.append(f'<rect x="{legend:.0f}" y="8" width="14" height="4" fill="{colour}"/>')
         body.append(_text(legend + 20, 16, told, size=13))

@@ -6,7 +6,8 @@ import html
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
-from shared.channel import AdditiveChannel, Channel, OneBitChannel, RRChannel
+from shared.channel import AdditiveChannel, Channel, LaplaceChannel, NoiseChannel, OneBitChannel, RRChannel
+from shared.channel_lattice import LatticeChannel
 from shared.privacy import Epsilon
 
 SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -95,10 +96,39 @@ def mechanism_words(channel: Channel) -> str:
             "Random noise with a discrete Laplace distribution is added to each label, and the sum is clipped to the "
             "ends of the domain. The noise is wide enough for the whole domain: any label could have become any value."
         )
+    if isinstance(channel, LatticeChannel):
+        return _lattice_words(channel)
     return (
         "Each label becomes one of the listed output values with the chances in the manifest's table of weights. "
         "Every output is possible under every label, and no two labels differ in any chance by more than e^ε."
     )
+
+
+def _lattice_words(channel: LatticeChannel) -> str:
+    first, last = number(float(channel.outputs[0])), number(float(channel.outputs[-1]))
+    told = []
+    if isinstance(channel, NoiseChannel):
+        shape = "a Laplace" if isinstance(channel, LaplaceChannel) else "a staircase"
+        told.append(
+            f"Random noise with {shape} distribution, wide enough for the whole domain, is added to each label."
+        )
+        if channel.reach == 0:
+            told.append("The sum is clipped to the ends of the domain.")
+        else:
+            told.append(
+                f"Sums may leave the domain; beyond {first} and {last}, which hardly any reaches, they end there."
+            )
+    else:
+        told.append(
+            "Each label becomes a value within the domain, the nearer the likelier (the exponential mechanism)."
+        )
+    told.append(
+        f"Values lie on a public lattice {number(channel.lattice_step)} apart, and their chances are whole numbers out "
+        "of 2⁶⁴: no rounding hints at a label."
+    )
+    if not channel.on_lattice:
+        told.append("A label between two points becomes either of them at random first, so that averages stay right.")
+    return " ".join(told)
 
 
 def flip_words(channel: Channel, share: float, under: str) -> str:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from features_party.cli import app as features_app
 from labels_party.cli import app as labels_app
+from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.channel import AdditiveChannel, Channel, OneBitChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError
@@ -115,6 +116,13 @@ def manifest_of(tmp_path: Path, channel: Channel, epsilon: str = "2", **members:
     return Sender().write(path, ids, labels, channel, epsilon=epsilon, **members)
 
 
+def noise(name: str, domain: str, unclipped: bool = False, epsilon: str = "2") -> Channel:
+    options = {"unclipped": True} if unclipped else {}
+    return MECHANISMS[name].design(Domain.parse(domain), None, Epsilon.parse(epsilon), "squared", options)
+
+
+NOISE = ("laplace", "discrete-staircase")
+
 CHANNELS: dict[str, tuple[Channel, str]] = {
     "two bins": (rr("0:400", 1.0, (77,)), "1"),
     "ten bins": (rr("0:400", 4.0, tuple(range(40, 400, 40))), "4"),
@@ -125,6 +133,10 @@ CHANNELS: dict[str, tuple[Channel, str]] = {
     "one bit": (one_bit("0:400", 0.5, (0, 200)), "0.5"),
     "one bit of two labels": (one_bit("0:1", 0.5), "0.5"),
     "noise": (laplace("0:400", 2.0), "2"),
+    **{f"{name}{' unclipped' * wide}": (noise(name, "0:60", wide), "2") for name in NOISE for wide in (False, True)},
+    "exponential": (noise("exponential", "0:60"), "2"),
+    "exponential on many labels": (noise("exponential", "0:100000"), "2"),
+    "labels between the points of a lattice": (noise("laplace", "0:400", True, "0.05"), "0.05"),
     "noise of two labels": (laplace("0:1", 2.0), "2"),
     "negative labels": (laplace("-3:3:0.25", 0.3), "0.3"),
     "tiny": (rr("0:10", 0.001, (5,)), "0.001"),

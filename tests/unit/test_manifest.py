@@ -16,7 +16,7 @@ from shared.channel import RRChannel
 from shared.domain import Domain
 from shared.errors import MalformedManifest, UnsupportedVersion
 from shared.message.canonical import canonical_bytes
-from shared.message.manifest import MAX_MANIFEST_BYTES, Manifest
+from shared.message.manifest import MAX_MANIFEST_BYTES, MINOR, Manifest
 from shared.privacy import Epsilon
 
 DOMAIN = Domain.parse("0:3")
@@ -222,19 +222,19 @@ NEW = {"new": {"deeply": ["nested", 1, None]}}
     "where", [(), ("format",), ("population",), ("mechanism",), ("prior",), ("unit",), ("files", 0)]
 )
 def test_a_newer_minor_version_may_add_members(where: tuple[str | int, ...]) -> None:
-    data = changed(put("format", "minor", value=1))
+    data = changed(put("format", "minor", value=MINOR + 1))
     inner: Any = data
     for step in where:
         inner = inner[step]
     inner |= NEW
     manifest = read(data)
-    assert manifest.format.minor == 1
+    assert manifest.format.minor == MINOR + 1
     assert manifest.n == 10
 
 
 @pytest.mark.parametrize("where", ["channel", "epsilon"])
 def test_a_newer_minor_version_may_not_add_what_changes_the_meaning_of_epsilon(where: str) -> None:
-    data = changed(put("format", "minor", value=1))
+    data = changed(put("format", "minor", value=MINOR + 1))
     data[where]["new"] = "1"
     with pytest.raises(MalformedManifest):
         read(data)
