@@ -17,7 +17,7 @@ from tests.benchmarks.utility import (
     table_gap,
     table_prior,
 )
-from tests.benchmarks.utility.cells import HERE, INFINITE, Cell
+from tests.benchmarks.utility.cells import HERE, INFINITE, ROOT, Cell
 from tests.benchmarks.utility.checks import violations
 from tests.benchmarks.utility.grid import SEEDS, Settings
 from tests.benchmarks.utility.results import FOLDER, Results, Table
@@ -26,7 +26,7 @@ from tests.benchmarks.utility.sources import PAPER, TASKS
 from tests.benchmarks.utility.store import Store
 
 WORK = HERE / "work" / "cells.ndjson"
-QUICK_OUT = HERE / "work" / "quick"
+PART_OUT = HERE / "work" / "report"
 Part = tuple[Callable[[Settings], Iterator[Cell]], Callable[[Results], Iterator[Table]]]
 # in the order of computing: what judges the targets comes first
 PARTS: dict[str, Part] = {
@@ -65,8 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
     stored = store.read()
     results = Results({cell: stored[cell] for cell in dict.fromkeys(wanted) if cell in stored}, settings)
     tables = [table for name in parts for table in PARTS[name][1](results)]
-    out = asked.out or (QUICK_OUT if asked.quick or asked.only else FOLDER)
+    out = asked.out or (PART_OUT if asked.quick or asked.only or asked.data or asked.epsilons or files else FOLDER)
     out.mkdir(parents=True, exist_ok=True)
+    if not asked.out:
+        for old in (*out.glob("*.csv"), *out.glob("*.png")):
+            old.unlink()
     drawn = list(figures.draw(results, parts, out))
     wrong = [*violations(results), *(f"{cell}: {error}" for cell, error in failed.items())]
     warnings = [*wrong, *report.refusals(results)]
@@ -85,6 +88,10 @@ def _command(asked: argparse.Namespace) -> str:
     return report.COMMAND + (f' ARGS="{" ".join(options)}"' if options else "")
 
 
+def _of_project(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make tables", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two ε, one seed, few rows: under a minute")
@@ -92,11 +99,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", help=f"some of {','.join(TASKS)} (default all)")
     parser.add_argument("--seeds", type=int, default=0, help=f"splits (default {SEEDS})")
     parser.add_argument("--epsilons", default="", help=f"instead of each table's own, for example 0.5,1,{INFINITE}")
+    parser.add_argument("--only", choices=list(PARTS), help="one part of the report")
     parser.add_argument(
-        "--only", choices=list(PARTS), help="one part; written to the work folder unless --out is given"
-    )
-    parser.add_argument(
-        "--out", type=Path, help=f"folder of the report (default {FOLDER.relative_to(HERE.parents[2])})"
+        "--out",
+        type=Path,
+        help=f"folder of the report (default {_of_project(FOLDER)}, for less than all of it {_of_project(PART_OUT)})",
     )
     parser.add_argument("--work", type=Path, default=WORK, help="file of what is computed already")
     parser.add_argument("--keep", action="store_true", help="use stored cells although their source files changed")

@@ -231,7 +231,9 @@ def _readable(axis: Any, grid: Sequence[str], relative: bool) -> None:
     axis.tick_params(axis="x", labelsize=7)
     axis.xaxis.set_minor_formatter(NullFormatter())
     if relative:  # may be below 0 by chance
+        drawn = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axis.lines])
         axis.set_yscale("symlog", linthresh=LINEAR_BELOW)
+        axis.set_ylim(min(1.5 * float(drawn.min()), 0.0), 1.5 * float(drawn.max()))
         axis.set_yticks([tick for tick in RELATIVE_TICKS if axis.get_ylim()[0] <= tick <= axis.get_ylim()[1]])
         axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _at: f"{100 * y:g}%"))
         return

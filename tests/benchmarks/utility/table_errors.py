@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.benchmarks.utility.cells import INFINITE, Cell
 from tests.benchmarks.utility.grid import (
     COLUMNS,
+    PAPER_COLUMNS,
     RR_ON_BINS,
     RR_WITH_PRIOR,
     UNCLIPPED,
@@ -30,7 +31,7 @@ def member_of(data: str) -> str:
 
 
 def columns_of(data: str) -> list[Column]:
-    return known(COLUMNS + (UNCLIPPED if data in UNCLIPPED_DATA else ()))
+    return known(PAPER_COLUMNS.get(data, COLUMNS) + (UNCLIPPED if data in UNCLIPPED_DATA else ()))
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
