@@ -241,7 +241,9 @@ class BudgetOut(BaseModel):
 class Recommendation(BaseModel):
     epsilon: str
     epsilon_left: str | None = Field(description="Of the lifetime ε afterwards; null where it is not allowed.")
-    mechanism: str | None
+    mechanism: str = Field(description="What auto would choose under the prior of this plan.")
+    options: dict[str, Any]
+    epsilon_split: dict[str, str]
     why: str
 
 
@@ -251,6 +253,7 @@ class PlanOut(BaseModel):
     loss: str
     prior: str
     mechanisms: list[dict[str, Any]]
+    left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
     recommendations: list[Recommendation]
     model_error_rule: str
 

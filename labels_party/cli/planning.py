@@ -29,7 +29,7 @@ def plan(
     def human() -> None:
         rows = [
             [
-                m["mechanism"],
+                " ".join([m["mechanism"], *(f"{name}={value}" for name, value in m["options"].items())]),
                 m["epsilon"]["total"],
                 m["epsilon"]["prior"],
                 m["epsilon"]["randomize"],
@@ -54,8 +54,10 @@ def plan(
             ],
             rows,
         )
+        if result["left_out"]:
+            say(f"{result['left_out']}.")
         for r in result["recommendations"]:
-            say(f"ε = {r['epsilon']}: {r['mechanism']}, since {r['why']}.")
+            say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
                 say(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
         say(f"Model error: {result['model_error_rule']}.")

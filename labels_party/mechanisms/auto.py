@@ -37,58 +37,82 @@ class Candidate:
     options: Mapping[str, object]
     called: str
     largest_k: int = 1 << 62
+    slow: bool = False
 
 
 CANDIDATES = (
     Candidate("rr-on-bins", {}, "rr-on-bins"),
-    Candidate("one-bit", {}, "one-bit on the domain's ends"),
-    Candidate("one-bit", {"clip": "auto"}, "one-bit, clipped"),
-    Candidate("balanced", {}, "balanced", 10_000),
-    Candidate("unbiased", {}, "unbiased", 10_000),
+    Candidate("one-bit", {}, "one-bit on the whole domain"),
+    Candidate("one-bit", {"clip": "auto"}, "one-bit with clip auto"),
+    Candidate("balanced", {}, "balanced", 10_000, slow=True),
+    Candidate("unbiased", {}, "unbiased", 10_000, slow=True),
+    Candidate("discrete-staircase", {}, "discrete staircase", 20_000),
     Candidate("rr", {}, "k-ary randomized response", 512),
 )
 
 
 @dataclass(frozen=True)
-class Choice:
-    """`channel` of the mechanism `name`; `ranking` holds (what it is called, its figure), the best first."""
+class Judged:
+    """A candidate's channel and the figure that it is ranked by: expected model error, or label loss."""
 
-    name: str
+    candidate: Candidate
     channel: Channel
+    figure: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`ranking` holds every candidate that fits, the best first; `channel` is that of the first."""
+
+    ranking: tuple[Judged, ...]
     why: str
-    ranking: tuple[tuple[str, float], ...]
+
+    @property
+    def name(self) -> str:
+        return self.ranking[0].candidate.name
+
+    @property
+    def channel(self) -> Channel:
+        return self.ranking[0].channel
 
 
-def choose(domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss, n: int) -> Choice:
+def choose(
+    domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss, n: int, *, slow: bool = True
+) -> Choice:
     """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels.
 
-    Candidates that do not fit the domain or the ε are passed over. Raises InvalidMechanism where none fits.
+    Candidates that do not fit the domain or the ε are passed over, and without `slow` those that solve a linear
+    program. Raises InvalidMechanism where none fits.
     """
     ell = get_loss(loss)
-    by_label = isinstance(ell, MatrixLoss)
-    found: list[tuple[float, int, Candidate, Channel]] = []
-    for place, candidate in enumerate(CANDIDATES):
-        mechanism = MECHANISMS.get(candidate.name)
-        if mechanism is None or domain.k > candidate.largest_k or not set(candidate.options) <= mechanism.options:
-            continue
-        try:
-            channel = mechanism.design(domain, prior, epsilon, ell, candidate.options, n)
-            if len(json.dumps(channel.as_json())) > LARGEST_CHANNEL:
-                continue
-            figure = channel.expected_loss(prior, ell) if by_label else _model_error(channel, prior, n)
-        except (InvalidMechanism, InvalidEpsilon):
-            continue
-        found.append((figure, place, candidate, channel))
+    found = [
+        judged
+        for candidate in CANDIDATES
+        if (slow or not candidate.slow) and (judged := _judge(candidate, domain, prior, epsilon, ell, n)) is not None
+    ]
     if not found:
         raise InvalidMechanism("No mechanism fits this domain at this ε; take a larger ε or a coarser domain.")
-    found.sort(key=lambda f: f[:2])
-    (figure, _, best, channel), others = found[0], found[1:]
-    measure = "label loss" if by_label else "model error"
-    why = f"chosen by auto: expected {measure} {figure:.4g}"
+    found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
+    best, others = found[0], found[1:]
+    measure = "label loss" if isinstance(ell, MatrixLoss) else "model error"
+    why = f"chosen by auto: {best.candidate.called}, expected {measure} {best.figure:.4g}"
     if others:
-        why += ", next " + ", ".join(f"{c.called} {value:.4g}" for value, _, c, _ in others[:NAMED])
-    return Choice(best.name, channel, why, tuple((c.called, value) for value, _, c, _ in found))
+        why += "; next " + ", ".join(f"{j.candidate.called} {j.figure:.4g}" for j in others[:NAMED])
+    return Choice(tuple(found), why)
 
 
-def _model_error(channel: Channel, prior: FloatArray, n: int) -> float:
-    return float(model_error(channel, prior, n)["expected_model_error"])
+def _judge(
+    candidate: Candidate, domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: Loss, n: int
+) -> Judged | None:
+    mechanism = MECHANISMS.get(candidate.name)
+    if mechanism is None or domain.k > candidate.largest_k or not set(candidate.options) <= mechanism.options:
+        return None
+    try:
+        channel = mechanism.design(domain, prior, epsilon, loss, candidate.options, n)
+        if len(json.dumps(channel.as_json())) > LARGEST_CHANNEL:
+            return None
+        if isinstance(loss, MatrixLoss):
+            return Judged(candidate, channel, channel.expected_loss(prior, loss))
+        return Judged(candidate, channel, float(model_error(channel, prior, n)["expected_model_error"]))
+    except (InvalidMechanism, InvalidEpsilon):
+        return None

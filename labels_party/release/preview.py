@@ -1,26 +1,34 @@
 """What an ε would give, before it is spent: from n, k, ε and a prior that is public or already private (invariant 1).
 
-Mechanisms are ranked by the expected model error of `labels_party.mechanisms.model_error`.
+The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from labels_party.budget.populations import Population
-from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism
+from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
+from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import RULE, model_error
 from labels_party.release.plan import LISTED, ReleaseRequest, make_plan, uniform
 from labels_party.release.priors import GivenPrior
 from shared.channel import Channel
-from shared.errors import InvalidMechanism
+from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Loss, get_loss
-from shared.privacy import Epsilon
+from shared.privacy import Epsilon, EpsilonSplit
 
 FloatArray = npt.NDArray[np.float64]
+
+SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
+SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
+LEFT_OUT = "{} were left out, since their linear programs take long for {} labels at so many ε; plan for fewer at once"
 
 
 def preview(
@@ -33,26 +41,20 @@ def preview(
     *,
     carried: bool = False,
 ) -> dict[str, Any]:
-    """What each mechanism would give at each ε, and which one to take. `given` is the prior to judge under (None:
-    uniform); with `carried` it also takes the place of an estimated one, at no cost. `spent` is the batch's so far.
+    """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
+    `given` (None: uniform); with `carried` it also takes the place of an estimated one, at no cost. `spent` is the
+    batch's so far. Mechanisms that solve a linear program are left out where that would take long, which it says.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
-    p = uniform(population.domain.k) if given is None else given.probabilities
+    question = _Question(population, loss, n, given, carried)
+    slow = population.domain.k * len(epsilons) <= SLOW_WORK
     rows, advice = [], []
     for epsilon in epsilons:
-        of_epsilon = []
-        for name, mechanism in MECHANISMS.items():
-            request = ReleaseRequest(epsilon, mechanism=name, loss=loss)
-            if carried and given is not None and mechanism.needs_prior({}):
-                request = ReleaseRequest(
-                    epsilon, mechanism=name, loss=loss, given_prior=given.probabilities, carried_from=given.release
-                )
-            row = _row(population, mechanism, request, n, p, loss)
-            if row is not None:
-                of_epsilon.append(row)
+        choice, split = question.choice(epsilon, slow)
+        of_epsilon = question.rows(epsilon, choice, split, slow)
         rows += of_epsilon
-        advice.append(_advice(population, epsilon, of_epsilon, spent))
+        advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
     source = "uniform, as there is no private or public one yet"
     return {
         "population": population.id,
@@ -60,43 +62,96 @@ def preview(
         "loss": loss,
         "prior": source if given is None else f"carried over from release {given.release}",
         "mechanisms": rows,
+        "left_out": None if slow else LEFT_OUT.format(", ".join(sorted(SLOW)), population.domain.k),
         "recommendations": advice,
         "model_error_rule": RULE,
     }
 
 
-def _row(
-    population: Population, mechanism: Mechanism, request: ReleaseRequest, n: int, p: FloatArray, loss: str
-) -> dict[str, Any] | None:
-    try:
-        plan = make_plan(request, population, n)
-        channel = mechanism.design(population.domain, p, plan.split.randomize, get_loss(loss), {}, n)
-    except InvalidMechanism:
-        return None  # not for this domain, such as additive noise on uneven values
-    described = describe_channel(channel, p, loss)
-    return {"mechanism": mechanism.name, "epsilon": plan.split.as_json()} | described | model_error(channel, p, n)
+@dataclass(frozen=True)
+class _Question:
+    population: Population
+    loss: str
+    n: int
+    given: GivenPrior | None
+    carried: bool
+
+    @cached_property
+    def prior(self) -> FloatArray:
+        return uniform(self.population.domain.k) if self.given is None else self.given.probabilities
+
+    def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:
+        split = make_plan(self._request(epsilon, AUTO, {}), self.population, self.n).split
+        return choose(self.population.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
+
+    def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, slow: bool) -> list[dict[str, Any]]:
+        """One per mechanism and options. Channels that `auto` has designed at the same split serve again."""
+        known = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
+        variants: list[tuple[str, Mapping[str, object]]]
+        variants = [(name, {}) for name in MECHANISMS] + [(c.name, c.options) for c in CANDIDATES if c.options]
+        found = []
+        for name, options in variants:
+            if name in SLOW and (not slow or (name,) not in known):
+                continue
+            try:
+                of_row = make_plan(self._request(epsilon, name, options), self.population, self.n).split
+                channel = known.get((name, *options)) if of_row == split else None
+                if channel is None:
+                    design = MECHANISMS[name].design
+                    ell = get_loss(self.loss)
+                    channel = design(self.population.domain, self.prior, of_row.randomize, ell, options, self.n)
+            except (InvalidMechanism, InvalidEpsilon):
+                continue  # not for this domain, such as additive noise on uneven values, or not at this ε
+            described = describe_channel(channel, self.prior, self.loss)
+            row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
+            found.append(row | described | model_error(channel, self.prior, self.n))
+        return found
+
+    def _request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
+        uses = mechanism == AUTO or MECHANISMS[mechanism].needs_prior(options)
+        given = self.given if self.carried and uses else None
+        return ReleaseRequest(
+            epsilon,
+            mechanism=mechanism,
+            loss=self.loss,
+            given_prior=None if given is None else given.probabilities,
+            carried_from=None if given is None else given.release,
+            options=options,
+        )
 
 
-def _advice(population: Population, epsilon: Epsilon, rows: list[dict[str, Any]], spent: Epsilon) -> dict[str, Any]:
+def _advice(
+    population: Population,
+    epsilon: Epsilon,
+    choice: Choice,
+    split: EpsilonSplit,
+    rows: list[dict[str, Any]],
+    spent: Epsilon,
+) -> dict[str, Any]:
     left = population.lifetime - spent
     allowed = epsilon <= left
-    data: dict[str, Any] = {"epsilon": str(epsilon), "epsilon_left": str(left - epsilon) if allowed else None}
-    if not rows:
-        return data | {"mechanism": None, "why": "no mechanism fits this domain at this ε"}
-    best = min(rows, key=lambda r: r["expected_model_error"])
-    closest = min(rows, key=lambda r: r["expected_label_loss"])
-    why = f"its expected model error is the smallest, {best['expected_model_error']:.4g} above noiseless labels"
-    if closest is not best:
+    best = choice.ranking[0].candidate
+    row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
+    why = choice.why.removeprefix("chosen by auto: ")
+    closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
+    if row is not None and closest is not None and closest is not row:
         why += (
             f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
-            if best["expected_bias_squared"] < closest["expected_bias_squared"]
+            if row["expected_bias_squared"] < closest["expected_bias_squared"]
             else f"; {closest['mechanism']} has the smaller label error, but more is lost in training on it"
         )
-    if not best["learns_something"]:
+    if row is not None and not row["learns_something"]:
         why += "; with so few rows or so small an ε a model is not expected to do better than a constant"
     if not allowed:
         why += "; the budget does not allow this ε"
-    return data | {"mechanism": best["mechanism"], "why": why}
+    return {
+        "epsilon": str(epsilon),
+        "epsilon_left": str(left - epsilon) if allowed else None,
+        "mechanism": best.name,
+        "options": dict(best.options),
+        "epsilon_split": split.as_json(),
+        "why": why,
+    }
 
 
 def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:
