@@ -1,25 +1,31 @@
-"""Undoing the noise: from a channel's outputs to labels whose expectation is (nearly) the true label. Free of ε.
+"""Undoing the noise: which value each output of a message's channel stands for. Free of ε.
 
 - `none`: the outputs as drawn. Smallest label error and, for randomized response on bins, a bias towards the mean.
-- `debias`: the channel's corrected outputs, E[v′ | y] = y, or the mean of y's bin under the private prior.
-- `auto`: `debias` where the channel allows it, otherwise `none`; the reason is part of the result.
+- `debias`: E[v | y] = y, or the mean of y's bin, or as near y as this channel allows; without regard to the noise.
+- `posterior`: E[y | output] under the message's prior. The best guess of each label, biased towards the mean.
+- `auto`: what a model learns best from by the rule of `shared.correcting`: an unbiased label where it costs little,
+  else the shape between `posterior` and `debias` that suits the noise and the number of rows, with no mean bias.
 
 Messages are corrected one by one, each by its own channel; a model may be trained on several.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.channel import Channel
+from shared.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
 from shared.errors import InvalidInput, InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 
-CORRECTIONS = ("auto", "none", "debias")
+EXACT = 1e-9  # of the span of values and labels: a bias below it counts as none
+CORRECTIONS = ("auto", "none", "debias", "posterior")
+NEARLY = 0.01  # of the labels' variance: a squared bias below it, without mean and slope, does not reverse rankings
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,10 @@ class Correction:
     """What each output of one channel stands for.
 
     `raw`, `corrected` float64[m]; `noise_variance` is the variance of the corrected label around its expectation for
-    an example, averaged over the labels (in squared label units); `unbiased` says whether E[corrected | y] = y.
+    an example, averaged over the labels (in squared label units); `unbiased` says whether E[corrected | y] = y exactly,
+    `residual_bias` how far it is from it, as a root mean square over the prior (without one: over the domain), in label
+    units; `nearly_unbiased` whether that is so little that models can be compared on these labels. `rho` is the weight
+    of bias against noise of `auto`'s regularised values, None for others.
     """
 
     applied: str
@@ -36,6 +45,9 @@ class Correction:
     corrected: FloatArray
     noise_variance: float
     unbiased: bool
+    residual_bias: float = 0.0
+    nearly_unbiased: bool = False
+    rho: float | None = None
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -43,50 +55,87 @@ class Correction:
             "why": self.why,
             "noise_variance": self.noise_variance,
             "unbiased": self.unbiased,
+            "residual_bias": self.residual_bias,
+            "rho": self.rho,
         }
 
 
 def correct(
-    channel: Channel, how: str = "auto", prior: FloatArray | None = None, shares: FloatArray | None = None
+    channel: Channel,
+    how: str = "auto",
+    prior: FloatArray | None = None,
+    shares: FloatArray | None = None,
+    rows: int | None = None,
 ) -> Correction:
     """The correction `how` for `channel`.
 
-    For the noise variance: `prior` is the message's float64[k], None where it came without one; then `shares`
-    float64[m], how often each output occurs in the message, stands in for it.
-    Raises InvalidInput for an unknown correction, InvalidMechanism where `debias` was asked for and there is none.
+    `prior` is the message's float64[k], None where it came without one; then `shares` float64[m], how often each output
+    occurs in the message, stands in for it. `rows` are those of the message; without them `auto` does not weigh noise.
+    Raises InvalidInput for an unknown correction, InvalidMechanism for a prior of another domain, and where `debias`
+    was asked for though the outputs say nothing on the label.
     """
-    if how not in CORRECTIONS:
-        raise InvalidInput(f"There is no correction '{how}'; choose one of {', '.join(CORRECTIONS)}.")
+    check_correction(how)
+    if prior is not None and prior.shape != (channel.k,):
+        raise InvalidMechanism("The prior of the message does not have one probability per label of its domain.")
     raw = np.asarray(channel.outputs, dtype=np.float64)
+    values, applied, why, rho = _values(channel, how, raw, prior, shares, rows)
+    p = np.full(channel.k, 1.0 / channel.k) if prior is None else prior
+    bias, _ = bias_and_noise(channel, values)
+    worst, residual = float(np.max(np.abs(bias))), math.sqrt(float(p @ (bias * bias)))
+    unbiased = worst <= EXACT * float(np.ptp(np.concatenate([values, channel.labels])))
+    spread = channel.labels - float(p @ channel.labels)
+    return Correction(
+        applied=applied,
+        why=f"asked for; {why}" if how != "auto" else why,
+        raw=raw,
+        corrected=values,
+        noise_variance=noise_variance(channel, values, prior, shares),
+        unbiased=unbiased,
+        residual_bias=0.0 if unbiased else residual,
+        nearly_unbiased=unbiased or residual**2 <= NEARLY * float(p @ (spread * spread)),
+        rho=rho,
+    )
+
+
+def _values(
+    channel: Channel,
+    how: str,
+    raw: FloatArray,
+    prior: FloatArray | None,
+    shares: FloatArray | None,
+    rows: int | None,
+) -> tuple[FloatArray, str, str, float | None]:
+    """(values, what was applied, why, ρ)."""
     if how == "none":
-        return _uncorrected(channel, raw, noise_variance(channel, raw, prior, shares), "asked for")
+        return raw, "none", "the outputs as they were drawn", None
+    if how == "posterior":
+        values = Solver.of(channel, _supposed(channel, prior, shares)).regularised(0.0)
+        return values, "posterior", "the expected label of those that have this output, which leans to the mean", None
+    if how == "auto" and prior is not None and rows is not None:
+        values, rho = best_outputs(channel, prior, rows)
+        if rho is not None:
+            return values, "regularised", f"bias weighs {1.0 + rho:.3g} times as much as noise, for {rows:,} rows", rho
     try:
-        corrected = np.asarray(channel.debiased_outputs(), dtype=np.float64)
+        values = debiased(channel, _supposed(channel, prior, shares) if how == "debias" else prior)
     except InvalidMechanism as error:
         if how == "debias":
             raise
-        return _uncorrected(channel, raw, noise_variance(channel, raw, prior, shares), error.detail)
+        return raw, "none", error.detail, None
     if channel.unbiased:
-        why = "the corrected label has the true label as its expectation"
-    else:
-        why = "the corrected label has nearly the true label as its expectation (the mean of its bin, or it clipped)"
-    if how == "debias":
-        why = f"asked for; {why}"
-    noise = noise_variance(channel, corrected, prior, shares)
-    return Correction("debias", why, raw, corrected, noise, channel.unbiased)
+        return values, "debias", "the corrected label has the true label as its expectation", None
+    why = "the corrected label has nearly the true label as its expectation (the mean of its bin, or it clipped)"
+    return values, "debias", why, None
 
 
-def _uncorrected(channel: Channel, raw: FloatArray, noise: float, why: str) -> Correction:
-    # an unbiased channel's outputs are their own correction
-    unbiased = channel.unbiased and np.array_equal(_corrected_or_nothing(channel), raw)
-    return Correction("none", why, raw, raw, noise, bool(unbiased))
+def _supposed(channel: Channel, prior: FloatArray | None, shares: FloatArray | None) -> FloatArray | None:
+    """The prior; without one what the message's own outputs say of it; with neither None, for uniform."""
+    return prior if prior is not None or shares is None else estimated_prior(channel, shares)
 
 
-def _corrected_or_nothing(channel: Channel) -> FloatArray:
-    try:
-        return np.asarray(channel.debiased_outputs(), dtype=np.float64)
-    except InvalidMechanism:
-        return np.empty(0)
+def check_correction(how: str) -> None:
+    """Raises InvalidInput for an unknown name."""
+    if how not in CORRECTIONS:
+        raise InvalidInput(f"There is no correction '{how}'; choose one of {', '.join(CORRECTIONS)}.")
 
 
 def noise_variance(

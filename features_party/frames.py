@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from features_party.bootstrap import Services, bootstrap
-from features_party.correction import CORRECTIONS
+from features_party.correction import check_correction
 from features_party.feature_tables import feature_table
 from features_party.join import join, refuse_taken
 from features_party.offline import accept_all, read_for_training
@@ -49,8 +49,7 @@ def labeled_frame(
     column types stay, an index does not. An example in several messages has a row for each. `labels_key` None: the
     pinned key that a message names. Raises the errors of `join`: VerificationFailed, InvalidTable, InvalidRows ...
     """
-    if correction not in CORRECTIONS:
-        raise InvalidInput(f"There is no correction '{correction}'; choose one of {', '.join(CORRECTIONS)}.")
+    check_correction(correction)
     to_kind = _converter(as_)
     with services(settings) as party:
         if isinstance(features, str | os.PathLike):

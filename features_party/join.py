@@ -214,8 +214,8 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
 
 def correct_message(message: AcceptedMessage, correction: str, occurrences: IntArray) -> Correction:
     """The correction of one message by its own channel; `occurrences` int64[m] of each output in it."""
-    shares = occurrences / max(int(occurrences.sum()), 1)
-    return correct(message.manifest.read_channel(), correction, message.prior(), shares)
+    rows = int(occurrences.sum())
+    return correct(message.manifest.read_channel(), correction, message.prior(), occurrences / max(rows, 1), rows)
 
 
 def list_unmatched(joined: Joined, path: Path, *, force: bool = False) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.bootstrap import Services
-from features_party.correction import CORRECTIONS
+from features_party.correction import check_correction
 from features_party.evaluation import categories, evaluate_on_messages
 from features_party.feature_files import FeatureFile, decoded_bytes
 from features_party.feature_tables import FeatureTable, read_features
@@ -19,7 +19,7 @@ from features_party.message_paths import message_paths
 from features_party.registry.folder import load_model
 from features_party.settings import Settings
 from features_party.trainer import Options, check_one_label
-from shared.errors import InvalidInput, TooLarge
+from shared.errors import TooLarge
 from shared.message.signing import VerifyingKey
 from shared.service.cli import Progress, replacing, writable
 
@@ -48,8 +48,7 @@ def join_files(
     force: bool = False,
 ) -> dict[str, Any]:
     """Write features with labels to `out`, of any size; returns counts and corrections."""
-    if correction not in CORRECTIONS:
-        raise InvalidInput(f"There is no correction '{correction}'; choose one of {', '.join(CORRECTIONS)}.")
+    check_correction(correction)
     for path in (out, unmatched):
         if path is not None:
             writable(path, force)

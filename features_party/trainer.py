@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy.engine import Connection
 
-from features_party.correction import CORRECTIONS
+from features_party.correction import check_correction
 from features_party.feature_tables import FeatureTable
 from features_party.intake.accepted import AcceptedMessage
 from features_party.join import Joined, join
@@ -43,8 +43,7 @@ class Options:
         """Refuse unknown names before anything is read. Raises InvalidInput, InvalidLoss."""
         if self.model not in MODELS:
             raise InvalidInput(f"There is no model '{self.model}'; choose one of {', '.join(MODELS)}.")
-        if self.correction not in CORRECTIONS:
-            raise InvalidInput(f"There is no correction '{self.correction}'; choose one of {', '.join(CORRECTIONS)}.")
+        check_correction(self.correction)
         if self.loss is not None and self.loss not in LOSSES:
             raise InvalidLoss(f"There is no training loss '{self.loss}'; choose one of {', '.join(LOSSES)}.")
 

@@ -189,11 +189,11 @@ def best_outputs(channel: Channel, prior: FloatArray | None, n: int) -> tuple[Fl
     return values, rho
 
 
-def estimated_prior(channel: Channel, shares: FloatArray, rounds: int = 50) -> FloatArray:
+def estimated_prior(channel: Channel, shares: FloatArray, rounds: int | None = None) -> FloatArray:
     """float64[k]: a prior from the shares float64[m] of the outputs in a message, by a few rounds of expectation and
     maximisation from the uniform one: it rises in likelihood and stays smooth. Free of ε: the message is private."""
     prior = np.full(channel.k, 1.0 / channel.k)
-    for _ in range(rounds):
+    for _ in range(rounds or max(5, min(50, LARGEST // (channel.k + channel.m)))):
         ratio = shares / np.maximum(channel.output_distribution(prior), 1e-300)
         prior = prior * np.maximum(channel.moments(ratio)[0], 0.0)
         prior = prior / prior.sum()

@@ -34,6 +34,10 @@ class CorrectionOut(_Open):
     why: str
     noise_variance: float
     unbiased: bool
+    residual_bias: float | None = Field(
+        default=None, description="Root mean square of E[corrected | label] − label over the prior."
+    )
+    rho: float | None = Field(default=None, description="Weight of bias against noise, less 1; null: not weighed.")
 
 
 class CardUnit(_Open):

@@ -32,7 +32,7 @@ class TrainingIn(In):
     loss: Literal["squared", "absolute", "poisson"] | None = Field(
         default=None, description="Default: the loss of the messages."
     )
-    correction: Literal["auto", "none", "debias"] = "auto"
+    correction: Literal["auto", "none", "debias", "posterior"] = "auto"
     categorical: list[str] = Field(default=[], max_length=10_000, description="Columns to treat as categories.")
     exclude: list[str] = Field(default=[], max_length=10_000, description="Columns to leave out.")
     name: str | None = Field(default=None, min_length=1, max_length=200, examples=["weekly revenue, ε 1"])

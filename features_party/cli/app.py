@@ -38,7 +38,11 @@ MoreMessages = Annotated[
 Features = Annotated[FilePath, typer.Option("--features", "--examples", help="Parquet or CSV file of features.")]
 IdColumn = Annotated[str, typer.Option(help="Its column with example ids.")]
 CorrectionName = Annotated[
-    str, typer.Option(help="auto (debias where the channel allows it), none (outputs as drawn) or debias.")
+    str,
+    typer.Option(
+        help="auto (what a model learns best from, by the noise and the rows), none (outputs as drawn), debias (no "
+        "bias, whatever the noise) or posterior (the expected label of an output)."
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Unmatched = Annotated[

@@ -49,8 +49,65 @@ def test_none_leaves_the_outputs_and_knows_its_bias() -> None:
     assert correct(one_bit(), "none").unbiased
 
 
+def test_posterior_is_the_expected_label_of_an_output() -> None:
+    channel, prior = rr(epsilon=1.0), np.r_[0.5, np.zeros(5), np.full(5, 0.1)]
+    joint = channel.matrix() * prior[:, None]
+    found = correct(channel, "posterior", prior)
+    assert np.allclose(found.corrected, channel.labels @ joint / joint.sum(axis=0))
+    assert not found.unbiased
+    assert found.residual_bias > 1.0
+    # without a prior the message's own outputs stand in for it, with neither the uniform one
+    even = channel.labels @ channel.matrix() / channel.matrix().sum(axis=0)
+    assert np.allclose(correct(channel, "posterior").corrected, even)
+    shared = correct(channel, "posterior", None, channel.output_distribution(prior)).corrected
+    assert np.all(np.abs(shared - found.corrected) < 0.6 * np.abs(even - found.corrected))
+
+
+def test_auto_weighs_bias_against_noise_by_the_rows() -> None:
+    channel, prior = rr(epsilon=1.0), np.r_[0.5, np.zeros(5), np.full(5, 0.1)]
+    few, many = (correct(channel, "auto", prior, None, rows) for rows in (1000, 10**8))
+    assert few.applied == many.applied == "regularised"
+    assert few.rho is not None
+    assert many.rho is not None
+    assert few.rho < many.rho
+    assert few.noise_variance <= many.noise_variance * 1.000001
+    for found in (few, many):
+        expected = channel.matrix() @ found.corrected - channel.labels
+        assert found.residual_bias == pytest.approx(float(np.sqrt(prior @ expected**2)))
+        assert abs(float(prior @ expected)) < 1e-9
+        assert found.as_json()["rho"] == found.rho
+    assert correct(channel, "auto", prior).applied == "debias"  # no rows, no weighing
+
+
+def test_a_channel_that_is_nearly_unbiased_says_so() -> None:
+    prior = np.full(11, 1 / 11)
+    found = correct(laplace(epsilon=4.0), "auto", prior, None, 1000)
+    assert found.applied == "regularised"
+    assert not found.unbiased
+    assert found.nearly_unbiased
+    assert 0 < found.residual_bias < 0.32
+    assert not correct(rr(epsilon=4.0, cuts=(5,)), "auto", prior, None, 1000).nearly_unbiased
+
+
+@pytest.mark.parametrize("how", ["auto", "none", "debias", "posterior"])
+@pytest.mark.parametrize("channel", [rr(), one_bit(), laplace(), rr("7:7", cuts=()), rr("0:10", cuts=())])
+def test_edges_give_finite_values(how: str, channel: Channel) -> None:
+    """One row, priors on one label, one label in the domain, one output."""
+    prior = np.zeros(channel.k)
+    prior[0] = 1.0
+    shares = np.zeros(channel.m)
+    shares[-1] = 1.0
+    for found in (correct(channel, how, prior, shares, 1), correct(channel, how, None, shares, 1)):
+        assert found.corrected.shape == (channel.m,)
+        assert np.all(np.isfinite(found.corrected))
+        assert np.isfinite(found.noise_variance)
+        assert np.isfinite(found.residual_bias)
+    if how == "posterior":
+        assert np.allclose(correct(channel, how, prior).corrected, channel.labels[0])
+
+
 def test_an_unknown_correction_is_a_sentence() -> None:
-    with pytest.raises(InvalidInput, match=r"choose one of auto, none, debias"):
+    with pytest.raises(InvalidInput, match=r"choose one of auto, none, debias, posterior"):
         correct(rr(), "magic")
 
 
