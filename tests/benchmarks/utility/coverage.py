@@ -50,7 +50,7 @@ def _repeat(
     """(true drop of the squared error below the constant, (estimate, low, high))."""
     part = replace(data, features=data.features.take(rows), index=data.index[rows], truth=data.truth[rows])
     message = make_message(cell, part)
-    correction = correct(message.channel, cell.correction, message.prior)
+    correction = correct(message.channel, cell.correction, message.prior, None, part.n)
     labels = correction.corrected[draw(message, part)]
     true: list[float] = []
 

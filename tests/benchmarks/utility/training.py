@@ -68,7 +68,7 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
         return nothing, data.truth, 0.0, True
     message = make_message(cell, data)
     channel, outputs = message.channel, draw(message, data)
-    correction = correct(channel, cell.correction, message.prior)
+    correction = correct(channel, cell.correction, message.prior, None, data.n)
     squares = (channel.outputs[outputs] - data.truth) ** 2
     means, variances = channel.moments(correction.corrected)
     bias = means - channel.labels
@@ -85,7 +85,7 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
         "corrected_noise": float(data.histogram @ variances),
         "applied": correction.applied,
     }
-    return facts, correction.corrected[outputs], correction.noise_variance, correction.unbiased
+    return facts, correction.corrected[outputs], correction.noise_variance, correction.nearly_unbiased
 
 
 def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
