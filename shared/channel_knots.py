@@ -61,14 +61,17 @@ class KnotsChannel(WeightedChannel):
 
     @cached_property
     def lower(self) -> npt.NDArray[np.int32]:
-        """int32[k]: the last knot that is not above the label; the last but one for the last label."""
-        gaps = np.diff(self.knots)
-        gaps[-1] += 1
-        return np.repeat(np.arange(gaps.size, dtype=np.int32), gaps)
+        """int32[k]: the last knot that is not above the label."""
+        return np.repeat(np.arange(self.knots.size, dtype=np.int32), np.diff(self.knots, append=self.k))
+
+    @cached_property
+    def upper(self) -> npt.NDArray[np.int32]:
+        """int32[k]: the next knot, to which a label between two knots may be rounded."""
+        return np.asarray(np.minimum(self.lower + 1, self.knots.size - 1), np.int32)
 
     @cached_property
     def upper_chance(self) -> UInt64Array:
-        """uint64[k]: the weight out of 2⁶⁴, rounded down, of rounding up to the next knot; N − 1 for the last label."""
+        """uint64[k]: the weight out of 2⁶⁴, rounded down, of rounding up to the next knot; 0 for knots."""
         _, ints = self.domain.lattice
         chance = np.zeros(self.k, dtype=np.uint64)
         for start, stop in zip(self.knots[:-1].tolist(), self.knots[1:].tolist(), strict=True):
@@ -79,7 +82,6 @@ class KnotsChannel(WeightedChannel):
                 whole, rest = divmod(N, stop - start)
                 i = np.arange(stop - start, dtype=np.uint64)  # below 2²⁴, so that no product passes 2⁶⁴
                 chance[start:stop] = i * np.uint64(whole % N) + i * np.uint64(rest) // np.uint64(stop - start)
-        chance[-1] = N - 1
         return chance
 
     @cached_property
@@ -88,10 +90,10 @@ class KnotsChannel(WeightedChannel):
 
     def _mixed(self, start: int, stop: int, per_knot: FloatArray) -> FloatArray:
         """What is linear in a label's row, from its values at the knots (float64[g] or [g, …])."""
-        lower = self.lower[start:stop]
+        lower, upper = self.lower[start:stop], self.upper[start:stop]
         share = self.upper_chance[start:stop].astype(np.float64) / float(N)
         share = share.reshape(-1, *[1] * (per_knot.ndim - 1))
-        return np.asarray((1.0 - share) * per_knot[lower] + share * per_knot[lower + 1], np.float64)
+        return np.asarray((1.0 - share) * per_knot[lower] + share * per_knot[upper], np.float64)
 
     def rows(self, start: int, stop: int) -> FloatArray:
         return self._mixed(start, stop, self._knot_rows)
@@ -117,21 +119,21 @@ class KnotsChannel(WeightedChannel):
         inner = np.einsum("ij,ij->i", self._knot_rows, (values[None, :] - centre - first[:, None]) ** 2)
         mean = self._mixed(0, self.k, first)
         share = self.upper_chance.astype(np.float64) / float(N)
-        between = share * (1.0 - share) * np.diff(first)[self.lower] ** 2
+        between = share * (1.0 - share) * (first[self.upper] - first[self.lower]) ** 2
         return centre + mean, self._mixed(0, self.k, inner) + between
 
     def output_distribution(self, prior: FloatArray | None) -> FloatArray:
         p, share = self._prior(prior), self.upper_chance.astype(np.float64) / float(N)
         mass = np.bincount(self.lower, p * (1.0 - share), self.knots.size)
-        mass += np.bincount(self.lower + 1, p * share, self.knots.size)
+        mass += np.bincount(self.upper, p * share, self.knots.size)
         return np.asarray(mass @ self._knot_rows, np.float64)
 
     # --- bias ------------------------------------------------------------------------------------------------
 
     @cached_property
     def _exact_bias(self) -> Fraction:
-        """Largest |E[z | y] − y| over all labels, or a little more: it is largest at a knot, but for 2⁻⁶⁴ of the outputs'
-        span by which the chance of rounding up is rounded down."""
+        """Largest |E[z | y] − y| over all labels, or a little more: it is largest at a knot, but for 2⁻⁶⁴ of the span
+        of the outputs, by which the chance of rounding up is rounded down."""
         denominator, ints = self.domain.lattice
         values = [Fraction(v) for v in self.outputs.tolist()]
         scale = math.lcm(*(v.denominator for v in values))

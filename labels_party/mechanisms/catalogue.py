@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.bins import solve_bins
+from labels_party.mechanisms.clip import best_clip
 from labels_party.mechanisms.exponential import exponential_channel
 from labels_party.mechanisms.laplace import laplace_channel
 from labels_party.mechanisms.one_bit import one_bit_channel
@@ -19,6 +20,7 @@ from labels_party.mechanisms.prior import check_prior
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.sampling import sample
 from labels_party.mechanisms.staircase import staircase_channel
+from labels_party.mechanisms.unbiased import unbiased_channel
 from shared.channel import Channel, RRChannel
 from shared.channel_base import UIntArray
 from shared.domain import Domain
@@ -109,11 +111,29 @@ def _one_bit(
     clip = options.get("clip")
     if clip is None:
         return one_bit_channel(domain, epsilon)
+    if clip == "auto":
+        if prior is None:
+            raise InvalidPrior("Clipping by the prior needs one: an estimated one, a public one or the uniform one.")
+        ends = best_clip(domain, check_prior(prior, domain.k), epsilon, n) if domain.k > 1 else None
+        return one_bit_channel(domain, epsilon, ends)
     try:
         low, high = (Decimal(str(end)) for end in cast("tuple[object, object]", clip))
     except (InvalidOperation, TypeError, ValueError):
-        raise InvalidMechanism("The option 'clip' is a pair of decimal numbers, lower end first.") from None
+        raise InvalidMechanism("The option 'clip' is 'auto' or a pair of decimal numbers, lower end first.") from None
     return one_bit_channel(domain, epsilon, (low, high))
+
+
+def _unbiased(
+    domain: Domain,
+    prior: FloatArray | None,
+    epsilon: Epsilon,
+    loss: str | Loss,
+    options: Options,
+    n: int = TYPICAL_ROWS,
+) -> Channel:
+    if prior is None:
+        raise InvalidPrior("The unbiased randomizer needs a prior: an estimated one, a public one or the uniform one.")
+    return unbiased_channel(domain, check_prior(prior, domain.k), epsilon, loss)
 
 
 def _flag(options: Options, name: str) -> bool:
@@ -167,6 +187,10 @@ def always(_options: Options) -> bool:
     return True
 
 
+def clips_by_prior(options: Options) -> bool:
+    return options.get("clip") == "auto"
+
+
 def never(_options: Options) -> bool:
     return False
 
@@ -181,7 +205,8 @@ MECHANISMS: dict[str, Mechanism] = {
     mechanism.name: mechanism
     for mechanism in (
         _mechanism("rr-on-bins", _rr_on_bins, needs_prior=always),
-        _mechanism("one-bit", _one_bit, needs_prior=never, options=frozenset({"clip"})),
+        _mechanism("one-bit", _one_bit, needs_prior=clips_by_prior, options=frozenset({"clip"})),
+        _mechanism("unbiased", _unbiased, needs_prior=always),
         _mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
         _mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
         _mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),

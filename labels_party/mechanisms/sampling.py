@@ -11,11 +11,13 @@ import numpy.typing as npt
 from labels_party.mechanisms.additive import sample_noise
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.exponential import sample_exponential
+from labels_party.mechanisms.knots import sample_knots
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
 from shared.channel import (
     Channel,
     ExponentialChannel,
+    KnotsChannel,
     LaplaceChannel,
     NoiseChannel,
     OneBitChannel,
@@ -56,6 +58,10 @@ def _sample_one_bit(channel: OneBitChannel, index: Index) -> UIntArray:
     return cast(UIntArray, sample_one_bit(index, channel, Keystream()))
 
 
+def _sample_knots(channel: KnotsChannel, index: Index) -> UIntArray:
+    return sample_knots(index, channel, Keystream())
+
+
 def _sample_noise(channel: NoiseChannel, index: Index) -> UIntArray:
     return sample_noise(index, channel, Keystream())
 
@@ -67,6 +73,7 @@ def _sample_exponential(channel: ExponentialChannel, index: Index) -> UIntArray:
 SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {
     RRChannel: _sample_rr,
     OneBitChannel: _sample_one_bit,
+    KnotsChannel: _sample_knots,
     LaplaceChannel: _sample_noise,
     StaircaseChannel: _sample_noise,
     ExponentialChannel: _sample_exponential,

@@ -1,0 +1,146 @@
+"""The ε-DP rows of least expected loss, unbiased or of a bias that has its price, as a linear program (HiGHS).
+
+Extremal rows lie between q and e^ε·q, with q_v the least mass of output v over all labels (Kairouz, Oh & Viswanath
+2016), which leaves g·(m + 1) variables for g knots and m outputs. Outputs are found by column generation: the dual
+prices any real number as a further output, and those of negative price come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidMechanism
+
+FloatArray = npt.NDArray[np.float64]
+
+TOLERANCE = 1e-9
+ACTIVE = 1e-8  # least mass below which an output is left out
+ENOUGH = 2e-2  # relative gain of a round below which no further one follows: each gains a quarter of the last
+ROUNDS = 6
+CANDIDATES = 3001  # outputs that the dual prices in each round
+REACH = 1.5  # how far they lie out, in units of the first outputs
+WINDOW = 1.0  # a row may raise outputs within √2 times the window in which the last dual raises them
+LARGE_ODDS, LARGE_WINDOW = 150.0, 0.25  # at large ε a row raises no outputs far from its label
+CUTS = 0.5 ** np.arange(0, 11)  # tangents of the squared bias, in units of the largest
+
+
+@dataclass(frozen=True)
+class BiasPrice:
+    """A bias is allowed at the price of `rate`·Σ mass·bias², and balanced: Σ mass·bias = 0 and Σ first·bias = 0.
+
+    `mass` and `first` are float64[g]: the prior's mass and its first moment, shared out to the knots.
+    """
+
+    rate: float
+    mass: FloatArray
+    first: FloatArray
+    largest: float
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`rows` float64[g, m] over `outputs` float64[m], each between `least` float64[m] and odds·`least`."""
+
+    outputs: FloatArray
+    least: FloatArray
+    rows: FloatArray
+    loss: float
+
+
+Cost = Callable[[FloatArray], FloatArray]  # outputs float64[m] → expected losses float64[g, m], weighted with the prior
+
+
+def best_rows(knots: FloatArray, cost: Cost, odds: float, start: FloatArray, price: BiasPrice | None = None) -> Rows:
+    """Rows at `knots` (float64[g], within ±1) of least cost at ratio `odds` > 1; `start` are the first outputs.
+
+    Unbiased without `price`. Raises InvalidMechanism where the solver finds none.
+    """
+    outputs, best = start, None
+    near = LARGE_WINDOW if odds > LARGE_ODDS else np.inf
+    raised = (np.abs(start - knots[:, None]) <= near) | (np.abs(start) > 1.0)
+    reach = REACH * float(np.max(np.abs(start)))
+    further = np.linspace(-reach, reach, CANDIDATES)
+    for _ in range(ROUNDS):
+        found, level, slope = _solve(knots, cost(outputs), outputs, odds, raised, price)
+        gained = best is None or found.loss < best.loss - ENOUGH * abs(best.loss)
+        if best is None or found.loss < best.loss:
+            best = found
+        if not gained:
+            break
+        reduced = cost(further) - level[:, None] - slope[:, None] * further
+        worth = reduced.sum(axis=0) + (odds - 1.0) * np.minimum(reduced, 0.0).sum(axis=0)
+        dips = (worth[1:-1] <= worth[:-2]) & (worth[1:-1] <= worth[2:]) & (worth[1:-1] < -1e-6 * abs(best.loss))
+        if not dips.any():
+            break
+        outputs = np.unique(np.concatenate([best.outputs, further[1:-1][dips]]))
+        priced = cost(outputs) - level[:, None] - slope[:, None] * outputs
+        raised = priced < WINDOW * np.abs(np.minimum(priced.min(axis=1), reduced.min(axis=1)))[:, None]
+    assert best is not None
+    return best
+
+
+def _solve(
+    knots: FloatArray,
+    cost: FloatArray,
+    outputs: FloatArray,
+    odds: float,
+    raised: npt.NDArray[np.bool_],
+    price: BiasPrice | None,
+) -> tuple[Rows, FloatArray, FloatArray]:
+    """The best rows that exceed q only where `raised` [g, m], and the duals of the row sums and of the means."""
+    from scipy import sparse
+    from scipy.optimize import linprog
+
+    g, m = cost.shape
+    unit = max(odds - 1.0, 1.0)  # of the least masses, so that they have the size of the others
+    row, column = np.nonzero(raised)
+    count = row.size
+    above, cells = np.ones(count), np.arange(count)
+    # variables: unit·q [m], what rows have above q [count]; with a price also bias [g] and its squares' bound [g]
+    every = np.vstack([np.ones((g, m)), np.tile(outputs, (g, 1))]) / unit
+    own = sparse.coo_array(
+        (np.concatenate([above, outputs[column]]), (np.concatenate([row, g + row]), np.tile(cells, 2))),
+        shape=(2 * g, count),
+    )
+    equal = sparse.hstack([sparse.csr_array(every), own])
+    least = sparse.coo_array((above * ((1.0 - odds) / unit), (cells, column)), shape=(count, m))
+    limit = sparse.hstack([least, sparse.eye_array(count)])
+    costs = np.concatenate([cost.sum(axis=0) / unit, cost[raised]])
+    wanted, most = np.concatenate([np.ones(g), knots]), np.zeros(count)
+    bounds = np.zeros((costs.size, 2))
+    bounds[:, 1] = np.inf
+    if price is not None:
+        at = np.concatenate([-CUTS[::-1], CUTS]) * price.largest
+        cuts = at.size
+        knot = np.repeat(np.arange(g), cuts)
+        slopes = np.tile(2.0 * at, g)
+        tangents = sparse.coo_array(
+            (
+                np.concatenate([slopes, -np.ones(g * cuts)]),
+                (np.tile(np.arange(g * cuts), 2), np.concatenate([knot, g + knot])),
+            ),
+            shape=(g * cuts, 2 * g),
+        )
+        free = sparse.vstack([sparse.csr_array((g, g)), -sparse.eye_array(g)])
+        free = sparse.hstack([free, sparse.csr_array((2 * g, g))])
+        balance = sparse.csr_array(np.hstack([np.stack([price.mass, price.first]), np.zeros((2, g))]))
+        equal = sparse.block_array([[equal, free], [None, balance]])
+        limit = sparse.block_array([[limit, None], [None, tangents]])
+        costs = np.concatenate([costs, np.zeros(g), price.rate * price.mass])
+        wanted = np.concatenate([wanted, np.zeros(2)])
+        most = np.concatenate([most, np.tile(at * at, g)])
+        bounds = np.concatenate([bounds, np.tile([-np.inf, np.inf], (g, 1)), np.tile([0.0, np.inf], (g, 1))])
+    options = {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
+    solved = linprog(costs, limit.tocsr(), most, equal.tocsr(), wanted, bounds, method="highs-ds", options=options)
+    if solved.x is None or solved.status != 0:
+        raise InvalidMechanism("The solver found no randomizer for these labels at this ε; take a coarser domain.")
+    masses = np.maximum(solved.x[:m] / unit, 0.0)
+    rows = np.tile(masses, (g, 1))
+    rows[raised] += solved.x[m : m + count]
+    kept = masses > ACTIVE / m
+    duals = np.asarray(solved.eqlin.marginals, np.float64)
+    return Rows(outputs[kept], masses[kept], rows[:, kept], float(solved.fun)), duals[:g], duals[g : 2 * g]
