@@ -18,8 +18,12 @@ import cffi
 import cryptography
 import pytest
 
+from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.channel import Channel
+from shared.domain import Domain
 from shared.message.canonical import canonical_bytes
 from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
+from shared.privacy import Epsilon
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, one_bit, rr
 
@@ -135,14 +139,25 @@ def test_unreadable_files_are_bad_usage_and_no_refusal(bare: Bare, golden: Path)
     assert check(bare, golden).returncode == 2
 
 
-CHANNELS = {"bins": rr("0:10", 2.0), "two labels": rr("0:1", 0.1, (1,)), "one bit": one_bit("0:10", 2.0)}
-CHANNELS |= {"noise": laplace("0:10", 2.0), "decimals": laplace("-1:1:0.25", 2.0)}
+def designed(name: str, *, unclipped: bool) -> Channel:
+    options = {"unclipped": True} if unclipped else {}
+    return MECHANISMS[name].design(Domain.parse("0:10"), None, Epsilon.parse("2"), "squared", options)
+
+
+CHANNELS: dict[str, Channel] = {
+    "bins": rr("0:10", 2.0),
+    "two labels": rr("0:1", 0.1, (1,)),
+    "one bit": one_bit("0:10", 2.0),
+}
+CHANNELS |= {"one bit": one_bit("0:10", 2.0), "noise": laplace("0:10", 2.0), "decimals": laplace("-1:1:0.25", 2.0)}
+CHANNELS |= {name: designed(name, unclipped=False) for name in ("laplace", "discrete-staircase", "exponential")}
+CHANNELS |= {f"{name} unclipped": designed(name, unclipped=True) for name in ("discrete-laplace", "staircase")}
 
 
 @pytest.mark.parametrize("name", CHANNELS)
 def test_every_kind_of_channel_verifies_at_its_epsilon_and_not_below(bare: Bare, tmp_path: Path, name: str) -> None:
     channel = CHANNELS[name]
-    epsilon = "0.1" if name == "two labels" else "2"
+    epsilon = "0.1" if name == "two labels" else str(channel.epsilon) if name == "exponential" else "2"
 
     def less(document: dict[str, Any]) -> None:
         nano = round(float(epsilon) * 10**9) - 1
