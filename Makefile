@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench tables soak clean
+.PHONY: demo test test-torch lint bench tables soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The paper's network and all that trains it, with PyTorch, which no other target needs.
+test-torch: $(VENV)/.torch
+	@REQUIRE_TORCH=1 $(BIN)/python -m pytest tests/unit/test_mlp.py tests/unit/test_paper_loaders.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -29,6 +33,11 @@ tables: $(VENV)/.dev
 # One table at the end (tried, survived, limit, seed), kept in tests/soak/results.
 soak: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED))
+
+$(VENV)/.torch: $(VENV)/.dev
+	@echo "installing PyTorch (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
+	@touch $@
 
 clean:
 	@rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -25,7 +25,7 @@ def as_xgboost(saved: SavedModel) -> bytes:
     """
     body = saved.model.body
     if not isinstance(body, Trees):
-        raise InvalidInput("A linear model has no trees for XGBoost's format; export it with format onnx.")
+        raise InvalidInput("Only a model of trees has XGBoost's format; export this one with format onnx.")
     files = {
         BOOSTER_FILE: bytes(body.booster.save_raw("json")),
         ENCODING_FILE: _json(encoding_guide(saved.model)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from features_party.registry.onnx_trees import tree_attributes
 from features_party.training.encoding import Column
 from features_party.training.gbdt import Trees
 from features_party.training.linear import Linear
+from features_party.training.mlp import EMBEDDING, LARGEST_NUMBER, Network
 from features_party.training.model import TrainedModel
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
@@ -68,7 +70,7 @@ def onnx_model(saved: SavedModel) -> bytes:
     graph = _Graph(names)
     ports = {name: name or f"{graph.prefix}column" for name in names}
     parts = {c.name: _parts(graph, c, ports[c.name]) for c in model.schema.columns}
-    score = _trees(graph, model, parts) if isinstance(model.body, Trees) else _linear(graph, model, parts)
+    score = SCORES[type(model.body)](graph, model, parts)
     score = graph.cast(score, TensorProto.DOUBLE)
     if model.body.link is not None:
         score = graph.add("Exp", graph.clip(score, model.body.link.low, model.body.link.high))
@@ -186,11 +188,7 @@ def _linear(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]
     score = graph.constant([[body.intercept]], np.float64)
     # a model of small categories only has no numbers; the shape then comes from them
     if numbers:
-        values = graph.cast(graph.add("Concat", *numbers, axis=1), TensorProto.DOUBLE)
-        missing = graph.add("IsNaN", values)
-        centred = graph.add("Sub", values, graph.constant(design.mean, np.float64))
-        standard = graph.add("Div", centred, graph.constant(design.scale, np.float64))
-        standard = graph.add("Where", missing, graph.constant(0.0, np.float64), graph.clip(standard, -10.0, 10.0))
+        standard, missing = _standardised(graph, numbers, design.mean, design.scale, 10.0)
         width = len(design.mean)
         gaps = np.zeros(width)
         gaps[list(design.gaps)] = weights[width : width + len(design.gaps)]
@@ -202,6 +200,47 @@ def _linear(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]
         score = graph.add("Add", score, _looked_up(graph, index[at], table, np.float64))
         start += size
     return score
+
+
+def _network(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+    assert isinstance(model.body, Network)
+    inputs, schema, seen = model.body.inputs, model.schema, []
+    numbers = [value for c in schema.columns if c.kind != "category" for value in _ordered(c, parts[c.name])]
+    if numbers:
+        scale = np.where(inputs.spread > 0.0, inputs.spread, np.inf)
+        standard, missing = _standardised(graph, numbers, inputs.mean, scale, LARGEST_NUMBER)
+        seen.append(graph.cast(standard, TensorProto.FLOAT))
+        if inputs.gaps:
+            gaps = graph.constant(inputs.gaps, np.int64)
+            seen.append(graph.add("Gather", graph.cast(missing, TensorProto.FLOAT), gaps, axis=1))
+    for column, rows in zip(schema.categories, inputs.rows, strict=True):
+        vectors = _looked_up(graph, parts[column.name]["index"], model.body.embedding[rows], np.float32)
+        seen.append(graph.add("Reshape", vectors, graph.constant([-1, EMBEDDING], np.int64)))
+    values = graph.add("Concat", *seen, axis=1)
+    for at, (weights, bias) in enumerate(model.body.layers):
+        values = values if at == 0 else graph.add("Relu", values)
+        product = graph.add("MatMul", values, graph.constant(weights, np.float32))
+        values = graph.add("Add", product, graph.constant(bias, np.float32))
+    scaled = graph.add("Mul", graph.cast(values, TensorProto.DOUBLE), graph.constant(model.body.scale, np.float64))
+    return graph.add("Add", scaled, graph.constant(model.body.offset, np.float64))
+
+
+SCORES: dict[type, Callable[[_Graph, TrainedModel, dict[str, dict[str, str]]], str]] = {
+    Trees: _trees,
+    Linear: _linear,
+    Network: _network,
+}
+
+
+def _standardised(
+    graph: _Graph, numbers: list[str], mean: npt.NDArray[Any], scale: npt.NDArray[Any], most: float
+) -> tuple[str, str]:
+    """Columns in standard deviations, 0 where missing, and which are missing."""
+    values = graph.cast(graph.add("Concat", *numbers, axis=1), TensorProto.DOUBLE)
+    missing = graph.add("IsNaN", values)
+    centred = graph.add("Sub", values, graph.constant(mean, np.float64))
+    standard = graph.add("Div", centred, graph.constant(scale, np.float64))
+    return graph.add("Where", missing, graph.constant(0.0, np.float64), graph.clip(standard, -most, most)), missing
 
 
 def _ordered(column: Column, parts: dict[str, str]) -> list[str]:

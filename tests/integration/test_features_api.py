@@ -339,7 +339,7 @@ def test_a_labels_party_has_a_plain_url(tmp_path: Path, ear: Ear, odd: str) -> N
         ({"feature_table": "ft_none"}, 404),
         ({"messages": ["rel_none"]}, 404),
         ({"messages": []}, 422),
-        ({"model": "mlp"}, 422),
+        ({"model": "forest"}, 422),
         ({"correction": "magic"}, 422),
         ({"surprise": 1}, 422),
     ],

@@ -148,7 +148,7 @@ def test_pinned_keys_and_two_messages(shell: Shell) -> None:
         (("verify", "m.parquet", "--labels-key", "features.parquet"), 2, "PEM"),
         (("verify", "features.parquet", *KEY), 2, "manifest"),
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--correction", "magic"), 2, "magic"),
-        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--model", "mlp"), 2, "mlp"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--model", "forest"), 2, "forest"),
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--loss", "hinge"), 2, "hinge"),
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "home"), 2, "--force"),
         (("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "no/such/t.parquet"), 2, "make it first"),
