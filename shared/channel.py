@@ -16,6 +16,7 @@ from shared.channel_exponential import ExponentialChannel
 from shared.channel_kinds import DenseChannel, OneBitChannel, RRChannel
 from shared.channel_knots import MAX_KNOT_CELLS, KnotsChannel
 from shared.channel_noise import LaplaceChannel, NoiseChannel, StaircaseChannel
+from shared.channel_top_labels import MAX_KEPT, TopLabelsChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
 from shared.privacy import Epsilon
@@ -32,6 +33,7 @@ __all__ = [
     "OneBitChannel",
     "RRChannel",
     "StaircaseChannel",
+    "TopLabelsChannel",
     "WeightedChannel",
     "channel_from_json",
     "smallest_unsigned",
@@ -173,6 +175,15 @@ def _knots(data: dict[str, object], domain: Domain) -> Channel:
     return channel
 
 
+def _top_labels(data: dict[str, object], domain: Domain) -> Channel:
+    kept = [_integer(i) for i in _list(data["kept"], 2, MAX_KEPT)]
+    if max(kept) >= domain.k:
+        raise _malformed("a kept label lies outside the domain")
+    return TopLabelsChannel(
+        domain=domain, kept=np.array(kept, dtype=np.int64), A=_integer(data["A"]), B=_integer(data["B"])
+    )
+
+
 _READERS = {
     "rr": (_rr, {"kind", "N", "A", "B", "boundaries", "outputs", "bin_means"}),
     "one-bit": (_one_bit, {"kind", "N", "A", "B", "low", "high"}),
@@ -181,6 +192,7 @@ _READERS = {
     "staircase": (_staircase, {"kind", "N", "epsilon", "cells", "reach", "peak", "width"}),
     "exponential": (_exponential, {"kind", "N", "decay", "cells"}),
     "knots": (_knots, {"kind", "N", "knots", "outputs", "weights", "residual_bias"}),
+    "rr-with-prior": (_top_labels, {"kind", "N", "A", "B", "kept"}),
     "dense": (_dense, {"kind", "N", "outputs", "weights"}),
 }
 

@@ -18,6 +18,7 @@ from labels_party.mechanisms.laplace import laplace_channel
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.prior import check_prior
 from labels_party.mechanisms.randomized_response import rr_weights
+from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel
 from labels_party.mechanisms.sampling import sample
 from labels_party.mechanisms.staircase import staircase_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
@@ -136,6 +137,20 @@ def _unbiased(
     return unbiased_channel(domain, check_prior(prior, domain.k), epsilon, loss)
 
 
+def _rr(
+    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
+) -> Channel:
+    return rr_channel(domain, epsilon)
+
+
+def _rr_with_prior(
+    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
+) -> Channel:
+    if prior is None:
+        raise InvalidPrior("RRWithPrior needs a prior: an estimated one, a public one or the uniform one.")
+    return rr_with_prior_channel(domain, check_prior(prior, domain.k), epsilon)
+
+
 def _flag(options: Options, name: str) -> bool:
     value = options.get(name, False)
     if not isinstance(value, bool):
@@ -207,6 +222,8 @@ MECHANISMS: dict[str, Mechanism] = {
         _mechanism("rr-on-bins", _rr_on_bins, needs_prior=always),
         _mechanism("one-bit", _one_bit, needs_prior=clips_by_prior, options=frozenset({"clip"})),
         _mechanism("unbiased", _unbiased, needs_prior=always),
+        _mechanism("rr", _rr, needs_prior=never),
+        _mechanism("rr-with-prior", _rr_with_prior, needs_prior=always),
         _mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
         _mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
         _mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),

@@ -14,6 +14,7 @@ from labels_party.mechanisms.exponential import sample_exponential
 from labels_party.mechanisms.knots import sample_knots
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
+from labels_party.mechanisms.rr_with_prior import sample_top_labels
 from shared.channel import (
     Channel,
     ExponentialChannel,
@@ -23,6 +24,7 @@ from shared.channel import (
     OneBitChannel,
     RRChannel,
     StaircaseChannel,
+    TopLabelsChannel,
 )
 from shared.channel_base import UIntArray
 from shared.errors import InvalidMechanism
@@ -62,6 +64,10 @@ def _sample_knots(channel: KnotsChannel, index: Index) -> UIntArray:
     return sample_knots(index, channel, Keystream())
 
 
+def _sample_top_labels(channel: TopLabelsChannel, index: Index) -> UIntArray:
+    return sample_top_labels(index, channel, Keystream())
+
+
 def _sample_noise(channel: NoiseChannel, index: Index) -> UIntArray:
     return sample_noise(index, channel, Keystream())
 
@@ -74,6 +80,7 @@ SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {
     RRChannel: _sample_rr,
     OneBitChannel: _sample_one_bit,
     KnotsChannel: _sample_knots,
+    TopLabelsChannel: _sample_top_labels,
     LaplaceChannel: _sample_noise,
     StaircaseChannel: _sample_noise,
     ExponentialChannel: _sample_exponential,
