@@ -42,8 +42,8 @@ def rr_channel(domain: Domain, epsilon: Epsilon) -> Channel:
 
 
 def rr_with_prior_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon) -> Channel:
-    """RRWithPrior (Ghazi et al. 2021): randomized response on the d likeliest labels of `prior` float64[k], with the d that
-    makes the output right most often; another label becomes any of the d alike.
+    """RRWithPrior (Ghazi et al. 2021): randomized response on the d likeliest labels of `prior` float64[k], with the d
+    that makes the output right most often; another label becomes any of the d alike.
 
     Among equally likely labels the smaller ones count as likelier. d = 1 gives the constant channel of the likeliest
     label. At most 2¹⁵ labels are kept. Raises InvalidEpsilon.
