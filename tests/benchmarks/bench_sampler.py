@@ -48,14 +48,18 @@ def ratio_row(d: int, dtype: type) -> Row:
     return f"rr sampler, d = {d}", theirs / ours, note
 
 
-def pipeline_row(name: str, n: int) -> Row:
+def pipeline_row(name: str, n: int, **options: bool) -> Row:
     domain = Domain.parse("0:400")
     prior = np.exp(-np.arange(401) / 60.0)
-    channel = MECHANISMS[name].design(domain, prior / prior.sum(), Epsilon.parse("1"), "squared", {})
+    channel = MECHANISMS[name].design(domain, prior / prior.sum(), Epsilon.parse("1"), "squared", options)
     index = np.random.default_rng(0).integers(401, size=n)
     sample(channel, index[:1000])
     took = statistics.median(seconds(lambda: sample(channel, index)) for _ in range(5))
-    return f"{name}: labels → outputs", n / took / 1e6, f"million labels per second, k = 401, n = {n}"
+    return (
+        f"{' '.join([name, *options])}: labels → outputs",
+        n / took / 1e6,
+        f"million labels per second, k = 401, n = {n}",
+    )
 
 
 def rows() -> list[Row]:
@@ -66,7 +70,11 @@ def rows() -> list[Row]:
         ratio_row(1000, np.uint16),
         pipeline_row("rr-on-bins", DRAWS),
         pipeline_row("one-bit", DRAWS),
-        pipeline_row("discrete-laplace", 20_000),
+        pipeline_row("discrete-laplace", DRAWS),
+        pipeline_row("laplace", DRAWS),
+        pipeline_row("laplace", DRAWS, unclipped=True),
+        pipeline_row("staircase", DRAWS),
+        pipeline_row("exponential", DRAWS),
     ]
 
 
