@@ -104,6 +104,19 @@ def _loss_json(loss: str | Loss) -> Any:
 
 def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
     """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
+    mechanism, plan = _rehearsed(request), split_epsilon(request, population, n)
+    domain, loss = population.domain, get_loss(request.loss)
+    # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
+    channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, dict(request.options), n)
+    if plan.prior_source != NOT_USED:
+        channel.expected_loss(uniform(domain.k), loss)
+    if len(canonical_bytes(channel.as_json())) > MAX_MANIFEST_BYTES // 2:
+        raise InvalidMechanism("The channel would not fit into a manifest; take a coarser domain or a smaller ε.")
+    return plan
+
+
+def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Plan:
+    """`make_plan` without the rehearsal. Raises InvalidInput and its kinds."""
     mechanism = _rehearsed(request)
     domain, k = population.domain, population.domain.k
     loss = get_loss(request.loss)
@@ -124,24 +137,16 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Plan:
         raise InvalidPrior("The prior method is 'project' or 'clip'.")
     if request.given_prior is not None:
         check_prior(request.given_prior, k)
-    split = EpsilonSplit(ZERO, prior_part, request.epsilon - prior_part)
-    plan = Plan(
+    return Plan(
         mechanism=request.mechanism,
         loss=request.loss if isinstance(request.loss, str) else loss,
-        split=split,
+        split=EpsilonSplit(ZERO, prior_part, request.epsilon - prior_part),
         prior_source=source,
         prior_method=request.prior_method if source == ESTIMATED else None,
         cells=cells,
         carried_from=request.carried_from,
         options=dict(request.options),
     )
-    # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
-    channel = mechanism.design(domain, uniform(k), split.randomize, loss, dict(request.options), n)
-    if source != NOT_USED:
-        channel.expected_loss(uniform(k), loss)
-    if len(canonical_bytes(channel.as_json())) > MAX_MANIFEST_BYTES // 2:
-        raise InvalidMechanism("The channel would not fit into a manifest; take a coarser domain or a smaller ε.")
-    return plan
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from labels_party.budget.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import RULE, model_error
-from labels_party.release.plan import LISTED, ReleaseRequest, make_plan, uniform
+from labels_party.release.plan import LISTED, ReleaseRequest, split_epsilon, uniform
 from labels_party.release.priors import GivenPrior
 from shared.channel import Channel
 from shared.errors import InvalidEpsilon, InvalidMechanism
@@ -81,7 +81,7 @@ class _Question:
         return uniform(self.population.domain.k) if self.given is None else self.given.probabilities
 
     def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:
-        split = make_plan(self._request(epsilon, AUTO, {}), self.population, self.n).split
+        split = split_epsilon(self._request(epsilon, AUTO, {}), self.population, self.n).split
         return choose(self.population.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
 
     def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, slow: bool) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class _Question:
             if name in SLOW and (not slow or (name,) not in known):
                 continue
             try:
-                of_row = make_plan(self._request(epsilon, name, options), self.population, self.n).split
+                of_row = split_epsilon(self._request(epsilon, name, options), self.population, self.n).split
                 channel = known.get((name, *options)) if of_row == split else None
                 if channel is None:
                     design = MECHANISMS[name].design
