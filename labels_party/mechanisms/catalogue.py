@@ -11,6 +11,7 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.mechanisms.balanced import balanced_channel
 from labels_party.mechanisms.bins import solve_bins
 from labels_party.mechanisms.clip import best_clip
 from labels_party.mechanisms.exponential import exponential_channel
@@ -137,6 +138,14 @@ def _unbiased(
     return unbiased_channel(domain, check_prior(prior, domain.k), epsilon, loss)
 
 
+def _balanced(
+    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
+) -> Channel:
+    if prior is None:
+        raise InvalidPrior("The balanced randomizer needs a prior: an estimated one, a public one or the uniform one.")
+    return balanced_channel(domain, check_prior(prior, domain.k), epsilon, n)
+
+
 def _rr(
     domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
 ) -> Channel:
@@ -222,6 +231,7 @@ MECHANISMS: dict[str, Mechanism] = {
         _mechanism("rr-on-bins", _rr_on_bins, needs_prior=always),
         _mechanism("one-bit", _one_bit, needs_prior=clips_by_prior, options=frozenset({"clip"})),
         _mechanism("unbiased", _unbiased, needs_prior=always),
+        _mechanism("balanced", _balanced, needs_prior=always),
         _mechanism("rr", _rr, needs_prior=never),
         _mechanism("rr-with-prior", _rr_with_prior, needs_prior=always),
         _mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
