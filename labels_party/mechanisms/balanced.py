@@ -1,9 +1,9 @@
 """The randomizer that balances noise against bias for a model trained on its outputs: one bit with more outputs.
 
 Minimises Σ p_y M(v | y)(v − y)² + ρ Σ p_y b_y², b_y = E[z | y] − y, over ε-DP rows with Σ p_y b_y = Σ p_y y b_y = 0,
-since a model feels a bias of the mean and of the slope in full. ρ = REST·n/P − 1 makes that the `model_error` of n labels;
-ρ = ∞ is the unbiased randomizer. The optimum raises to e^ε·q a window of outputs around y + ρ(y − E[z | y]); with two
-outputs it is one bit on a clipped label.
+since a model feels a bias of the mean and of the slope in full. ρ = REST·n/P − 1 makes that the `model_error` of n
+labels; ρ = ∞ is the unbiased randomizer. The optimum raises to e^ε·q a window of outputs around y + ρ(y − E[z | y]);
+with two outputs it is one bit on a clipped label.
 """
 
 from __future__ import annotations
