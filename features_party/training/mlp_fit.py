@@ -1,12 +1,13 @@
 """Training the paper's network (its appendix E) with PyTorch, on labels that may be mostly noise.
 
-RMSProp at 0.001 with cosine decay, L2 of 1e-4 on weights and embeddings, batches of 8192 (fewer rows: a tenth of them,
-at least 256), as in the paper. Labels are centred and scaled, and the output layer starts at zero, so that a network
-without training predicts the mean.
+RMSProp at 0.001 with cosine decay, L2 of 1e-4 on weights and embeddings, batches of 8192, as in the paper; of fewer
+rows a fortieth, at least 256, but all that are needed where less than one epoch is wanted. Labels are centred and
+scaled, and the output layer starts at zero, so that a network without training predicts the mean.
 
 Epochs: as asked for, else so many that there are about
 
-    steps = 200 * (n_eff/10 000)^0.7 / (1 - s), at most 1000 * max(1, n_eff/100 000)^0.7
+    steps = 300 * (n_eff/10 000)^0.5 / (1 - s)
+            at most 1500 * (n_eff/10 000)^0.5 below n_eff = 10 000, then 1500, beyond 100 000 1500 * (n_eff/100 000)^0.7
 
 with n_eff and s of training/capacity.py: the first steps learn what the labels say, and later ones their noise. With
 unbiased labels this is only the longest: the epoch of the least error on a held-out fifth is taken, and as many epochs
@@ -105,11 +106,11 @@ def fit_network(
     torch.set_num_threads(threads)
     try:
         target = _Target(torch, labels, w, loss, link, offset, scale)
-        training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, settings)
-        longest = _longest(n, capacity, settings)
+        longest, batch = _schedule(n, capacity, settings)
+        training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, settings)
         epochs, begun = longest, 0.0
         if unbiased and settings.epochs is None and longest > 0:
-            held, begun = _held_out(n, groups), 0.5
+            held, begun = held_out(n, groups), 0.5
             errors = training.trial(~held, held, longest, lambda what, share: progress(f"trial, {what}", 0.5 * share))
             epochs = int(np.argmin(errors))
         parameters = training.run(
@@ -130,24 +131,22 @@ def _place_unseen(embedding: Float32, looked_up: Int32) -> None:
             embedding[at] = counts @ embedding / len(looked_up)
 
 
-def _longest(rows: int, capacity: Capacity, settings: Settings) -> int:
-    """Epochs of the cosine schedule."""
+def _schedule(rows: int, capacity: Capacity, settings: Settings) -> tuple[int, int]:
+    """Epochs of the cosine schedule, and rows of a batch."""
+    batch = settings.batch_size or min(8192, max(256, rows // 40))
     if settings.epochs is not None:
-        return settings.epochs
-    if rows < MIN_ROWS:
-        return 0
-    most = 1000.0 * max(1.0, capacity.effective_rows / 100_000.0) ** 0.7
-    steps = 200.0 * (capacity.effective_rows / 10_000.0) ** 0.7 / max(1.0 - capacity.signal_share, 1e-9)
-    return max(1, round(min(steps, most) / math.ceil(rows / _batch_size(rows, settings))))
+        return settings.epochs, batch
+    n, share = capacity.effective_rows, capacity.signal_share
+    most = 1500.0 * max(min(1.0, n / 10_000.0) ** 0.5, (n / 100_000.0) ** 0.7)
+    steps = round(min(300.0 * (n / 10_000.0) ** 0.5 / max(1.0 - share, 1e-9), most))
+    if rows < MIN_ROWS or steps == 0:
+        return 0, batch
+    # what an epoch of small batches would learn of mere noise, fewer and larger ones average
+    batch = settings.batch_size or max(batch, math.ceil(rows / steps))
+    return max(1, round(steps / math.ceil(rows / batch))), batch
 
 
-def _batch_size(rows: int, settings: Settings) -> int:
-    if settings.batch_size is not None:
-        return settings.batch_size
-    return min(8192, max(256, rows // 10))
-
-
-def _held_out(rows: int, groups: npt.NDArray[Any] | None) -> npt.NDArray[np.bool_]:
+def held_out(rows: int, groups: npt.NDArray[Any] | None) -> npt.NDArray[np.bool_]:
     """A fixed fifth of the rows, or of the groups."""
     if groups is None:
         which, count = np.arange(rows), rows
@@ -214,14 +213,14 @@ class _Training:
         target: _Target,
         width: int,
         embeddings: int,
+        batch_size: int,
         settings: Settings,
     ) -> None:
         self.torch, self.target, self.settings = torch, target, settings
         self.device = _device(torch)
-        self.batch_size = _batch_size(len(numbers), settings)
         self.numbers = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
         self.looked_up = torch.from_numpy(np.ascontiguousarray(looked_up)).to(self.device)
-        self.width, self.embeddings = width, embeddings
+        self.width, self.embeddings, self.batch_size = width, embeddings, batch_size
 
     def run(self, rows: Any, schedule: int, epochs: int, progress: Progress, after_epoch: Any = None) -> list[Any]:
         """Parameters after `epochs` of a schedule of `schedule` epochs over `rows` (bool[n]; None for all)."""
