@@ -26,9 +26,10 @@ from shared.privacy import Epsilon, EpsilonSplit
 
 FloatArray = npt.NDArray[np.float64]
 
+USED = frozenset(candidate.name for candidate in CANDIDATES)
 SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
 SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
-LEFT_OUT = "{} were left out, since their linear programs take long for {} labels at so many ε; plan for fewer at once"
+LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
 
 
 def preview(
@@ -49,10 +50,11 @@ def preview(
     """
     question = _Question(population, loss, n, given, carried)
     slow = population.domain.k * len(epsilons) <= SLOW_WORK
+    left_out = (set() if slow else set(SLOW)) | (set() if population.domain.k <= LARGEST_K else set(MECHANISMS) - USED)
     rows, advice = [], []
     for epsilon in epsilons:
         choice, split = question.choice(epsilon, slow)
-        of_epsilon = question.rows(epsilon, choice, split, slow)
+        of_epsilon = question.rows(epsilon, choice, split, left_out)
         rows += of_epsilon
         advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
     source = "uniform, as there is no private or public one yet"
@@ -62,7 +64,7 @@ def preview(
         "loss": loss,
         "prior": source if given is None else f"carried over from release {given.release}",
         "mechanisms": rows,
-        "left_out": None if slow else LEFT_OUT.format(", ".join(sorted(SLOW)), population.domain.k),
+        "left_out": _said(left_out, population.domain.k),
         "recommendations": advice,
         "model_error_rule": RULE,
     }
@@ -84,14 +86,14 @@ class _Question:
         split = split_epsilon(self._request(epsilon, AUTO, {}), self.population, self.n).split
         return choose(self.population.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
 
-    def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, slow: bool) -> list[dict[str, Any]]:
+    def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, left_out: set[str]) -> list[dict[str, Any]]:
         """One per mechanism and options. Channels that `auto` has designed at the same split serve again."""
         known = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
         variants: list[tuple[str, Mapping[str, object]]]
         variants = [(name, {}) for name in MECHANISMS] + [(c.name, c.options) for c in CANDIDATES if c.options]
         found = []
         for name, options in variants:
-            if name in SLOW and (not slow or (name,) not in known):
+            if name in left_out or (name in SLOW and (name,) not in known):
                 continue
             try:
                 of_row = split_epsilon(self._request(epsilon, name, options), self.population, self.n).split
@@ -118,6 +120,11 @@ class _Question:
             carried_from=None if given is None else given.release,
             options=options,
         )
+
+
+def _said(left_out: set[str], k: int) -> str | None:
+    names = ", ".join(name for name in MECHANISMS if name in left_out)
+    return f"Left out, as they take long for {k:,} labels at so many ε: {names}" if names else None
 
 
 def _advice(
