@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,15 +36,18 @@ class Source:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[pa.NativeFile]:
+def opened(path: Path) -> Iterator[io.BufferedReader]:
     """The file as a stream, decompressed by the end of its name (.gz, .bz2, .zst). Raises InvalidFile."""
     try:
-        path.open("rb").close()
+        with path.open("rb") as file:
+            empty = not file.read(1)
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
+    if empty:
+        raise InvalidFile(f"'{path}' is empty.")
     try:
-        with pa.input_stream(str(path), compression="detect") as stream:
-            yield stream
+        with pa.input_stream(str(path), compression="detect") as stream, io.BufferedReader(stream) as lines:
+            yield lines
     except OSError:
         raise InvalidFile(f"'{path}' cannot be read: it is damaged, or not compressed as its name says.") from None
 
