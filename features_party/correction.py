@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 EXACT = 1e-9  # of the span of values and labels: a bias below it counts as none
 CORRECTIONS = ("auto", "none", "debias", "posterior")
-NEARLY = 0.01  # of the labels' variance: a squared bias below it, without mean and slope, does not reverse rankings
+NEARLY = 0.02  # of the labels' variance: a squared bias below it, without mean and slope, does not reverse rankings
 
 
 @dataclass(frozen=True)

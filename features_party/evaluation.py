@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.feature_tables import FeatureTable, read_features
-from features_party.holdout import estimate, identify
+from features_party.holdout import estimate_on_rows, identify
 from features_party.intake.accepted import AcceptedMessage
 from features_party.join import join
 from features_party.output import write_table
@@ -76,8 +76,7 @@ def evaluate_on_messages(
             f"Only {joined.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
         )
     predictions = saved.model.predict(joined.features(), threads=threads)
-    bins = joined.index - joined.labels.starts[joined.message]
-    found = estimate(predictions, saved.model.mean, channels, joined.message, bins, joined.position)
+    found = estimate_on_rows(predictions, saved.model.mean, channels, joined.message, joined.bins, joined.position)
     trained_on = {(m["population"], m["batch"]) for m in card.get("messages", [])}
     notes = [
         f"the model was trained on a message of the same examples as '{m.release}': this is its error on new examples "

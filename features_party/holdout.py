@@ -1,148 +1,134 @@
-"""The error of a model, estimated from privatized labels that it was not trained on. Costs no ε.
+"""What the outputs of channels say of the labels and their squares, exactly; with it, errors can be estimated from
+privatized labels (`training.estimate`). Costs no ε.
 
-For one example with true label y and prediction f, (f − y)² = f² − 2f·y + y². Functions g, h of the output z with
-E[g(z) | y] = y and E[h(z) | y] = y² for every y of the domain turn it into f² − 2f·g(z) + h(z), whose expectation is
-exactly the error, whatever the labels' distribution. g exists for unbiased channels; h where the channel's matrix M
-solves M h = y², as k-ary randomized response and invertible channels do. One bit does not: its outputs tell two
-numbers apart, and every h is affine in y. There only the gain over a constant prediction c is identified,
-(c − y)² − (f − y)² = c² − f² − 2(c − f)·y, which needs no h.
+g with E[g(z) | y] = y exists for unbiased channels; h with E[h(z) | y] = y² where the channel's matrix M solves
+M h = y²: for k-ary randomized response, noise without clipping (z² less its variance), clipped noise whose tail has no
+memory (the same but for the two ends), and invertible channels. One bit does not: its outputs tell two numbers apart,
+and every h is affine in y.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.estimate import ErrorEstimate, Identified, estimate
 from shared.channel import Channel, N, RRChannel
 from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
-NORMAL_95 = 1.959964
-SOLVABLE_CELLS = 1 << 22
-EXACT = 1e-9  # of the squared half-range: how far M h may be from y²
-
-
-@dataclass(frozen=True)
-class Identified:
-    """Of one channel: `first` float64[m] with E = y − centre; `second` float64[m] with E = (y − centre)², or None and
-    why not."""
-
-    centre: float
-    first: FloatArray
-    second: FloatArray | None
-    why: str
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its standard error and 95 % interval (normal, from the rows' own spread)."""
-
-    estimate: float
-    standard_error: float
-    low: float
-    high: float
-
-    def as_json(self) -> dict[str, float]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class HoldOut:
-    """Squared errors over the true labels; `mse`, `constant_mse` are None where only their difference is identified."""
-
-    rows: int
-    mse: Interval | None
-    constant_mse: Interval | None
-    mse_below_constant: Interval
-    why: str
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "rows": self.rows,
-            "mse": self.mse.as_json() if self.mse is not None else None,
-            "constant_mse": self.constant_mse.as_json() if self.constant_mse is not None else None,
-            "mse_below_constant": self.mse_below_constant.as_json(),
-            "mse_why": self.why,
-        }
+SOLVABLE_CELLS = 1 << 20
+SOLVED_LABELS = 1 << 10
+FEWEST_LABELS = 64
+EXACT = 1e-9  # of the squared half-range: how far M h may be from y² and count as equal
+BOUNDED = 2e-3  # of the squared half-range: up to here the interval is widened by it
+AMPLIFIED = 1e6  # of the squared half-range: an h of larger values tells nothing of y²
 
 
 def identify(channel: Channel) -> Identified:
-    """What the channel's outputs say of y and y². Raises InvalidMechanism for a channel that identifies neither."""
-    if not channel.unbiased:
-        raise InvalidMechanism(
-            "An error estimate needs E[corrected label | label] = label on the whole domain, which this message's "
-            f"channel ({channel.kind}, {channel.m} outputs for {channel.k} labels) does not have: bins and clipping "
-            "hide how labels differ, and a worse model could look better. Ask for a hold-out message with the "
-            "mechanism 'unbiased', 'rr', or 'one-bit' on the whole domain."
-        )
+    """What each output says, float64[m]. Raises InvalidMechanism for a channel that does not identify y."""
+    values = _unbiased_values(channel)
     centre = float(channel.labels[0] + channel.labels[-1]) / 2
-    first = np.asarray(channel.debiased_outputs(), np.float64) - centre
-    second, why = _second(channel, (channel.labels - centre) ** 2)
-    return Identified(centre, first, second, why)
+    second, slack, why = _second(channel, (channel.labels - centre) ** 2)
+    return Identified(centre, values - centre, second, slack, why)
 
 
-def _second(channel: Channel, target: FloatArray) -> tuple[FloatArray | None, str]:
-    """h float64[m] with M h = target float64[k], or None."""
+def _unbiased_values(channel: Channel) -> FloatArray:
+    if channel.unbiased:
+        return np.asarray(channel.debiased_outputs(), np.float64)
+    raise InvalidMechanism(
+        "An error estimate needs E[corrected label | label] = label on the whole domain, which this message's "
+        f"channel ({channel.kind}, {channel.m} outputs for {channel.k} labels) does not have: bins and clipping "
+        "hide how labels differ, and a worse model could look better. Ask for a hold-out message with the "
+        "mechanism 'unbiased', 'rr', or 'one-bit' on the whole domain."
+    )
+
+
+def _second(channel: Channel, target: FloatArray) -> tuple[FloatArray | None, float, str]:
+    """(h float64[m], the largest |M h − target|) for target float64[k] = squares of centred labels; or None, why."""
     scale = max(float(target.max()), 1e-300)
     if isinstance(channel, RRChannel) and channel.m == channel.k > 1:
         gap, rest = (channel.A - channel.B) / N, channel.B / N
-        return (target - rest * float(target.sum())) / gap, "identified"
-    if channel.k * channel.m > SOLVABLE_CELLS:
-        return None, "not estimated: the channel is too large to be solved for the squares of the labels"
-    rows = channel.rows(0, channel.k)
-    found = np.asarray(np.linalg.lstsq(rows, target / scale, rcond=None)[0], np.float64)
-    error = float(np.max(np.abs(rows @ found - target / scale)))
-    if error > EXACT or float(np.max(np.abs(found))) > 1e6:
-        return None, (
-            "not identified: this channel's outputs determine the mean of the labels, not that of their squares, so "
-            "only the difference from the constant prediction is estimated"
-        )
-    return found * scale, "identified"
+        return (target - rest * float(target.sum())) / gap, 0.0, "identified"
+    best: tuple[float, FloatArray] | None = None
+    for attempt in (_solved, _quadratic):
+        found = attempt(channel, target / scale)
+        if found is None:
+            continue
+        error = float(np.max(np.abs(channel.moments(found)[0] - target / scale)))
+        if float(np.max(np.abs(found))) <= AMPLIFIED and (best is None or error < best[0]):
+            best = (error, found)
+        if best is not None and best[0] <= EXACT:
+            return best[1] * scale, 0.0, "identified"
+    if best is not None and best[0] <= BOUNDED:
+        why = "identified but for a bias that is bounded by the channel, by which the interval is wider"
+        return best[1] * scale, best[0] * scale, why
+    if channel.m > SOLVABLE_CELLS // FEWEST_LABELS:
+        return None, 0.0, "not estimated: the channel is too large to be solved for the squares of the labels"
+    why = (
+        "not identified: this channel's outputs determine the mean of the labels, not that of their squares, so "
+        "only the difference from the constant prediction is estimated"
+    )
+    return None, 0.0, why
 
 
-def estimate(
+def _quadratic(channel: Channel, target: FloatArray) -> FloatArray | None:
+    """The best of a + b·z + c·z² with values of their own at the two ends: what additive noise needs, without its
+    k × m cells."""
+    if channel.m < 3:
+        return None
+    z = channel.outputs - (channel.outputs[0] + channel.outputs[-1]) / 2
+    z = z / max(float(np.max(np.abs(z))), 1e-300)
+    functions = np.zeros((5, channel.m))
+    functions[0], functions[1], functions[2], functions[3, 0], functions[4, -1] = 1.0, z, z * z, 1.0, 1.0
+    images = np.stack([channel.moments(function)[0] for function in functions], axis=1)
+    size = np.maximum(np.abs(images).max(axis=0), 1e-300)  # an end that only tails reach counts as much as the rest
+    coefficients = np.linalg.lstsq(images / size, target, rcond=1e-13)[0] / size
+    return np.asarray(coefficients @ functions, np.float64)
+
+
+def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
+    """The least-squares h, and of several the one of least second moment under labels that are all as likely."""
+    count = min(channel.k, SOLVABLE_CELLS // channel.m)
+    if count < min(FEWEST_LABELS, channel.k):
+        return None
+    # of very many labels some; how well it fits all of them is checked afterwards
+    chosen = np.unique(np.linspace(0, channel.k - 1, min(count, SOLVED_LABELS)).astype(np.int64))
+    rows = np.concatenate([channel.rows(int(at), int(at) + 1) for at in chosen])
+    target = target[chosen]
+    root = np.sqrt(np.maximum(rows.mean(axis=0), 1e-300))
+    return np.asarray(np.linalg.lstsq(rows / root, target, rcond=1e-12)[0] / root, np.float64)
+
+
+def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: npt.NDArray[np.integer]) -> Identified:
+    """What each of N rows says, of the message (number into `channels`) and output given. Raises as `identify`."""
+    known = [identify(channel) for channel in channels]
+    whole = all(k.second is not None for k in known)
+    first, second = np.empty(len(bins)), np.empty(len(bins)) if whole else None
+    for number, k in enumerate(known):
+        here = message == number
+        first[here] = k.first[bins[here]]
+        if second is not None and k.second is not None:
+            second[here] = k.second[bins[here]]
+    why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
+    # the messages share one domain, so one centre
+    return Identified(known[0].centre, first, second, max(k.slack for k in known), why)
+
+
+def estimate_on_rows(
     predictions: FloatArray,
-    constant: float,
+    constants: float | FloatArray,
     channels: Sequence[Channel],
     message: npt.NDArray[np.integer],
     bins: npt.NDArray[np.integer],
-    examples: IntArray,
-) -> HoldOut:
-    """For N rows: predictions float64[N], the number of the message (into `channels`) and the output of each.
+    examples: npt.NDArray[np.integer],
+) -> ErrorEstimate:
+    """For N rows: predictions float64[N], the constant (or float64[N]) they are compared with, the number of the
+    message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N].
 
-    Rows of one example (`examples` int64[N], the same number) share its label, so they are not independent: the
-    standard errors take them together. Raises InvalidMechanism as `identify`.
+    Raises InvalidMechanism as `identify`.
     """
-    known = [identify(channel) for channel in channels]
-    n = len(predictions)
-    g, h = np.empty(n), np.empty(n)
-    whole = all(k.second is not None for k in known)
-    for number, k in enumerate(known):
-        here = message == number
-        g[here] = k.first[bins[here]]
-        if k.second is not None:
-            h[here] = k.second[bins[here]]
-    centre = known[0].centre  # the messages share one domain
-    f, c = predictions - centre, constant - centre
-    gain = _interval(c * c - f * f - 2.0 * (c - f) * g, examples)
-    why = next((k.why for k in known if k.second is None), "identified")
-    if not whole:
-        return HoldOut(n, None, None, gain, why)
-    mse = _interval(f * f - 2.0 * f * g + h, examples)
-    return HoldOut(n, mse, _interval(c * c - 2.0 * c * g + h, examples), gain, why)
-
-
-def _interval(values: FloatArray, examples: IntArray) -> Interval:
-    mean, n = float(values.mean()), len(values)
-    _, group = np.unique(examples, return_inverse=True)
-    sums = np.bincount(group, weights=values - mean)
-    groups = len(sums)
-    variance = float(sums @ sums) / n**2 * (groups / (groups - 1) if groups > 1 else math.inf)
-    error = math.sqrt(variance) if math.isfinite(variance) else math.inf
-    return Interval(mean, error, mean - NORMAL_95 * error, mean + NORMAL_95 * error)
+    return estimate(predictions, constants, told(channels, message, bins), examples)

@@ -128,6 +128,11 @@ class Joined:
     def corrected(self) -> FloatArray:
         return self.labels.corrected[self.index]
 
+    @property
+    def bins(self) -> IntArray:
+        """int64[N]: the output of each row within its own message's channel."""
+        return self.index - self.labels.starts[self.message]
+
     @cached_property
     def noise_variance(self) -> FloatArray:
         return self.labels.noise_variance[self.index]

@@ -13,14 +13,16 @@ from sqlalchemy.engine import Connection
 
 from features_party.correction import check_correction
 from features_party.feature_tables import FeatureTable
+from features_party.holdout import estimate_on_rows
 from features_party.intake.accepted import AcceptedMessage
 from features_party.join import Joined, join
 from features_party.registry.card import build_card
 from features_party.registry.folder import save_model
-from features_party.training.estimate import Estimate, gain_over_constant
+from features_party.training.estimate import ErrorEstimate, held_out
 from features_party.training.fitting import LOSSES, MODELS, fit
 from shared.audit.events import TRAINED, Event, Subject
 from shared.audit.store import AuditStore, Clock
+from shared.channel import Channel
 from shared.errors import InvalidInput, InvalidLoss
 from shared.service.cli import Progress
 from shared.service.database import Database
@@ -79,8 +81,9 @@ class Trainer:
         joined = join(messages, table, options.correction)
         loss = options.loss or default_loss(messages)
         features = joined.features()
-        unbiased = all(c.unbiased for c in joined.corrections)
-        share = 0.55 if unbiased else 0.98
+        channels = [m.manifest.read_channel() for m in messages]
+        estimable = all(channel.unbiased for channel in channels)
+        share = 0.55 if estimable else 0.98
         domain = messages[0].manifest.read_domain()
 
         def fit_rows(rows: Any, part: Progress) -> Any:
@@ -100,7 +103,7 @@ class Trainer:
             )
 
         model = fit_rows(None, lambda what, done: report(what, 0.02 + share * done))
-        estimate = self._estimate(joined, features, fit_rows, report) if unbiased else None
+        estimate = self._estimate(joined, channels, features, fit_rows, report) if estimable else None
         report("saving", 0.99)
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         seconds = round(time.monotonic() - began, 2)
@@ -114,12 +117,19 @@ class Trainer:
         self.database.write("model.trained", record)
         return card
 
-    def _estimate(self, joined: Joined, features: pa.Table, fit_rows: Any, report: Progress) -> Estimate | None:
+    def _estimate(
+        self, joined: Joined, channels: list[Channel], features: pa.Table, fit_rows: Any, report: Progress
+    ) -> ErrorEstimate | None:
         def fit_and_predict(train: Any, held: Any) -> Any:
             model = fit_rows(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
             return model.predict(features.take(held), threads=self.threads), model.mean
 
-        return gain_over_constant(joined.corrected, joined.position, fit_and_predict)
+        found = held_out(len(joined.position), joined.position, fit_and_predict)
+        if found is None:
+            return None
+        held, predictions, constant = found
+        message, bins = joined.message[held], joined.bins[held]
+        return estimate_on_rows(predictions, constant, channels, message, bins, joined.position[held])
 
 
 def check_one_label(messages: list[AcceptedMessage]) -> None:

@@ -109,13 +109,26 @@ class FeatureOut(_Open):
     values: int | None = Field(default=None, description="Of a category: how many.")
 
 
+class IntervalOut(_Open):
+    """A figure with its standard error and 95 % interval."""
+
+    estimate: float
+    standard_error: float
+    low: float
+    high: float
+
+
 class EstimateOut(_Open):
-    """Mean squared error below that of the constant, with its 95 % interval, over held-out rows."""
+    """Mean squared error over the true labels below that of the constant, with its 95 % interval, from privatized
+    labels of rows that the judged models did not see; `mse` itself where the channel identifies it."""
 
     mse_below_constant: float
     low: float
     high: float
     rows: int
+    mse: IntervalOut | None = None
+    constant_mse: IntervalOut | None = None
+    mse_why: str | None = Field(default=None, description="Why there is no `mse`, or how far it is identified.")
 
 
 class ReportOut(_Open):

@@ -66,6 +66,9 @@ def show_card(card: dict[str, Any], out: Path) -> None:
     if estimate is not None:
         low, high = estimate["low"], estimate["high"]
         rows.append(["mse below the constant", f"{estimate['mse_below_constant']:.6g} (95 %: {low:.6g} … {high:.6g})"])
+        if estimate.get("mse") is not None:
+            mse = estimate["mse"]
+            rows.append(["mse over true labels", f"{mse['estimate']:.6g} (95 %: {mse['low']:.6g} … {mse['high']:.6g})"])
     else:
         rows.append(["error estimate", report["error_estimate_why"]])
     rows += [["note", note] for note in card["notes"]]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from features_party.join import Joined
-from features_party.training.estimate import Estimate
+from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
 from shared.message.manifest import Manifest
 from shared.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
@@ -64,15 +64,15 @@ def _unit(manifests: list[Manifest], epsilon: Epsilon) -> dict[str, Any] | None:
 
 
 def build_card(
-    model: TrainedModel, joined: Joined, estimate: Estimate | None, created: str, seconds: float
+    model: TrainedModel, joined: Joined, estimate: ErrorEstimate | None, created: str, seconds: float
 ) -> dict[str, Any]:
     """All members of `card.json` besides its format and the digest of the model. `seconds` is how long it took."""
-    unbiased = all(c.unbiased for c in joined.corrections)
+    estimable = all(m.manifest.read_channel().unbiased for m in joined.messages)
     why = (
-        "from held-out rows: corrected labels have the true labels as their expectation"
+        "from privatized labels of rows that the judged models did not see, by the channel alone"
         if estimate is not None
         else "too few rows to hold some out"
-        if unbiased
+        if estimable
         else "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not "
         "show a model's true error"
     )
@@ -104,7 +104,7 @@ def build_card(
             "corrected_mean": model.mean,
             "noise_variance": model.capacity.noise_variance,
             "label_variance": model.capacity.label_variance,
-            "error_estimate": estimate.as_json() if estimate is not None else None,
+            "error_estimate": estimate.as_card() if estimate is not None else None,
             "error_estimate_why": why,
         },
         "notes": list(model.notes),

@@ -83,11 +83,17 @@ def _claims(card: dict[str, Any]) -> list[str]:
     estimate = report["error_estimate"]
     if estimate is None:
         return [f"No error estimate: {report['error_estimate_why'].removeprefix('none: ')}."]
-    return [
+    lines = [
         f"Mean squared error below that of the constant {report['corrected_mean']:.6g}: "
         f"{estimate['mse_below_constant']:.6g} (95 %: {estimate['low']:.6g} to {estimate['high']:.6g}), "
         f"{report['error_estimate_why']}."
     ]
+    mse = estimate.get("mse")
+    if mse is not None:
+        lines += ["", f"Mean squared error: {mse['estimate']:.6g} (95 %: {mse['low']:.6g} to {mse['high']:.6g})."]
+    elif estimate.get("mse_why"):
+        lines += ["", f"The mean squared error itself is {estimate['mse_why']}."]
+    return lines
 
 
 def _features(card: dict[str, Any]) -> list[str]:

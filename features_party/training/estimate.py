@@ -1,8 +1,14 @@
-"""How much better than a constant a model is, estimated from privatized labels alone. Costs no ε.
+"""The error of a model, estimated from privatized labels that it was not trained on. Costs no ε.
 
-(c − y)² − (p − y)² is affine in y. With E[z | y] = y its mean over rows that were not trained on is therefore
-estimated without bias from z in place of y, whatever the labels' distribution; with a biased channel it is not, and
-no figure is given. The error itself would need E[Var(z | y)] under the true labels, which is nowhere public.
+For one example with true label y and prediction f, (f − y)² = f² − 2f·y + y². Functions g, h of the output z with
+E[g(z) | y] = y and E[h(z) | y] = y² for every y of the domain (`holdout.identify`) turn it into f² − 2f·g(z) + h(z),
+whose expectation is exactly the error, whatever the labels' distribution. Where only g exists, the gain over a constant
+prediction c is identified, (c − y)² − (f − y)² = c² − f² − 2(c − f)·y.
+
+With out-of-fold predictions this is the mean error of the models of the folds, which saw (folds − 1)/folds of the rows
+each; the final model saw all and is as a rule a little better. Rows of one fold judge one model, so errors of different
+folds are dependent; for learners that change little with one row that adds nothing to speak of (Bayle et al. 2020), and
+`tests/simulation/test_estimate_coverage.py` counts how often the intervals cover.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 HELD_OUT = 5  # one row in five
 MIN_ROWS = 1000
@@ -22,33 +29,101 @@ NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Drop of the mean squared error from the constant prediction to the model, and its 95 % interval."""
+class Interval:
+    """An estimate with its standard error and 95 % interval (normal, from the rows' own spread)."""
 
-    mse_below_constant: float
+    estimate: float
+    standard_error: float
     low: float
     high: float
-    rows: int
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, float]:
         return asdict(self)
 
 
-def gain_over_constant(
-    labels: FloatArray,
+@dataclass(frozen=True)
+class ErrorEstimate:
+    """Squared errors over the true labels of `rows` rows; `mse`, `constant_mse` are None where only their difference is
+    identified, and `why` says so."""
+
+    rows: int
+    mse: Interval | None
+    constant_mse: Interval | None
+    mse_below_constant: Interval
+    why: str
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "rows": self.rows,
+            "mse": self.mse.as_json() if self.mse is not None else None,
+            "constant_mse": self.constant_mse.as_json() if self.constant_mse is not None else None,
+            "mse_below_constant": self.mse_below_constant.as_json(),
+            "mse_why": self.why,
+        }
+
+    def as_card(self) -> dict[str, object]:
+        """For a model's card: the gain over the constant and its interval at the top, which every estimate has."""
+        gain = self.mse_below_constant
+        return self.as_json() | {"mse_below_constant": gain.estimate, "low": gain.low, "high": gain.high}
+
+
+@dataclass(frozen=True)
+class Identified:
+    """What outputs say of y and y²: per row, or per output of a channel. `first` float64[·] with E = y − centre;
+    `second` float64[·] with E = (y − centre)² to within `slack`, or None and why not."""
+
+    centre: float
+    first: FloatArray
+    second: FloatArray | None
+    slack: float
+    why: str
+
+
+def estimate(
+    predictions: FloatArray, constants: float | FloatArray, known: Identified, examples: npt.NDArray[np.integer]
+) -> ErrorEstimate:
+    """For N rows: predictions float64[N], the constant that each is compared with, and what its output says.
+
+    Rows of one example (`examples` integer[N], the same number) share its label, so they are not independent: the
+    standard errors take them together.
+    """
+    f, c = predictions - known.centre, np.asarray(constants, np.float64) - known.centre
+    g, h = known.first, known.second
+    _, group = np.unique(examples, return_inverse=True)
+    gain = interval(c * c - f * f - 2.0 * (c - f) * g, group)
+    if h is None:
+        return ErrorEstimate(len(f), None, None, gain, known.why)
+    mse = interval(f * f - 2.0 * f * g + h, group, known.slack)
+    constant = interval(c * c - 2.0 * c * g + h, group, known.slack)
+    return ErrorEstimate(len(f), mse, constant, gain, known.why)
+
+
+def interval(values: FloatArray, group: npt.NDArray[np.integer], slack: float = 0.0) -> Interval:
+    """Of the mean of values float64[N], independent between groups; wider by `slack` on either side."""
+    mean, n = float(values.mean()), len(values)
+    sums = np.bincount(group, weights=values - mean)
+    groups = len(sums)
+    variance = float(sums @ sums) / n**2 * (groups / (groups - 1) if groups > 1 else math.inf)
+    error = math.sqrt(variance) if math.isfinite(variance) else math.inf
+    half = NORMAL_95 * error + slack
+    return Interval(mean, error, mean - half, mean + half)
+
+
+def held_out(
+    rows: int,
     groups: npt.NDArray[np.integer],
-    fit_and_predict: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], tuple[FloatArray, float]],
-) -> Estimate | None:
-    """`labels` float64[n] with E[z | y] = y. `groups` integer[n]: rows of one group stay together (one example with
-    two labels). `fit_and_predict(train, held)` gives predictions for `held` and the constant. None below 1000 rows."""
-    if len(labels) < MIN_ROWS:
+    fit_and_predict: Callable[[IntArray, IntArray], tuple[FloatArray, float]],
+) -> tuple[IntArray, FloatArray, float] | None:
+    """(rows held out int64[h], predictions for them float64[h], the constant), or None below 1000 rows.
+
+    `groups` integer[n]: rows of one group stay together (one example with two labels). `fit_and_predict(train, held)`
+    gives predictions for `held` and the constant.
+    """
+    if rows < MIN_ROWS:
         return None
     side = np.random.default_rng(1).integers(0, HELD_OUT, int(groups.max()) + 1)[groups] == 0
     train, held = np.flatnonzero(~side), np.flatnonzero(side)
     if not len(train) or not len(held):
         return None
     predictions, constant = fit_and_predict(train, held)
-    z = labels[held]
-    gain = (constant - z) ** 2 - (predictions - z) ** 2
-    mean, half = float(gain.mean()), NORMAL_95 * float(gain.std()) / math.sqrt(len(held))
-    return Estimate(mean, mean - half, mean + half, len(held))
+    return held, predictions, constant

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from features_party.holdout import estimate, identify
+from features_party.holdout import estimate_on_rows, identify
 from shared.channel import Channel, DenseChannel, N, RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
@@ -82,7 +82,7 @@ def test_intervals_cover_the_true_error(channel: Channel) -> None:
     covered, sums = dict.fromkeys(true, 0), {name: [] for name in true}  # type: ignore[var-annotated]  # floats
     for _ in range(DRAWS):
         bins = np.minimum((cumulative < rng.random(ROWS)[:, None]).sum(axis=1), channel.m - 1)
-        found = estimate(predictions, constant, [channel], message, bins, examples)
+        found = estimate_on_rows(predictions, constant, [channel], message, bins, examples)
         for name, value in true.items():
             interval = getattr(found, name)
             if interval is not None:
@@ -103,8 +103,8 @@ def test_rows_of_one_example_are_not_independent() -> None:
     channel, rng = k_ary(), np.random.default_rng(3)
     y = rng.integers(0, 11, 500)
     bins, predictions = y.copy(), rng.normal(5, 2, 500)
-    once = estimate(predictions, 5.0, [channel], np.zeros(500, int), bins, np.arange(500))
-    twice = estimate(
+    once = estimate_on_rows(predictions, 5.0, [channel], np.zeros(500, int), bins, np.arange(500))
+    twice = estimate_on_rows(
         np.tile(predictions, 2), 5.0, [channel], np.zeros(1000, int), np.tile(bins, 2), np.tile(np.arange(500), 2)
     )
     assert once.mse is not None

@@ -12,7 +12,6 @@ from features_party.training import TrainedModel, fit
 from features_party.training.capacity import choose_capacity
 from features_party.training.effects import fit_effects, out_of_fold
 from features_party.training.encoding import FeatureSchema
-from features_party.training.estimate import gain_over_constant
 from features_party.training.objectives import PoissonScore, smooth_absolute
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidTable
@@ -332,16 +331,6 @@ def test_smooth_absolute_is_the_sign_far_from_its_corner() -> None:
     gradient, hessian = smooth_absolute(0.1)(np.array([5.0, -5.0, 0.0]), np.zeros(3))
     assert gradient == pytest.approx([0.1, -0.1, 0.0], rel=1e-3)
     assert np.all(hessian > 0)
-
-
-def test_gain_over_constant_is_unbiased() -> None:
-    rng = np.random.default_rng(0)
-    y = rng.normal(size=20_000)
-    z = y + rng.choice([-20.0, 20.0], 20_000)
-    found = gain_over_constant(z, np.arange(20_000), lambda _train, held: (0.5 * y[held], 0.0))
-    assert found is not None
-    assert found.low < 0.75 < found.high  # E[y²] − E[(y/2)²]
-    assert gain_over_constant(z[:10], np.arange(10), lambda _train, held: (y[held], 0.0)) is None
 
 
 def test_messages_of_different_noise_are_worth_the_sum_of_what_each_is_worth() -> None:

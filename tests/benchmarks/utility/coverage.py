@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.correction import correct
-from features_party.training.estimate import gain_over_constant
+from features_party.holdout import estimate_on_rows
+from features_party.training.estimate import held_out
 from features_party.training.fitting import fit
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import draw, make_message
@@ -51,7 +52,8 @@ def _repeat(
     part = replace(data, features=data.features.take(rows), index=data.index[rows], truth=data.truth[rows])
     message = make_message(cell, part)
     correction = correct(message.channel, cell.correction, message.prior, None, part.n)
-    labels = correction.corrected[draw(message, part)]
+    outputs = draw(message, part)
+    labels = correction.corrected[outputs]
     true: list[float] = []
 
     def fit_and_predict(train: npt.NDArray[np.int64], held: npt.NDArray[np.int64]) -> tuple[FloatArray, float]:
@@ -66,6 +68,11 @@ def _repeat(
         true.append(float(np.mean((model.mean - y) ** 2 - (judged - y) ** 2)))
         return model.predict(part.features.take(held)), model.mean
 
-    found = gain_over_constant(labels, np.arange(part.n), fit_and_predict)
+    examples = np.arange(part.n)
+    found = held_out(part.n, examples, fit_and_predict)
     assert found is not None
-    return float(np.mean(true)), (found.mse_below_constant, found.low, found.high)
+    held, predictions, constant = found
+    which = np.zeros(len(held), np.int64)
+    told = estimate_on_rows(predictions, constant, [message.channel], which, outputs[held], examples[held])
+    gain = told.mse_below_constant
+    return float(np.mean(true)), (gain.estimate, gain.low, gain.high)

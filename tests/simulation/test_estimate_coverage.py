@@ -1,0 +1,171 @@
+"""Errors estimated by cross-fitting on privatized labels alone: the intervals cover the error of the judged models.
+
+Over fresh examples, fresh draws and fresh fits, a nominal 95 % interval covers the mean true error of the models of the
+folds (on a large sample of the same kind) in a number of repetitions that is binomial; the bound is the one that it
+would fall below with a probability of 10⁻⁶. A planted wrong interval, the naive one of corrected labels that are not
+unbiased, or one of half the width, falls below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import binom
+
+from features_party.holdout import estimate_on_rows, identify
+from features_party.training.estimate import ErrorEstimate, Identified, Interval, estimate, held_out
+from labels_party.mechanisms.laplace import laplace_channel
+from shared.channel import Channel
+from shared.domain import Domain
+from shared.privacy import Epsilon
+from tests.support.messages import laplace, one_bit, rr
+
+FloatArray = npt.NDArray[np.float64]
+
+REPETITIONS, ROWS, FOLDS = 300, 2000, 5
+BOUND = binom.ppf(1e-6, REPETITIONS, 0.95)
+
+
+def k_ary(epsilon: float) -> Channel:
+    return rr("0:10", epsilon, cuts=tuple(range(1, 11)))
+
+
+def sample(rng: np.random.Generator, rows: int) -> tuple[FloatArray, FloatArray]:
+    """Columns float64[rows, 4] and labels float64[rows]: linear, skewed noise, rounded into 0 … 10."""
+    x = rng.normal(size=(rows, 4))
+    y = 3.0 + x @ np.array([1.0, -0.5, 0.0, 0.0]) + rng.exponential(1.5, rows) - 1.5
+    return np.column_stack([np.ones(rows), x]), np.clip(np.round(y), 0, 10)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One repetition: out-of-fold predictions and constants for its rows, their outputs, and the true errors."""
+
+    predictions: FloatArray
+    constants: FloatArray
+    bins: npt.NDArray[np.int64]
+    corrected: FloatArray
+    mse: float
+    gain: float
+
+
+def repeat(channel: Channel, rng: np.random.Generator, cumulative: FloatArray) -> Drawn:
+    x, y = sample(rng, ROWS)
+    at = np.asarray(y, np.int64)
+    bins = np.minimum((cumulative[at] < rng.random(ROWS)[:, None]).sum(axis=1), channel.m - 1)
+    z = np.asarray(channel.debiased_outputs(), np.float64)[bins]
+    fresh_x, fresh_y = FRESH
+    predictions, constants, errors, gains = np.empty(ROWS), np.empty(ROWS), [], []
+    fold = rng.permutation(ROWS) % FOLDS
+    for number in range(FOLDS):
+        train, held = fold != number, fold == number
+        penalty = 20.0 * np.diag([0.0, 1, 1, 1, 1])
+        weights = np.linalg.solve(x[train].T @ x[train] + penalty, x[train].T @ z[train])
+        predictions[held], constants[held] = x[held] @ weights, z[train].mean()
+        mse = float(np.mean((fresh_x @ weights - fresh_y) ** 2))
+        errors.append(mse)
+        gains.append(float(np.mean((z[train].mean() - fresh_y) ** 2)) - mse)
+    return Drawn(predictions, constants, bins, z, float(np.mean(errors)), float(np.mean(gains)))
+
+
+FRESH = sample(np.random.default_rng(99), 100_000)
+
+
+def covered(interval: Interval | None, truth: float) -> bool:
+    assert interval is not None
+    return interval.low <= truth <= interval.high
+
+
+@pytest.mark.parametrize(
+    "channel", [one_bit(epsilon=1.0), laplace(epsilon=2.0), k_ary(3.0)], ids=["one-bit", "laplace", "k-ary"]
+)
+def test_cross_fitted_intervals_cover(channel: Channel) -> None:
+    rng, cumulative = np.random.default_rng(11), np.cumsum(channel.matrix(), axis=1)
+    squares = identify(channel).second is not None
+    assert squares == (channel.m > 2)
+    gain = mse = halved = 0
+    for _ in range(REPETITIONS):
+        drawn = repeat(channel, rng, cumulative)
+        found = judge(channel, drawn)
+        gain += covered(found.mse_below_constant, drawn.gain)
+        mse += not squares or covered(found.mse, drawn.mse)
+        middle, half = found.mse_below_constant.estimate, 0.5 * 1.96 * found.mse_below_constant.standard_error
+        halved += middle - half <= drawn.gain <= middle + half
+    assert gain >= BOUND
+    assert mse >= BOUND
+    # the control: half the width would be seen
+    assert halved < BOUND
+
+
+def judge(channel: Channel, drawn: Drawn) -> ErrorEstimate:
+    rows = len(drawn.bins)
+    return estimate_on_rows(
+        drawn.predictions, drawn.constants, [channel], np.zeros(rows, int), drawn.bins, np.arange(rows)
+    )
+
+
+def test_a_planted_wrong_square_is_seen() -> None:
+    """z² in place of h(z): the noise counts as error."""
+    channel, rng = laplace(epsilon=2.0), np.random.default_rng(12)
+    cumulative, count = np.cumsum(channel.matrix(), axis=1), 0
+    centre = 5.0
+    for _ in range(30):
+        drawn = repeat(channel, rng, cumulative)
+        z = drawn.corrected - centre
+        wrong = Identified(centre, z, z * z, 0.0, "planted")
+        count += covered(estimate(drawn.predictions, drawn.constants, wrong, np.arange(ROWS)).mse, drawn.mse)
+    assert count < binom.ppf(1e-6, 30, 0.95)
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "4"])
+@pytest.mark.parametrize("values", [11, 1001])
+@pytest.mark.parametrize("reach", ["clipped", "unclipped"])
+def test_noise_on_a_lattice_tells_the_squares(epsilon: str, values: int, reach: str) -> None:
+    """Solved for few labels; in closed form, z² less the noise's variance but at the ends, for many."""
+    domain = Domain.parse(f"0:{values - 1}")
+    channel = laplace_channel(domain, Epsilon.parse(epsilon), unclipped=reach == "unclipped")
+    known, target = identify(channel), (channel.labels - (values - 1) / 2) ** 2
+    assert known.second is not None
+    assert known.slack == 0.0
+    assert np.allclose(channel.moments(known.second)[0], target, atol=2e-9 * target.max())
+    if channel.m > 1 << 14:
+        if values == 11:
+            squares = (channel.outputs - known.centre) ** 2
+            noise = float(channel.moments(channel.debiased_outputs())[1].mean())
+            # of all that are exact the one of least spread
+            solved, closed = (float(channel.moments(h)[1].mean()) for h in (known.second, squares - noise))
+            assert solved < closed
+        else:
+            inside = slice(1, -1)
+            gap = known.second[inside] - (channel.outputs[inside] - known.centre) ** 2
+            assert np.ptp(gap) < 1e-6 * np.abs(known.second).max()
+
+
+def test_of_several_messages_the_one_that_tells_least_decides() -> None:
+    channels, rows = [k_ary(3.0), one_bit(epsilon=1.0)], 400
+    rng = np.random.default_rng(3)
+    message = np.arange(rows) % 2
+    bins = np.where(message == 0, rng.integers(0, 11, rows), rng.integers(0, 2, rows))
+    found = estimate_on_rows(np.full(rows, 4.0), 5.0, channels, message, bins, np.arange(rows) // 2)
+    assert found.mse is None
+    assert "squares" in found.why
+    assert found.as_card()["mse_below_constant"] == found.mse_below_constant.estimate
+    alone = estimate_on_rows(np.full(rows, 4.0), 5.0, channels[:1], np.zeros(rows, int), bins * 0, np.arange(rows))
+    assert alone.mse is not None
+    assert alone.why == "identified"
+
+
+def test_few_rows_are_not_held_out() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=20_000)
+    z = y + rng.choice([-20.0, 20.0], 20_000)
+    found = held_out(20_000, np.arange(20_000), lambda _train, held: (0.5 * y[held], 0.0))
+    assert found is not None
+    held, predictions, constant = found
+    known = Identified(0.0, z[held], None, 0.0, "one bit")
+    gain = estimate(predictions, constant, known, held).mse_below_constant
+    assert gain.low < 0.75 < gain.high  # E[y²] − E[(y/2)²]
+    assert held_out(10, np.arange(10), lambda _train, held: (y[held], 0.0)) is None
