@@ -43,7 +43,13 @@ def privatize(
     ] = None,
     audience: Annotated[list[str] | None, typer.Option(help="Who may read the message; repeatable.")] = None,
     loss: Annotated[str, typer.Option(help="squared, absolute, poisson, or a file with a loss matrix.")] = "squared",
-    mechanism: Annotated[str, typer.Option(help="rr-on-bins, one-bit or discrete-laplace.")] = "rr-on-bins",
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            help="auto, rr-on-bins, one-bit, unbiased, balanced, rr, rr-with-prior, laplace, discrete-laplace, "
+            "staircase, discrete-staircase or exponential."
+        ),
+    ] = "rr-on-bins",
     clip: Annotated[
         str | None,
         typer.Option(help="One bit only: A:B, public clipping ends, or auto (by the prior); default the domain's."),
