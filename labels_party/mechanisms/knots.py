@@ -18,6 +18,7 @@ from shared.privacy import Epsilon
 SLACK = 1e-6  # relative: by how much the program's odds stay below e^ε, half of it on either side
 ATOM = 0.02  # labels of more mass become knots
 REPAIRS = 12
+MEAN_BITS = 40  # a mean is right to 2⁻⁴⁰ of the outputs' span at least, and nearly always to 2⁻⁶³
 CHUNK = 1 << 14
 
 
@@ -103,6 +104,9 @@ def _repaired(
             break
         w[i] += moved
         w[j] -= moved
+    missing_mean = target - sum(x * v for x, v in zip(w, values, strict=True))
+    if abs(missing_mean) > (values[-1] - values[0]) * (N >> MEAN_BITS):
+        raise InvalidEpsilon("The means of the randomizer could not be made exact at this ε; take a larger one.")
     if sum(w) != N or any(not lo <= x <= hi for x, lo, hi in zip(w, least, most, strict=True)):
         raise InvalidEpsilon("The rows of the randomizer could not be made exact at this ε; take a larger one.")
     return w
