@@ -17,8 +17,9 @@ import numpy.typing as npt
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
 from shared.channel import Channel
+from shared.correcting import UNBIASED_IS_WORTH
 from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
+from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
 from shared.losses import Loss, MatrixLoss, get_loss
 from shared.privacy import Epsilon
 
@@ -62,7 +63,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Choice:
-    """`ranking` holds every candidate that fits, the best first; `channel` is that of the first."""
+    """`ranking` holds every candidate that fits, the chosen one first, the others from the best on."""
 
     ranking: tuple[Judged, ...]
     why: str
@@ -81,6 +82,7 @@ def choose(
 ) -> Choice:
     """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels.
 
+    An unbiased one is preferred up to 5 % above, since only its labels show the test error of a model (DESIGN §4).
     Candidates that do not fit the domain or the ε are passed over, and without `slow` those that solve a linear
     program. Raises InvalidMechanism where none fits.
     """
@@ -93,12 +95,16 @@ def choose(
     if not found:
         raise InvalidMechanism("No mechanism fits this domain at this ε; take a larger ε or a coarser domain.")
     found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
-    best, others = found[0], found[1:]
+    limit = UNBIASED_IS_WORTH * found[0].figure
+    best = next((j for j in found if j.channel.unbiased and j.figure <= limit), found[0])
+    others = [j for j in found if j is not best]
     measure = "label loss" if isinstance(ell, MatrixLoss) else "model error"
     why = f"chosen by auto: {best.candidate.called}, expected {measure} {best.figure:.4g}"
     if others:
         why += "; next " + ", ".join(f"{j.candidate.called} {j.figure:.4g}" for j in others[:NAMED])
-    return Choice(tuple(found), why)
+    if best is not found[0]:
+        why += "; an unbiased label that is nearly as good also shows how good a model is"
+    return Choice((best, *others), why)
 
 
 def _judge(
@@ -114,5 +120,5 @@ def _judge(
         if isinstance(loss, MatrixLoss):
             return Judged(candidate, channel, channel.expected_loss(prior, loss))
         return Judged(candidate, channel, float(model_error(channel, prior, n)["expected_model_error"]))
-    except (InvalidMechanism, InvalidEpsilon):
+    except (InvalidMechanism, InvalidEpsilon, InvalidLoss):
         return None
