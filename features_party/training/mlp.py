@@ -72,11 +72,16 @@ class Inputs:
 
     def numbers(self, numbers: Float32) -> Float32:
         """float32[n, p + gaps]."""
-        present = np.isfinite(numbers)
+        width = len(self.mean)
         scale = np.where(self.spread > 0.0, self.spread, np.inf)
-        standard = np.where(present, (numbers - self.mean) / scale, 0.0)
-        bounded = np.clip(standard, -LARGEST_NUMBER, LARGEST_NUMBER)
-        return np.hstack([bounded, ~present[:, self.gaps]]).astype(np.float32)
+        out = np.empty((len(numbers), width + len(self.gaps)), dtype=np.float32)
+        for start in range(0, len(numbers), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            present = np.isfinite(numbers[part])
+            standard = np.where(present, (numbers[part] - self.mean) / scale, 0.0)
+            out[part, :width] = np.clip(standard, -LARGEST_NUMBER, LARGEST_NUMBER)
+            out[part, width:] = ~present[:, self.gaps]
+        return out
 
     def looked_up(self, codes: Codes) -> Int32:
         """int32[n, c]: embedding rows of codes with -1 for missing."""
