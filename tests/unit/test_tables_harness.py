@@ -157,17 +157,17 @@ def test_a_quick_run_makes_every_file_and_sees_planted_wrong_cells(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work, out = elsewhere / "cells.ndjson", elsewhere / "out"
-    asked = ["--quick", "--jobs", "1", "--data", "bike", "--epsilons", f"1,{INFINITE}"]
+    asked = ["--quick", "--jobs", "1", "--data", "census", "--epsilons", f"1,{INFINITE}"]
     asked += ["--work", str(work), "--out", str(out)]
     assert command.main(asked) == 0
     report = (out / "report.md").read_text()
     assert "a generated stand-in: its figures mean nothing" in report
     assert str(elsewhere) not in report
-    assert {"figure3-bike.png", "table1-bike-generalization.csv", "coverage.csv"} <= {p.name for p in out.iterdir()}
+    assert {"figure4-census.png", "table1-census-generalization.csv", "gap.csv"} <= {p.name for p in out.iterdir()}
     stored = Store(work).read()
-    settings = Settings(data=("bike",), seeds=1, epsilons=("1", INFINITE), quick=True)
+    settings = Settings(data=("census",), seeds=1, epsilons=("1", INFINITE), quick=True)
     results = Results(stored, settings)
-    shown = str(results.mean(cell_of(CORRECTED, "bike", "1", settings), "mse"))
+    shown = str(results.mean(cell_of(CORRECTED, "census", "1", settings), "mse"))
     assert shown in report
     assert list(violations(results)) == []
 
@@ -177,7 +177,7 @@ def test_a_quick_run_makes_every_file_and_sees_planted_wrong_cells(
     assert _without_times((out / "report.md").read_text()) == _without_times(report)
 
     # planted: a label error that the channel cannot have, one below Theorem 5's optimum, ε that was not asked for
-    cell = cell_of(RR_ON_BINS, "bike", "1", settings)
+    cell = cell_of(RR_ON_BINS, "census", "1", settings)
     right = stored[cell]
     wrong: dict[str, Result] = {
         "is not what the channel says": {"label_mse_drawn": right["label_mse"] * 1.5},

@@ -36,7 +36,8 @@ class Cell:
 
     `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
     density of true and randomized labels), "coverage" (how often the stated interval holds the true error).
-    `capacity` scales the effective rows the learner's size is chosen for; `rows` caps the training rows, 0 for all.
+    `capacity` scales the effective rows that the size of a quick learner is chosen for; `rows` caps the training rows,
+    0 for all.
     """
 
     kind: str

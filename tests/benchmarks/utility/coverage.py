@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from features_party.correction import correct
 from features_party.holdout import estimate_on_rows
-from features_party.training.estimate import held_out
+from features_party.training.estimate import Interval, held_out
 from features_party.training.fitting import fit
 from tests.benchmarks.utility.cells import Cell
-from tests.benchmarks.utility.message import draw, make_message
+from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split, split
 
 FloatArray = npt.NDArray[np.float64]
@@ -22,39 +22,47 @@ JUDGED = 20_000  # other rows, whose true labels tell the true error
 REPETITIONS = 50  # of one cell
 
 
+FIGURES = ("gain", "mse")
+Told = dict[str, tuple[float, Interval | None]]
+
+
 def coverage(cell: Cell) -> dict[str, Any]:
-    """Repetitions with rows, draw and linear model anew; the truth comes from rows that the message does not have."""
+    """Repetitions with rows, draw and linear model anew, and one channel; the truth comes from rows that the message
+    does not have. For "gain", over a constant prediction, and for "mse", where the channel identifies it."""
     data, rng = split(cell.data, 0, cell.rows), np.random.default_rng([7, cell.seed])
-    held, widths, estimates, truths = 0, [], [], []
     size = min(ROWS, data.n // 2)
+    message = make_message(cell, _part(data, rng.permutation(data.n)[:size]))
+    told: list[Told] = []
     for _ in range(REPETITIONS):
         rows = rng.permutation(data.n)
-        truth, (estimate, low, high) = _repeat(cell, data, rows[:size], rows[size : size + JUDGED])
-        held += low <= truth <= high
-        widths.append(high - low)
-        estimates.append(estimate)
-        truths.append(truth)
-    return {
-        "held": held,
-        "repetitions": REPETITIONS,
-        "width": float(np.mean(widths)),
-        "estimate": float(np.mean(estimates)),
-        "truth": float(np.mean(truths)),
-        "rows": size,
-        "real": data.real,
-    }
+        told.append(_repeat(cell, data, message, rows[:size], rows[size : size + JUDGED]))
+    result: dict[str, Any] = {"repetitions": REPETITIONS, "rows": size, "real": data.real}
+    for figure in FIGURES:
+        pairs = [(truth, interval) for truth, interval in (one[figure] for one in told) if interval is not None]
+        if pairs:
+            result[figure] = {
+                "held": sum(interval.low <= truth <= interval.high for truth, interval in pairs),
+                "of": len(pairs),
+                "width": float(np.mean([interval.high - interval.low for _, interval in pairs])),
+                "estimate": float(np.mean([interval.estimate for _, interval in pairs])),
+                "truth": float(np.mean([truth for truth, _ in pairs])),
+            }
+    return result
+
+
+def _part(data: Split, rows: npt.NDArray[np.int64]) -> Split:
+    return replace(data, features=data.features.take(rows), index=data.index[rows], truth=data.truth[rows])
 
 
 def _repeat(
-    cell: Cell, data: Split, rows: npt.NDArray[np.int64], others: npt.NDArray[np.int64]
-) -> tuple[float, tuple[float, float, float]]:
-    """(true drop of the squared error below the constant, (estimate, low, high))."""
-    part = replace(data, features=data.features.take(rows), index=data.index[rows], truth=data.truth[rows])
-    message = make_message(cell, part)
+    cell: Cell, data: Split, message: Message, rows: npt.NDArray[np.int64], others: npt.NDArray[np.int64]
+) -> Told:
+    """By figure: the true one, and what is said of it."""
+    part = _part(data, rows)
     correction = correct(message.channel, cell.correction, message.prior, None, part.n)
     outputs = draw(message, part)
     labels = correction.corrected[outputs]
-    true: list[float] = []
+    models = []
 
     def fit_and_predict(train: npt.NDArray[np.int64], held: npt.NDArray[np.int64]) -> tuple[FloatArray, float]:
         model = fit(
@@ -62,17 +70,18 @@ def _repeat(
             labels[train],
             noise_variance=correction.noise_variance,
             domain=data.domain,
+            categorical=data.categorical,
             model="linear",
         )
-        judged, y = model.predict(data.features.take(others)), data.truth[others]
-        true.append(float(np.mean((model.mean - y) ** 2 - (judged - y) ** 2)))
+        models.append(model)
         return model.predict(part.features.take(held)), model.mean
 
-    examples = np.arange(part.n)
-    found = held_out(part.n, examples, fit_and_predict)
+    found = held_out(part.n, np.arange(part.n), fit_and_predict)
     assert found is not None
     held, predictions, constant = found
     which = np.zeros(len(held), np.int64)
-    told = estimate_on_rows(predictions, constant, [message.channel], which, outputs[held], examples[held])
-    gain = told.mse_below_constant
-    return float(np.mean(true)), (gain.estimate, gain.low, gain.high)
+    said = estimate_on_rows(predictions, constant, [message.channel], which, outputs[held], held)
+    (model,) = models
+    judged, y = model.predict(data.features.take(others)), data.truth[others]
+    mse = float(np.mean((judged - y) ** 2))
+    return {"gain": (float(np.mean((constant - y) ** 2)) - mse, said.mse_below_constant), "mse": (mse, said.mse)}
