@@ -19,8 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from features_party.registry.encoding_guide import input_parts
 from features_party.registry.folder import SavedModel
+from features_party.registry.onnx_ensemble import additive_score, member_prediction
 from features_party.registry.onnx_trees import tree_attributes
+from features_party.training.additive import Additive
 from features_party.training.encoding import Column
+from features_party.training.ensemble import Ensemble
 from features_party.training.gbdt import Trees
 from features_party.training.linear import Linear
 from features_party.training.mlp import EMBEDDING, LARGEST_NUMBER, Network
@@ -72,7 +75,7 @@ def onnx_model(saved: SavedModel) -> bytes:
     parts = {c.name: _parts(graph, c, ports[c.name]) for c in model.schema.columns}
     score = SCORES[type(model.body)](graph, model, parts)
     score = graph.cast(score, TensorProto.DOUBLE)
-    if model.body.link is not None:
+    if not isinstance(model.body, Ensemble) and model.body.link is not None:
         score = graph.add("Exp", graph.clip(score, model.body.link.low, model.body.link.high))
     if model.bounds is not None:
         score = graph.clip(score, *model.bounds)
@@ -165,6 +168,10 @@ def _looked_up(graph: _Graph, index: str, table: npt.NDArray[Any], kind: Any) ->
 
 def _trees(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
     assert isinstance(model.body, Trees)
+    return _tree_score(graph, model.body, _tree_inputs(graph, model, parts), None)
+
+
+def _tree_inputs(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
     at = {c.name: number for number, c in enumerate(model.schema.categories)}
     seen = []
     for name, part in input_parts(model):
@@ -174,8 +181,47 @@ def _trees(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]])
             seen.append(_looked_up(graph, parts[name]["index"], values, np.float32))
         else:
             seen.append(parts[name][part])
-    matrix = graph.add("Concat", *seen, axis=1)
-    return graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **tree_attributes(model.body))
+    return graph.add("Concat", *seen, axis=1)
+
+
+def _tree_score(graph: _Graph, trees: Trees, matrix: str, base: str | None) -> str:
+    attributes = tree_attributes(trees)
+    if base is not None:
+        attributes["base_values"] = [0.0]
+    score = graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes)
+    return score if base is None else graph.add("Add", graph.cast(score, TensorProto.DOUBLE), base)
+
+
+def _ensemble(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+    body, schema = model.body, model.schema
+    assert isinstance(body, Ensemble)
+    numbers = [value for c in schema.columns if c.kind != "category" for value in _ordered(c, parts[c.name])]
+    index = [parts[c.name]["index"] for c in schema.categories]
+    effects = [_looked_up(graph, i, table, np.float32) for i, table in zip(index, model.effects.tables, strict=True)]
+    matrix = _tree_inputs(graph, model, parts) if any(isinstance(m.body, Trees) for m in body.members) else ""
+    score = graph.add("Expand", graph.constant([[body.mean]], np.float64), graph.add("Shape", (numbers + index)[0]))
+    scores: list[str] = []
+    for member in body.members:
+        if isinstance(member.body, Additive):
+            found = additive_score(graph, member.body, numbers, index, effects)
+        else:
+            base = None
+            if member.base is not None:
+                under = body.members[member.base].body
+                assert isinstance(under, Additive)
+                base = scores[member.base]
+                if member.body.link is None:
+                    base = member_prediction(graph, base, under.link, body.bounds)
+                else:
+                    assert under.link is not None
+                    base = graph.clip(base, under.link.low, under.link.high)
+            found = graph.cast(_tree_score(graph, member.body, matrix, base), TensorProto.DOUBLE)
+        scores.append(found)
+        if member.weight > 0.0:
+            prediction = member_prediction(graph, found, member.body.link, body.bounds)
+            moved = graph.add("Sub", prediction, graph.constant(body.mean, np.float64))
+            score = graph.add("Add", score, graph.add("Mul", moved, graph.constant(member.weight, np.float64)))
+    return score
 
 
 def _linear(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
@@ -229,6 +275,7 @@ SCORES: dict[type, Callable[[_Graph, TrainedModel, dict[str, dict[str, str]]], s
     Trees: _trees,
     Linear: _linear,
     Network: _network,
+    Ensemble: _ensemble,
 }
 
 

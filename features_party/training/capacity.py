@@ -54,6 +54,16 @@ class Capacity:
             f"{self.label_variance:.6g} say as much as {self.effective_rows:,.0f} rows without noise"
         )
 
+    def scaled(self, factor: float) -> Capacity:
+        """The capacity for `factor` times the effective rows: for trying several by hand."""
+        return _sized(
+            self.rows,
+            self.noise_variance,
+            self.label_variance,
+            min(self.signal_share * factor, 1.0),
+            self.effective_rows * factor,
+        )
+
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {"why": self.why}
 
@@ -73,7 +83,10 @@ def choose_capacity(
         share = 1.0 - noise_variance / label_variance
         share = share if share >= floor else min(floor, squared_range / 12.0)
         share = max(min(share, squared_range / 4.0), SMALLEST)
-    effective = rows * share
+    return _sized(rows, noise_variance, label_variance, share, rows * share)
+
+
+def _sized(rows: int, noise_variance: float, label_variance: float, share: float, effective: float) -> Capacity:
     depth = round((math.log2(max(effective, 1.0)) - 3.0) / 2.0)
     return Capacity(
         rows=rows,

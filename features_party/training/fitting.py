@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
-from features_party.training.effects import out_of_fold
-from features_party.training.encoding import FeatureSchema
+from features_party.training.crossfit import SMALLEST, CrossFit, Task, fit_validated
+from features_party.training.effects import Effects, out_of_fold
+from features_party.training.encoding import Encoded, FeatureSchema
+from features_party.training.ensemble import Ensemble
 from features_party.training.gbdt import TreeInput, Trees, fit_trees
 from features_party.training.linear import Linear, fit_linear
+from features_party.training.mlp import Network
+from features_party.training.mlp_fit import Settings, fit_network
 from features_party.training.model import TrainedModel, category_sizes
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss, InvalidTable
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 
-MODELS = ("gbdt", "linear")
+MODELS = ("gbdt", "linear", "mlp")
 LOSSES = ("squared", "absolute", "poisson")
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
 
@@ -39,6 +43,10 @@ def fit(
     loss: str = "squared",
     categorical: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    unbiased: bool = False,
+    groups: npt.NDArray[np.integer] | None = None,
+    capacity: Capacity | None = None,
+    network: Settings | None = None,
     progress: Progress | None = None,
     threads: int = 1,
 ) -> TrainedModel:
@@ -47,9 +55,49 @@ def fit(
     `labels` float64[n] may be corrected ones (negative, outside of the domain) or true ones. `noise_variance` is the
     variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
     less); 0 for true labels. Predictions lie inside `domain`. Deterministic for a number of threads.
-    Raises InvalidTable (no rows, no usable column), InvalidInput (model), InvalidLoss (unknown, or Poisson with a
-    domain that has negative labels).
+    `unbiased`: the labels have the true ones as their expectation, if only nearly, so that models can be compared on
+    them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise trees of the size
+    that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which stay in one fold.
+    `network` has the settings of model mlp.
+    Raises InvalidTable (no rows, no usable column), InvalidInput (model, PyTorch missing), InvalidLoss (unknown, or
+    Poisson with a domain that has negative labels).
     """
+    return fit_and_judge(
+        features,
+        labels,
+        noise_variance=noise_variance,
+        domain=domain,
+        model=model,
+        loss=loss,
+        categorical=categorical,
+        exclude=exclude,
+        unbiased=unbiased,
+        groups=groups,
+        capacity=capacity,
+        network=network,
+        progress=progress,
+        threads=threads,
+    )[0]
+
+
+def fit_and_judge(
+    features: pa.Table,
+    labels: FloatArray,
+    *,
+    noise_variance: float | FloatArray = 0.0,
+    domain: Domain | None = None,
+    model: str = "gbdt",
+    loss: str = "squared",
+    categorical: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    unbiased: bool = False,
+    groups: npt.NDArray[np.integer] | None = None,
+    capacity: Capacity | None = None,
+    network: Settings | None = None,
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> tuple[TrainedModel, CrossFit | None]:
+    """`fit`, and the out-of-fold predictions of the whole procedure where it was validated (None elsewhere)."""
     report = progress or (lambda _what, _share: None)
     if model not in MODELS:
         raise InvalidInput(f"There is no model '{model}'; choose one of {', '.join(MODELS)}.")
@@ -62,44 +110,55 @@ def fit(
     if loss == "poisson" and bounds is not None and bounds[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
-    capacity, weights = _judged(labels, noise_variance, spread)
-    objective, notes = _objective(loss, capacity.signal_share)
+    ruled, weights = _judged(labels, noise_variance, spread)
+    objective, notes = _objective(loss, ruled.signal_share)
+    validate = capacity is None and (unbiased or ruled.noise_variance == 0.0) and objective != "absolute"
+    chosen = capacity or ruled
     report("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=categorical, exclude=exclude)
     encoded = schema.encode(features)
     sizes = category_sizes(schema)
-    report("effects of categories", 0.05)
-    seen, effects = out_of_fold(
-        encoded.codes, labels, sizes, lambda share: report("effects of categories", 0.05 + 0.1 * share)
-    )
     limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
-    body: Trees | Linear
-    if model == "gbdt":
-        body = fit_trees(
-            TreeInput.of(encoded, seen, sizes),
+    body: Trees | Linear | Network | Ensemble
+    cross: CrossFit | None = None
+    if model == "gbdt" and validate and _enough(n, groups):
+        body, effects, cross = fit_validated(
+            encoded,
             labels,
             weights,
-            objective,
-            capacity,
-            limits,
-            threads=threads,
-            progress=lambda what, share: report(what, 0.15 + 0.85 * share),
+            Task(sizes, objective, limits, chosen, threads),
+            groups,
+            lambda what, share: report(what, 0.05 + 0.95 * share),
         )
-    else:
-        body = fit_linear(
+    elif model == "mlp":
+        effects = Effects(())
+        body = fit_network(
             encoded,
-            seen,
             sizes,
             labels,
             weights,
             objective,
-            capacity,
+            chosen,
             limits,
-            progress=lambda what, share: report(what, 0.15 + 0.85 * share),
+            settings=network,
+            unbiased=unbiased,
+            groups=groups,
+            threads=threads,
+            progress=lambda what, share: report(what, 0.05 + 0.95 * share),
+        )
+        notes = (*notes, f"the network was trained for {body.epochs} epochs")
+    else:
+        body, effects = _single(
+            encoded,
+            labels,
+            weights,
+            Task(sizes, objective, limits, chosen, threads),
+            model,
+            lambda what, share: report(what, 0.05 + 0.95 * share),
         )
     mean = float(np.average(labels, weights=weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
-    return TrainedModel(
+    trained = TrainedModel(
         kind=model,
         loss=loss,
         objective=objective,
@@ -108,9 +167,41 @@ def fit(
         body=body,
         bounds=bounds,
         mean=mean if bounds is None else float(np.clip(mean, *bounds)),
-        capacity=capacity,
+        capacity=chosen,
         notes=(*notes, *left_out),
     )
+    return trained, cross
+
+
+def _enough(rows: int, groups: npt.NDArray[np.integer] | None) -> bool:
+    return (rows if groups is None else len(np.unique(groups))) >= SMALLEST
+
+
+def _single(
+    encoded: Encoded, labels: FloatArray, weights: FloatArray | None, task: Task, model: str, report: Progress
+) -> tuple[Trees | Linear, Effects]:
+    """One model by the rule."""
+    seen, effects = out_of_fold(
+        encoded.codes, labels, task.sizes, lambda share: report("effects of categories", 0.1 * share)
+    )
+
+    def told(what: str, share: float) -> None:
+        report(what, 0.1 + 0.9 * share)
+
+    if model == "linear":
+        return fit_linear(
+            encoded, seen, task.sizes, labels, weights, task.loss, task.capacity, task.bounds, progress=told
+        ), effects
+    return fit_trees(
+        TreeInput.of(encoded, seen, task.sizes),
+        labels,
+        weights,
+        task.loss,
+        task.capacity,
+        task.bounds,
+        threads=task.threads,
+        progress=told,
+    ), effects
 
 
 def _judged(

@@ -18,7 +18,6 @@ from features_party.training.objectives import (
     Gradients,
     PoissonScore,
     smooth_absolute,
-    squared,
 )
 from shared.errors import InvalidFile
 from shared.service.cli import Progress
@@ -55,12 +54,21 @@ class TreeInput:
         kinds = ["q"] * encoded.numbers.shape[1] + ["c" if one_by_one else "q" for one_by_one in small]
         return cls(np.hstack([encoded.numbers, columns]) if sizes else encoded.numbers, kinds)
 
-    def as_dmatrix(self, labels: FloatArray | None, threads: int) -> Any:
-        xgb = _xgboost()
-
-        label = None if labels is None else labels.astype(np.float32)
-        return xgb.DMatrix(
-            self.matrix, label, feature_types=self.kinds, enable_categorical="c" in self.kinds, nthread=threads
+    def as_dmatrix(
+        self,
+        labels: FloatArray | None,
+        threads: int,
+        base: FloatArray | None = None,
+        weights: FloatArray | None = None,
+    ) -> Any:
+        return _xgboost().DMatrix(
+            self.matrix,
+            None if labels is None else labels.astype(np.float32),
+            weight=None if weights is None else weights.astype(np.float32),
+            base_margin=None if base is None else base.astype(np.float32),
+            feature_types=self.kinds,
+            enable_categorical="c" in self.kinds,
+            nthread=threads,
         )
 
 
@@ -71,12 +79,14 @@ class Trees:
     booster: Any
     link: PoissonScore | None
 
-    def predict(self, seen: TreeInput, threads: int = 1) -> FloatArray:
-        """float64[n], unclipped."""
+    def predict(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
+        """float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if they were;
+        `rounds` takes the first trees only."""
         if not len(seen.matrix):
             return np.empty(0)
-        data = seen.as_dmatrix(None, threads)
-        score = self.booster.predict(data, output_margin=True)
+        data = seen.as_dmatrix(None, threads, base)
+        trees = (0, min(rounds, self.booster.num_boosted_rounds()))
+        score = self.booster.predict(data, output_margin=True, iteration_range=trees)
         if self.link is not None:
             return self.link.predictions(score)
         return np.asarray(score, dtype=np.float64)
@@ -107,25 +117,28 @@ def fit_trees(
     capacity: Capacity,
     bounds: tuple[float, float],
     *,
+    base: FloatArray | None = None,
     threads: int,
     progress: Progress,
 ) -> Trees:
-    """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic."""
+    """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic.
+
+    They add to the score `base` float64[n] (the log of a prediction for poisson), or to a constant.
+    """
     xgb = _xgboost()
 
-    mean = float(np.average(labels, weights=weights))
+    constant = float(np.average(labels, weights=weights))
     link: PoissonScore | None = None
-    gradients: Gradients
+    gradients: Gradients | None = None
     if loss == "poisson":
-        link = PoissonScore.around(mean, *bounds)
-        gradients, base = link.gradients, link.base()
+        link = PoissonScore.around(constant, *bounds)
+        gradients, constant = link.gradients, link.base()
     elif loss == "absolute":
         spread = math.sqrt(capacity.label_variance) or 1.0
-        gradients, base = smooth_absolute(0.1 * spread), float(np.median(labels))
-    else:
-        gradients, base = squared, mean
+        gradients, constant = smooth_absolute(0.1 * spread), float(np.median(labels))
 
     def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[FloatArray, FloatArray]:
+        assert gradients is not None
         gradient, hessian = gradients(score.astype(np.float64), labels)
         return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
 
@@ -141,7 +154,8 @@ def fit_trees(
         "max_bin": capacity.max_bins,
         "max_cat_to_onehot": ONE_HOT + 1,
         "max_delta_step": LARGEST_STEP if link is not None else 0.0,
-        "base_score": base,
+        "base_score": constant,
+        "objective": "reg:squarederror",
         "disable_default_eval_metric": True,
         "nthread": threads,
         "seed": 0,
@@ -149,14 +163,16 @@ def fit_trees(
     }
     from xgboost.callback import TrainingCallback
 
-    data = seen.as_dmatrix(labels, threads)
+    # the squared loss is the same for any labels, and XGBoost's own is quicker
+    own = gradients is None
+    data = seen.as_dmatrix(labels, threads, base, weights if own else None)
 
     class Report(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             progress(f"tree {epoch + 1} of {rounds}", (epoch + 1) / rounds)
             return False
 
-    booster = xgb.train(parameters, data, num_boost_round=rounds, obj=objective, callbacks=[Report()])
+    booster = xgb.train(parameters, data, num_boost_round=rounds, obj=None if own else objective, callbacks=[Report()])
     return Trees(booster, link)
 
 

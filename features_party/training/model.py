@@ -11,8 +11,10 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
+from features_party.training.ensemble import Ensemble
 from features_party.training.gbdt import TreeInput, Trees, importance
 from features_party.training.linear import Linear
+from features_party.training.mlp import Network
 from shared.errors import InvalidFile
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
 VERSION = 1
+BODIES: dict[str, type[Trees] | type[Linear] | type[Network]] = {"gbdt": Trees, "linear": Linear, "mlp": Network}
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class TrainedModel:
     objective: str
     schema: FeatureSchema
     effects: Effects
-    body: Trees | Linear
+    body: Trees | Linear | Network | Ensemble
     bounds: tuple[float, float] | None
     mean: float
     capacity: Capacity
@@ -44,16 +47,24 @@ class TrainedModel:
         return self.predict_encoded(self.schema.encode(features), threads=threads)
 
     def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
-        effects = self.effects.apply(encoded.codes)
-        if isinstance(self.body, Trees):
+        if isinstance(self.body, Network):
+            predictions = self.body.predict(encoded)
+        elif isinstance(self.body, Ensemble):
+            effects = self.effects.apply(encoded.codes)
+            predictions = self.body.predict(encoded, effects, category_sizes(self.schema), threads)
+        elif isinstance(self.body, Trees):
+            effects = self.effects.apply(encoded.codes)
             predictions = self.body.predict(TreeInput.of(encoded, effects, category_sizes(self.schema)), threads)
         else:
-            predictions = self.body.predict(encoded, effects)
+            predictions = self.body.predict(encoded, self.effects.apply(encoded.codes))
         return predictions if self.bounds is None else np.clip(predictions, *self.bounds)
 
     def importance(self) -> dict[str, float]:
-        """Share of the trees' total gain by feature, largest first; empty for a linear model."""
-        return importance(self.body, self.schema) if isinstance(self.body, Trees) else {}
+        """Share by feature, largest first: of the trees' total gain, and of the spread of additive models in an
+        ensemble; empty for other models."""
+        if isinstance(self.body, Trees):
+            return importance(self.body, self.schema)
+        return self.body.importance(self.schema) if isinstance(self.body, Ensemble) else {}
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,12 +92,12 @@ class TrainedModel:
                 raise InvalidFile("The model was written by a newer version of this software; upgrade it to read it.")
             schema = FeatureSchema.from_json(data["schema"])
             tables = tuple(np.array(table, dtype=np.float64) for table in data["effects"])
-            if [t.shape for t in tables] != [(size,) for size in category_sizes(schema)]:
+            kind, sizes = data["kind"], category_sizes(schema)
+            # a network has embeddings instead of effects
+            if [t.shape for t in tables] != ([] if kind == "mlp" else [(size,) for size in sizes]):
                 raise ValueError("the effects do not fit the vocabularies")
-            kind = data["kind"]
-            if kind not in ("gbdt", "linear"):
-                raise ValueError("the model is of no known kind")
-            body = Trees.from_json(data["body"]) if kind == "gbdt" else Linear.from_json(data["body"])
+            several = kind == "gbdt" and "members" in data["body"]
+            body = Ensemble.from_json(data["body"]) if several else BODIES[kind].from_json(data["body"])
             bounds = data["bounds"]
             model = cls(
                 kind=kind,
@@ -118,6 +129,8 @@ class TrainedModel:
             schema.categories
         ):
             raise ValueError("the trees do not fit the features")
+        if isinstance(self.body, Network):
+            self.body.check(nothing.numbers.shape[1], category_sizes(schema))
         if not np.all(np.isfinite(self.predict_encoded(nothing))):
             raise ValueError("the model does not predict a number")
 

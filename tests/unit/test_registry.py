@@ -80,7 +80,8 @@ def test_a_newer_version_is_refused_with_a_way_out(saved: Path, name: str) -> No
 
 def test_trees_that_xgboost_does_not_accept_are_refused(saved: Path) -> None:
     data = json.loads((saved / MODEL_FILE).read_text())
-    data["body"]["xgboost"]["learner"] = {}
+    trees = [member for member in data["body"]["members"] if member["kind"] == "trees"]
+    trees[0]["body"]["xgboost"]["learner"] = {}
     (saved / MODEL_FILE).write_text(json.dumps(data))
     card = json.loads((saved / CARD_FILE).read_text())
     card["model_sha256"] = digest((saved / MODEL_FILE).read_bytes())

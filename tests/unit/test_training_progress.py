@@ -20,8 +20,11 @@ class Enough(Exception):
 @pytest.mark.parametrize(
     ("model", "loss", "step"),
     [
-        ("gbdt", "squared", "effects of categories"),
+        ("gbdt", "squared", "fold 1 of 5, additive model"),
+        ("gbdt", "squared", "fold 2 of 5, tree 3 of"),
         ("gbdt", "squared", "tree 3 of"),
+        ("gbdt", "absolute", "effects of categories"),
+        ("gbdt", "absolute", "tree 3 of"),
         ("linear", "squared", "moments"),
         ("linear", "poisson", "solving"),
     ],

@@ -1,0 +1,260 @@
+"""Validation that costs no ε: members compared, and weighted, on privatized labels that they were not trained on.
+
+Where E[z | y] = y (nearly), the squared error on held-out z is the squared error on y plus a constant, so out-of-fold
+predictions choose the number of trees and the weights of the members. A weight's own error is about σ²/n, far below
+what it decides. The weights of a fold's rows come from the other folds, so that `CrossFit` is out of fold throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.capacity import Capacity
+from features_party.training.effects import Effects, out_of_fold
+from features_party.training.encoding import Encoded, Float32
+from features_party.training.ensemble import Ensemble, Member, starting_score
+from features_party.training.gbdt import TreeInput, Trees, fit_trees
+from features_party.training.levels import learn_features
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+Rowwise = npt.NDArray[np.integer]
+
+SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
+STAGES = (0.25, 0.5, 1.0, 1.5)  # of the rule's number of trees
+FAINT = 1e-4  # of the labels' standard deviation
+SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Per row, from models that did not see its fold: `predictions` and the `constants` they are compared with,
+    float64[n]; `fold` int8[n]."""
+
+    predictions: FloatArray
+    constants: FloatArray
+    fold: npt.NDArray[np.int8]
+
+
+def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
+    """int8[n]: five folds, fewer where there are many rows; rows of one group (one example) share a fold."""
+    folds = 5 if rows < 30_000 else 4 if rows < 200_000 else 3
+    # which rows share a fold says nothing; it is fixed so that training is repeatable
+    rng = np.random.default_rng(1)
+    if groups is None:
+        return np.asarray(rng.permutation(rows) % folds, np.int8)
+    _, which = np.unique(groups, return_inverse=True)
+    count = int(which.max()) + 1
+    return np.asarray((rng.permutation(count) % folds)[which], np.int8)
+
+
+def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
+    """float64[m] ≥ 0: the weights of members float64[n, m] around `constants` with the least squared error."""
+    from scipy.optimize import nnls
+
+    parts = predictions - constants[:, None]
+    gram, along = (weights[:, None] * parts).T @ parts, parts.T @ (weights * (labels - constants))
+    scale = np.sqrt(np.diag(gram))
+    # a member that hardly moves would get a huge weight
+    alive = np.flatnonzero(scale > FAINT * np.sqrt(weights @ (labels - constants) ** 2))
+    found = np.zeros(len(scale))
+    if alive.size:
+        unit = scale[alive]
+        values, vectors = np.linalg.eigh(gram[np.ix_(alive, alive)] / np.outer(unit, unit))
+        values = np.maximum(values, 1e-9)
+        root = (vectors * np.sqrt(values)).T
+        solved, _ = nnls(root, (vectors / np.sqrt(values)).T @ (along[alive] / unit))
+        found[alive] = solved / unit
+    return found
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is the same in every fold."""
+
+    sizes: list[int]
+    loss: str
+    bounds: tuple[float, float]
+    capacity: Capacity
+    threads: int
+
+    @property
+    def positive(self) -> bool:
+        return self.bounds[0] >= 0.0 and self.bounds[1] > 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows to learn from: `seen` float32[n, c] are out-of-fold effects of their categories."""
+
+    encoded: Encoded
+    seen: Float32
+    labels: FloatArray
+    weights: FloatArray | None
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.labels, weights=self.weights))
+
+
+def fit_validated(
+    encoded: Encoded,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    task: Task,
+    groups: Rowwise | None,
+    progress: Progress,
+) -> tuple[Ensemble, Effects, CrossFit]:
+    """Members on every fold's complement, their weights, and those with a weight on all rows."""
+    fold = assign_folds(len(labels), groups)
+    count = int(fold.max()) + 1
+    w = np.ones(len(labels)) if weights is None else weights
+    constants = np.empty(len(labels))
+    out: dict[tuple[str, int], FloatArray] = {}
+    share = 1.0 / (count + 1)
+    for index in range(count):
+        train, held = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
+
+        def report(what: str, done: float, at: int = index) -> None:
+            progress(f"fold {at + 1} of {count}, {what}", share * (at + done))
+
+        part = None if weights is None else weights[train]
+        seen, effects = out_of_fold(encoded.codes[train], labels[train], task.sizes)
+        sample = Sample(encoded.take(train), seen, labels[train], part)
+        constants[held] = sample.mean
+        later = encoded.take(held)
+        for key, predictions in _fold(sample, later, effects.apply(later.codes), task, report):
+            out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
+    rounds = _best_rounds(out, constants, labels, w)
+    # a member that some fold did not have is none
+    names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
+    table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
+    found = np.empty(len(labels))
+    for index in range(count):
+        rest, held = fold != index, fold == index
+        shares = stacked(table[rest], constants[rest], labels[rest], w[rest])
+        found[held] = constants[held] + (table[held] - constants[held, None]) @ shares
+    shares = stacked(table, constants, labels, w)
+    chosen = {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}
+    seen, effects = out_of_fold(encoded.codes, labels, task.sizes)
+    whole = Sample(encoded, seen, labels, weights)
+    body = _refit(whole, task, chosen, lambda what, done: progress(what, 1.0 - share + share * done))
+    return body, effects, CrossFit(np.clip(found, *task.bounds), constants, fold)
+
+
+def _best_rounds(
+    out: dict[tuple[str, int], FloatArray], constants: FloatArray, labels: FloatArray, w: FloatArray
+) -> dict[str, int]:
+    """By member: the number of trees with the least out-of-fold error, 0 for members without."""
+    errors: dict[str, dict[int, float]] = {}
+    for (name, rounds), predictions in out.items():
+        filled = np.where(np.isfinite(predictions), predictions, constants)
+        errors.setdefault(name, {})[rounds] = float(w @ (labels - filled) ** 2)
+    return {name: min(by, key=lambda r: (by[r], r)) for name, by in errors.items()}
+
+
+def _additive(sample: Sample, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:
+    """The additive members; the last one is the base of the trees."""
+    features = learn_features(sample.encoded, sample.seen, task.sizes)
+    signal = task.capacity.signal_share * task.capacity.label_variance
+    rows = Rows.of(features, sample.encoded, sample.seen, sample.labels, sample.weights, signal)
+    if not features:
+        return
+    main = fit_main(rows, lambda done: report(0.2 * done))
+    yield "main effects", main
+    pairs = fit_pairs(rows, main, lambda done: report(0.2 + 0.3 * done))
+    if pairs is not main:
+        yield "interactions", pairs
+    if task.positive:
+        yield "multiplicative", fit_log(rows, pairs, task.bounds, lambda done: report(0.5 + 0.5 * done))
+
+
+def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
+    depth = max(task.capacity.depth - SHALLOWER, 2) if on_top else task.capacity.depth
+    return replace(task.capacity, depth=depth, rounds=rounds)
+
+
+def _fold(
+    sample: Sample, later: Encoded, effects: Float32, task: Task, report: Progress
+) -> Iterator[tuple[tuple[str, int], FloatArray]]:
+    """((member, trees), predictions for the held-out rows) of everything that is compared."""
+    base: tuple[Additive, FloatArray] | None = None
+    for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.4 * done)):
+        score = fitted.model.score(later, effects)
+        predictions = score if fitted.model.link is None else fitted.model.link.predictions(score)
+        yield (name, 0), np.clip(predictions, *task.bounds)
+        base = (fitted.model, score)
+    seen, held = (TreeInput.of(*part, task.sizes) for part in ((sample.encoded, sample.seen), (later, effects)))
+    rounds = sorted({max(round(task.capacity.rounds * stage), 1) for stage in STAGES})
+    for on_top in (False, True):
+        start = None
+        if on_top:
+            if base is None:
+                return
+            start = _start(base[0], sample, task)
+        capacity = _tree_capacity(task, on_top, rounds[-1])
+        part = 0.7 if on_top else 0.4
+
+        def told(what: str, done: float, at: float = part) -> None:
+            report(what, at + 0.3 * done)
+
+        trees = fit_trees(
+            seen,
+            sample.labels,
+            sample.weights,
+            task.loss,
+            capacity,
+            task.bounds,
+            base=start,
+            threads=task.threads,
+            progress=told,
+        )
+        first = None if base is None or not on_top else starting_score(*base, trees.link is not None, task.bounds)
+        for stage in rounds:
+            predictions = trees.predict(held, task.threads, first, stage)
+            yield (_TREES[on_top], stage), np.clip(predictions, *task.bounds)
+
+
+_TREES = {False: "trees", True: "trees on top"}
+
+
+def _start(base: Additive, sample: Sample, task: Task) -> FloatArray:
+    return starting_score(base, base.score(sample.encoded, sample.seen), task.loss == "poisson", task.bounds)
+
+
+def _refit(sample: Sample, task: Task, chosen: dict[str, tuple[float, int]], report: Progress) -> Ensemble:
+    members: list[Member] = []
+    on_top = _TREES[True] in chosen
+    if set(chosen) - {_TREES[False]}:
+        for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.4 * done)):
+            members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
+    last = len(members) - 1
+    # only what has a weight is kept, and the base of the trees on top
+    kept = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
+    members = [members[at] for at in kept]
+    seen = TreeInput.of(sample.encoded, sample.seen, task.sizes)
+    for top in (False, True):
+        if _TREES[top] not in chosen or (top and last < 0):
+            continue
+        weight, rounds = chosen[_TREES[top]]
+        at = kept.index(last) if top else None
+        body = None if at is None else members[at].body
+        start = _start(body, sample, task) if isinstance(body, Additive) else None
+        trees: Trees = fit_trees(
+            seen,
+            sample.labels,
+            sample.weights,
+            task.loss,
+            _tree_capacity(task, top, rounds),
+            task.bounds,
+            base=start,
+            threads=task.threads,
+            progress=lambda what, done, t=top: report(what, 0.4 + 0.3 * (t + done)),  # type: ignore[misc]
+        )
+        members.append(Member(_TREES[top], weight, trees, at))
+    return Ensemble(float(np.clip(sample.mean, *task.bounds)), task.bounds, tuple(members))
