@@ -3,6 +3,10 @@
 The squared and the Poisson loss are affine in y up to a term without the prediction, so the gradient at a corrected
 label is an unbiased estimate of the gradient at the true one; it must not be clipped. What is bounded instead is the
 score f (the log of the prediction) and, from below, the Hessian: without both a Poisson learner diverges.
+
+Other losses need the distribution of a label, not its mean. R (m × k) with M R = I turns ℓ into Σ_y R[j, y]·ℓ(f, y),
+whose expectation over the outputs j of a label is the label's own loss (Natarajan et al. 2013); where the channel tells
+bins only, M R gives the labels of a bin in the proportions of the prior. Entries of R are of either sign, and large.
 """
 
 from __future__ import annotations
@@ -13,11 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from shared.channel import Channel, N, RRChannel
+from shared.errors import InvalidMechanism
+
 FloatArray = npt.NDArray[np.float64]
 Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 HESSIAN_FLOOR = 0.1  # of the mean prediction
 LARGEST_STEP = 0.7  # of f in one leaf: no tree may double a prediction
+NODES = 257  # of predictions at which the gradients of a loss correction are kept
+MOST_CELLS = 1 << 22  # outputs × labels of R
+CONDITION = 1e6
+LARGEST_INVERTED = 1000  # labels
 
 
 @dataclass(frozen=True)
@@ -63,3 +74,72 @@ def smooth_absolute(width: float) -> Gradients:
         return width * ratio / root, 1.0 / root
 
     return gradients
+
+
+@dataclass(frozen=True)
+class LossCorrection:
+    """Gradients of E|f − y| rounded off as `smooth_absolute`, for outputs instead of labels.
+
+    `nodes` float64[g] are predictions, `slopes` float64[m, g] the gradient at each under each output, `curvature`
+    float64[g] the majorising Hessian under the labels' estimated distribution; between nodes both are linear. `median`
+    is the labels' estimated one, `noise` the variance that the channel adds to a gradient there, in units of its
+    largest square: labels of that noise over a variance of 1 say as much.
+    """
+
+    nodes: FloatArray
+    slopes: FloatArray
+    curvature: FloatArray
+    median: float
+    noise: float
+
+    @classmethod
+    def absolute(cls, channel: Channel, prior: FloatArray | None, shares: FloatArray, width: float) -> LossCorrection:
+        """For labels of `channel`, `shares` float64[m] of the outputs in the message; `width` as `smooth_absolute`.
+
+        `prior` float64[k] (None: uniform) spreads a bin over its labels. Raises InvalidMechanism where the outputs do
+        not tell the distribution of the labels, or the channel is too large.
+        """
+        recovered = inverse(channel, prior)
+        found = np.maximum(shares @ recovered, 0.0)
+        found = found / found.sum()
+        y = channel.labels
+        nodes = np.linspace(float(y[0]), float(y[-1]), NODES)
+        ratio = (nodes[None, :] - y[:, None]) / width
+        root = np.sqrt(1.0 + ratio * ratio)
+        slopes = recovered @ (width * ratio / root)
+        middle = int(np.searchsorted(np.cumsum(found), 0.5))
+        _, variances = channel.moments(slopes[:, int(np.argmin(np.abs(nodes - y[middle])))])
+        return cls(nodes, slopes, found @ (1.0 / root), float(y[middle]), float(found @ variances) / width**2)
+
+    def gradients(self, score: FloatArray, outputs: npt.NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
+        """For scores float64[n] and the outputs integer[n] of the rows."""
+        place = (np.clip(score, self.nodes[0], self.nodes[-1]) - self.nodes[0]) / (self.nodes[1] - self.nodes[0])
+        left = np.minimum(place.astype(np.int64), len(self.nodes) - 2)
+        share = place - left
+        slope = (1.0 - share) * self.slopes[outputs, left] + share * self.slopes[outputs, left + 1]
+        hessian = (1.0 - share) * self.curvature[left] + share * self.curvature[left + 1]
+        return slope, np.maximum(hessian, HESSIAN_FLOOR)
+
+
+def inverse(channel: Channel, prior: FloatArray | None) -> FloatArray:
+    """R float64[m, k], rows summing to 1: M R = I, or for bins the labels of y's bin by the prior.
+
+    Raises InvalidMechanism where there is none, it amplifies rounding, or the channel is too large.
+    """
+    if channel.k * channel.m > MOST_CELLS or channel.k < 2:
+        raise InvalidMechanism("The channel is too large, or has one label only, for a correction of this loss.")
+    if isinstance(channel, RRChannel) and channel.A > channel.B and channel.d > 1:
+        p = np.full(channel.k, 1.0) if prior is None else prior + 1e-12 / channel.k
+        inside = np.zeros((channel.d, channel.k))
+        inside[channel.bins, np.arange(channel.k)] = p / np.add.reduceat(p, channel.boundaries[:-1])[channel.bins]
+        return np.asarray((inside - channel.B / N * inside.sum(axis=0)) / ((channel.A - channel.B) / N), np.float64)
+    if channel.m < channel.k or channel.k > LARGEST_INVERTED:
+        raise InvalidMechanism(
+            f"The {channel.m} outputs of this message's channel do not tell the distribution of {channel.k} labels."
+        )
+    rows = channel.rows(0, channel.k)
+    root = np.sqrt(np.maximum(rows.mean(axis=0), 1e-300))
+    left, singular, right = np.linalg.svd(rows / root, full_matrices=False)
+    if singular[-1] * CONDITION < singular[0]:
+        raise InvalidMechanism("This message's channel is too ill-conditioned to tell the distribution of its labels.")
+    return np.asarray((right.T / singular) @ left.T / root[:, None], np.float64)
