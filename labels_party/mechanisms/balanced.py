@@ -39,8 +39,11 @@ def balanced_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int
     more outputs are not better: below ε = 0.2, for two labels, and wherever the program finds none. One value gives
     the constant channel. Raises InvalidEpsilon (0, or too small for 64 bits).
     """
-    best = one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, n) if domain.k > 1 else None)
-    if domain.k <= 2 or epsilon < SMALLEST:
+    best = one_bit_channel(domain, epsilon)  # refuses an ε of 0 before anything divides by it
+    if domain.k == 1:
+        return best
+    best = one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, n))
+    if domain.k == 2 or epsilon < SMALLEST:
         return best
     judged = model_error(best, prior, n)
     error, weight = judged["expected_model_error"], judged["effective_parameters"] / n

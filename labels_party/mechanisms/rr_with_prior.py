@@ -15,6 +15,7 @@ from shared.domain import Domain
 from shared.errors import InvalidMechanism
 from shared.privacy import Epsilon
 
+ROUNDING = 1e-12  # of the probability of a right output, within which fewer labels are kept
 MAX_LABELS = 1 << 14  # of randomized response on all labels, which its manifest writes out
 
 
@@ -52,7 +53,7 @@ def rr_with_prior_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon) -
     odds = min(float(epsilon.exp_lower()), 2.0**62)
     counts = np.arange(1, min(domain.k, MAX_KEPT) + 1)
     right = np.cumsum(prior[order[: counts.size]]) * odds / (odds + counts - 1.0)
-    d = int(counts[np.argmax(right)])
+    d = int(counts[np.argmax(right >= right.max() * (1.0 - ROUNDING))])
     if d == 1:
         return constant_channel(domain, float(domain.values[order[0]]), float(prior @ domain.values))
     A, B = rr_weights(epsilon, d)

@@ -6,6 +6,7 @@ same audit, or a clean run would mean nothing.
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -15,7 +16,16 @@ import pytest
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
-from shared.channel import AdditiveChannel, ExponentialChannel, N, NoiseChannel, OneBitChannel, RRChannel
+from shared.channel import (
+    AdditiveChannel,
+    ExponentialChannel,
+    KnotsChannel,
+    N,
+    NoiseChannel,
+    OneBitChannel,
+    RRChannel,
+    TopLabelsChannel,
+)
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
@@ -57,6 +67,25 @@ def rows_of(channel: NoiseChannel) -> list[list[int]]:
     return lattice_rows(channel.cells, channel.reach, channel.weights.tolist())
 
 
+def knot_rows(channel: KnotsChannel) -> list[list[int]]:
+    """The rows of all labels, out of 2¹²⁸: a mixture of the rows of the knots beside them."""
+    weights = channel.weights.tolist()
+    places = zip(channel.lower.tolist(), channel.upper.tolist(), channel.upper_chance.tolist(), strict=True)
+    return [
+        [(N - chance) * a + chance * b for a, b in zip(weights[lower], weights[upper], strict=True)]
+        for lower, upper, chance in places
+    ]
+
+
+def top_label_rows(channel: TopLabelsChannel) -> list[list[int]]:
+    whole, rest = channel.uniform_weights
+    others = [whole + (j < rest) for j in range(channel.d)]
+    return [
+        others if own == channel.d else [channel.A if j == own else channel.B for j in range(channel.d)]
+        for own in channel.own.tolist()
+    ]
+
+
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_randomized_response_up_to_4096_outputs(epsilon: str) -> None:
     eps = Epsilon.parse(epsilon)
@@ -72,8 +101,9 @@ def test_randomized_response_up_to_4096_outputs(epsilon: str) -> None:
 @pytest.mark.parametrize("name", list(MECHANISMS))
 def test_designed_channels_satisfy_their_epsilon(name: str, epsilon: str) -> None:
     eps = Epsilon.parse(epsilon)
-    domain = Domain.parse("0:120")
-    prior = np.exp(-np.arange(121) / 20.0)
+    # a linear program of many labels takes a second
+    domain = Domain.parse("0:24" if name in ("unbiased", "balanced") else "0:120")
+    prior = np.exp(-6.0 * np.arange(domain.k) / domain.k)
     channel = MECHANISMS[name].design(domain, prior / prior.sum(), eps, "squared", {})
     assert channel.satisfies(eps)
     assert channel.epsilon <= eps
@@ -93,6 +123,42 @@ def test_designed_channels_satisfy_their_epsilon(name: str, epsilon: str) -> Non
         rows = channel.weights.tolist()
         assert {sum(row) for row in rows} == {N}
         assert violations(columns_of(rows), eps) == 0
+    elif isinstance(channel, KnotsChannel):
+        rows = knot_rows(channel)
+        assert {sum(row) for row in rows} == {N * N}
+        assert violations(columns_of(rows), eps) == 0
+        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
+    else:
+        assert isinstance(channel, TopLabelsChannel)
+        rows = top_label_rows(channel)
+        assert {sum(row) for row in rows} == {N}
+        assert violations(columns_of(rows), eps) == 0
+
+
+@pytest.mark.parametrize("name", ["unbiased", "balanced"])
+def test_labels_between_knots_are_mixtures_that_keep_epsilon(name: str) -> None:
+    eps, domain, prior = Epsilon.parse("2"), Domain.parse("0:200"), np.full(201, 1 / 201)
+    channel = MECHANISMS[name].design(domain, prior, eps, "squared", {})
+    assert isinstance(channel, KnotsChannel)
+    assert channel.knots.size < channel.k
+    rows = knot_rows(channel)
+    assert {sum(row) for row in rows} == {N * N}
+    assert violations(columns_of(rows), eps) == 0
+    # a control: rounding that overshoots the next knot is noticed
+    at = [rows[int(knot)] for knot in channel.knots]
+    beyond = [[2 * b - a for a, b in zip(one, two, strict=True)] for one, two in itertools.pairwise(at)]
+    assert violations(columns_of([*rows, *beyond]), eps) > 0
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_likeliest_labels_up_to_4096_outputs(epsilon: str) -> None:
+    eps = Epsilon.parse(epsilon)
+    for d in (2, 3, 1000, 4096):
+        A, B = rr_weights(eps, d)
+        channel = TopLabelsChannel(domain=Domain.parse(f"0:{d}"), kept=np.arange(1, d + 1), A=A, B=B)
+        whole, rest = channel.uniform_weights
+        assert whole * d + rest == N
+        assert violations([(max(A, whole + (rest > 0)), min(B, whole))], eps) == 0
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
+from labels_party.mechanisms.rr_with_prior import rr_with_prior_channel
+from labels_party.mechanisms.unbiased import unbiased_channel
 from shared.channel import Channel, N, RRChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
@@ -73,6 +75,42 @@ def test_one_bit_is_unbiased_for_the_clipped_label(e: Epsilon, k: int, places: i
     assert Channel.from_json(channel.as_json(), domain).as_json() == channel.as_json()
 
 
+@st.composite
+def priors(draw: st.DrawFn) -> np.ndarray:
+    masses = draw(st.lists(st.integers(0, 1000), min_size=2, max_size=90).filter(any))
+    return np.array(masses, dtype=np.float64) / sum(masses)
+
+
+@given(priors(), st.integers(2 * 10**7, 14 * 10**9).map(Epsilon), st.booleans())
+@settings(deadline=None, max_examples=25)
+def test_the_unbiased_randomizer_is_exact_and_no_noisier_than_one_bit(
+    prior: np.ndarray, epsilon: Epsilon, uneven: bool
+) -> None:
+    k = prior.size
+    domain = Domain.from_values([i * i - 7 for i in range(k)]) if uneven else Domain.parse(f"-7:{k - 8}")
+    channel = unbiased_channel(domain, prior, epsilon)
+    assert channel.satisfies(epsilon)
+    assert channel.unbiased
+    span = float(np.ptp(channel.outputs))
+    assert np.allclose(channel.matrix() @ channel.outputs, domain.values, atol=1e-13 * span)
+    one_bit = one_bit_channel(domain, epsilon).expected_loss(prior, "squared")
+    # labels of no mass count a thousandth, so the figure under this very prior may be that much larger
+    assert channel.expected_loss(prior, "squared") <= 1.001 * one_bit
+    assert Channel.from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
+
+
+@given(priors(), epsilons)
+@settings(deadline=None)
+def test_the_likeliest_labels_are_kept_and_prove_their_epsilon(prior: np.ndarray, epsilon: Epsilon) -> None:
+    domain = Domain.parse(f"0:{prior.size - 1}")
+    channel = rr_with_prior_channel(domain, prior, epsilon)
+    assert channel.satisfies(epsilon)
+    kept = channel.outputs.astype(int)
+    assert min(prior[kept]) >= max(np.delete(prior, kept), default=0.0)
+    assert np.allclose(channel.matrix().sum(axis=1), 1.0, atol=1e-12)
+    assert Channel.from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
+
+
 NOISE = ["laplace", "discrete-laplace", "staircase", "discrete-staircase"]
 
 
@@ -115,7 +153,10 @@ json_values = st.recursive(
 )
 
 
-@given(json_values, st.sampled_from(["rr", "one-bit", "additive", "laplace", "staircase", "dense"]))
+@given(
+    json_values,
+    st.sampled_from(["rr", "one-bit", "additive", "laplace", "staircase", "dense", "knots", "rr-with-prior"]),
+)
 @settings(max_examples=200, deadline=None)
 def test_no_input_breaks_the_reader(value: object, kind: str) -> None:
     data = {**value, "kind": kind} if isinstance(value, dict) else value

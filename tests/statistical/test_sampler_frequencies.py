@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from labels_party.mechanisms.catalogue import MECHANISMS, sample
 from labels_party.mechanisms.entropy import Keystream, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
-from shared.channel import N
+from shared.channel import KnotsChannel, N
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
@@ -83,7 +83,10 @@ def test_one_bit(epsilon: str) -> None:
     assert np.all(np.abs(mean - channel.labels) < 6 * deviation)
 
 
-@pytest.mark.parametrize("name", ["rr-on-bins", "one-bit", "discrete-laplace", "discrete-staircase"])
+@pytest.mark.parametrize(
+    "name",
+    ["rr-on-bins", "one-bit", "discrete-laplace", "discrete-staircase", "rr", "rr-with-prior", "unbiased", "balanced"],
+)
 def test_every_mechanism_samples_its_own_matrix(name: str) -> None:
     domain = Domain.parse("0:30")
     prior = np.exp(-np.arange(31) / 6.0)
@@ -91,6 +94,31 @@ def test_every_mechanism_samples_its_own_matrix(name: str) -> None:
     for y in (0, 11, 30):
         counts = np.bincount(sample(channel, np.full(60_000, y)), minlength=channel.m)
         assert p_value(counts, channel.matrix()[y]) > ALPHA
+
+
+def test_labels_between_knots_follow_the_mixture_of_their_rows() -> None:
+    domain = Domain.parse("0:300")
+    channel = MECHANISMS["unbiased"].design(domain, np.full(301, 1 / 301), Epsilon.parse("2"), "squared", {})
+    assert isinstance(channel, KnotsChannel)
+    between = int(channel.knots[5] + channel.knots[6]) // 2
+    assert 0 < int(channel.upper_chance[between]) < N
+    counts = np.bincount(sample(channel, np.full(300_000, between)), minlength=channel.m)
+    assert p_value(counts, channel.rows(between, between + 1)[0]) > ALPHA
+    # controls: the row of a label farther on, and two outputs whose probabilities are swapped
+    assert p_value(counts, channel.rows(between + 60, between + 61)[0]) < ALPHA
+    swapped = channel.rows(between, between + 1)[0].copy()
+    high, low = int(np.argmax(swapped)), int(np.argmin(swapped))
+    swapped[[high, low]] = swapped[[low, high]]
+    assert p_value(counts, swapped) < ALPHA
+
+
+def test_labels_that_are_not_kept_are_uniform_over_those_that_are() -> None:
+    domain, prior = Domain.parse("0:5"), np.array([0.3, 0.0, 0.3, 0.05, 0.05, 0.3])
+    channel = MECHANISMS["rr-with-prior"].design(domain, prior, Epsilon.parse("1"), "squared", {})
+    assert channel.m == 3
+    counts = np.bincount(sample(channel, np.full(300_000, 1)), minlength=3)
+    assert p_value(counts, channel.rows(1, 2)[0]) > ALPHA
+    assert p_value(counts, channel.rows(0, 1)[0]) < ALPHA
 
 
 def laplace_probabilities(scale: Fraction, reach: int) -> np.ndarray:
