@@ -70,7 +70,9 @@ def train(
     id_column: IdColumn,
     out: Annotated[FilePath, typer.Option(help="New folder for the model.")],
     labels_key: LabelsKey = None,
-    model: Annotated[str, typer.Option(help="gbdt (boosted trees) or linear (ridge).")] = "gbdt",
+    model: Annotated[
+        str, typer.Option(help="gbdt (boosted trees), linear (ridge) or mlp (a neural network; needs PyTorch).")
+    ] = "gbdt",
     loss: Annotated[
         str | None, typer.Option(help="squared, absolute or poisson; default the loss of the messages.")
     ] = None,

@@ -125,7 +125,7 @@ def test_noisier_rows_weigh_less() -> None:
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        ({"model": "mlp"}, InvalidInput),
+        ({"model": "forest"}, InvalidInput),
         ({"loss": "zero-one"}, InvalidLoss),
         ({"loss": "poisson", "domain": Domain.parse("-5:5")}, InvalidLoss),
         ({"categorical": ["nope"]}, InvalidTable),
