@@ -218,10 +218,12 @@ def check_channel(channel: Any, domain: Any, nano: int) -> str:
         if any(min(column) < 1 or max(column) > bound * min(column) for column in zip(*rows, strict=True)):
             refuse("the channel does not keep the stated ε")
         return f"{len(rows)} × {len(rows[0])} weights: every column's largest ≤ e^ε · smallest"
-    if kind not in ("rr", "one-bit"):
+    if kind == "knots":
+        return _check_knots(channel, labels_of(domain), bound)
+    if kind not in ("rr", "one-bit", "rr-with-prior"):
         refuse("the kind of the channel is unknown")
     a, b = whole(channel["A"]), whole(channel["B"])
-    d = len(channel["outputs"]) if kind == "rr" else 2
+    d = {"rr": len(channel.get("outputs", ())), "rr-with-prior": len(channel.get("kept", ()))}.get(kind, 2)
     if not 1 <= b <= a or a + (d - 1) * b != N:
         refuse("the weights A and B of the channel do not sum to 2^64")
     if kind == "rr":
@@ -229,9 +231,31 @@ def check_channel(channel: Any, domain: Any, nano: int) -> str:
         rising = all(x < y for x, y in itertools.pairwise(edges))
         if len(edges) != d + 1 or edges[0] != 0 or edges[-1] != labels_of(domain) or not rising:
             refuse("the bins of the channel do not cut the label domain into pieces")
+    if kind == "rr-with-prior":
+        kept = [whole(i) for i in channel["kept"]]
+        rising = all(x < y for x, y in itertools.pairwise(kept))
+        if d < 2 or kept[-1] >= labels_of(domain) or not rising:
+            refuse("the kept labels of the channel are not labels of the domain in rising order")
+        # labels that are not kept have N div d and one more, which lie between B and A
     if d > 1 and a > bound * b:
         refuse("the channel does not keep the stated ε: A > e^ε · B")
     return f"A ≤ e^ε · B with A + {d - 1}·B = 2^64"
+
+
+def _check_knots(channel: Any, labels: int, bound: Fraction) -> str:
+    """Rows of integer weights at some labels; labels between two of them have mixtures of their rows."""
+    knots = [whole(i) for i in channel["knots"]]
+    rising = all(x < y for x, y in itertools.pairwise(knots))
+    if len(knots) < 2 or knots[0] != 0 or knots[-1] != labels - 1 or not rising:
+        refuse("the knots of the channel do not rise from the first to the last label")
+    rows = [[whole(w) for w in row] for row in channel["weights"]]
+    if len(rows) != len(knots) or any(len(r) != len(channel["outputs"]) or sum(r) != N for r in rows):
+        refuse("the rows of the channel do not sum to 2^64, or one is missing")
+    if any(min(column) < 1 or max(column) > bound * min(column) for column in zip(*rows, strict=True)):
+        refuse("the channel does not keep the stated ε")
+    return (
+        f"{len(rows)} × {len(rows[0])} weights at knots: every column's largest ≤ e^ε · smallest; others are mixtures"
+    )
 
 
 # Noise on a lattice is described by a few parameters, from which its whole-number weights follow bit for bit.

@@ -6,7 +6,16 @@ import html
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
-from shared.channel import AdditiveChannel, Channel, LaplaceChannel, NoiseChannel, OneBitChannel, RRChannel
+from shared.channel import (
+    AdditiveChannel,
+    Channel,
+    KnotsChannel,
+    LaplaceChannel,
+    NoiseChannel,
+    OneBitChannel,
+    RRChannel,
+    TopLabelsChannel,
+)
 from shared.channel_lattice import LatticeChannel
 from shared.privacy import Epsilon
 
@@ -98,6 +107,24 @@ def mechanism_words(channel: Channel) -> str:
         )
     if isinstance(channel, LatticeChannel):
         return _lattice_words(channel)
+    if isinstance(channel, KnotsChannel):
+        kept = "exactly right" if channel.unbiased else f"right to {number(channel.residual_bias)} at worst"
+        told = (
+            f"Each label becomes one of {channel.m} output values, by chances that keep its average {kept} and are "
+            "whole numbers out of 2⁶⁴, written out in the manifest. Any label could have become any of the values."
+        )
+        if channel.knots.size == channel.k:
+            return told
+        return (
+            f"{told} A label between the {channel.knots.size} that have chances of their own becomes one of the two "
+            "beside it at random first, which keeps its average."
+        )
+    if isinstance(channel, TopLabelsChannel):
+        return (
+            f"The {channel.d} likeliest labels of the prior are the output values. An example with one of them keeps "
+            "it with one fixed probability, otherwise it gets another of them, all alike; an example with any other "
+            "label gets one of them, all alike. Chances are whole numbers out of 2⁶⁴."
+        )
     return (
         "Each label becomes one of the listed output values with the chances in the manifest's table of weights. "
         "Every output is possible under every label, and no two labels differ in any chance by more than e^ε."

@@ -1,0 +1,96 @@
+"""Golden manifest forms of channels of knots and of the likeliest labels; the standalone verifier reads them too."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.channel import Channel, KnotsChannel, TopLabelsChannel
+from shared.domain import Domain
+from shared.errors import MalformedManifest
+from shared.message.canonical import canonical_bytes
+from shared.privacy import Epsilon
+
+SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "verify_standalone.py"
+DOMAIN = "0:5"
+
+GOLDEN: dict[str, bytes] = {
+    # knots: positions of the labels that have rows of their own; N: weights are out of 2^64
+    # residual_bias: bound of |E[output | label] - label| over all labels, a shortest decimal
+    "knots": b'{"N":"18446744073709551616","kind":"knots","knots":["0","2","5"],"outputs":["-7.0","2.5","12.0"]'
+    b',"residual_bias":"0.5000000000000001"'
+    b',"weights":[["9223372036854775808","4611686018427387904","4611686018427387904"]'
+    b',["4611686018427387904","9223372036854775808","4611686018427387904"]'
+    b',["4611686018427387904","4611686018427387904","9223372036854775808"]]}',
+    # kept: positions of the labels that are outputs; B: weight of each other one of them
+    "rr-with-prior": b'{"A":"9223372036854775808","B":"4611686018427387904","N":"18446744073709551616"'
+    b',"kept":["1","2","4"],"kind":"rr-with-prior"}',
+}
+
+
+@pytest.fixture(scope="module")
+def standalone() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT), run_name="script")
+
+
+def read(kind: str) -> Channel:
+    return Channel.from_json(json.loads(GOLDEN[kind]), Domain.parse(DOMAIN))
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_the_forms_are_those_of_the_first_version(kind: str, standalone: dict[str, Any]) -> None:
+    channel = read(kind)
+    assert channel.kind == kind
+    assert canonical_bytes(channel.as_json()) == GOLDEN[kind]
+    assert channel.epsilon == Epsilon.parse("0.693147181")
+    data = channel.as_json()
+    assert "e^ε" in standalone["check_channel"](data, {"range": DOMAIN}, 693147181)
+    with pytest.raises(standalone["RefusedError"]):
+        standalone["check_channel"](data, {"range": DOMAIN}, 693147180)
+
+
+def test_labels_between_knots_and_labels_that_are_not_kept() -> None:
+    knots, top = read("knots"), read("rr-with-prior")
+    assert isinstance(knots, KnotsChannel)
+    assert isinstance(top, TopLabelsChannel)
+    third = np.array([2, 1, 1]) / 4 / 2 + np.array([1, 2, 1]) / 4 / 2
+    assert knots.matrix()[1] == pytest.approx(third)
+    assert knots.upper_chance.tolist() == [0, 1 << 63, 0, (1 << 64) // 3, (1 << 64) * 2 // 3, 0]
+    assert top.uniform_weights == ((1 << 64) // 3, 1)
+    assert top.outputs.tolist() == [1.0, 2.0, 4.0]
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("knots", {"knots": ["0", "3", "4"]}),
+    ("knots", {"knots": ["0", "0", "5"]}),
+    ("knots", {"weights": [["1", "1", "1"]] * 3}),
+    ("rr-with-prior", {"kept": ["1", "2", "6"]}),
+    ("rr-with-prior", {"kept": ["2", "1", "4"]}),
+    ("rr-with-prior", {"kept": ["1", "2"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "change"), WRONG)
+def test_wrong_members_are_refused_by_both_readers(
+    kind: str, change: dict[str, Any], standalone: dict[str, Any]
+) -> None:
+    data = json.loads(GOLDEN[kind]) | change
+    with pytest.raises(MalformedManifest):
+        Channel.from_json(data, Domain.parse(DOMAIN))
+    with pytest.raises(standalone["RefusedError"]):
+        standalone["check_channel"](data, {"range": DOMAIN}, 10**9)
+
+
+@pytest.mark.parametrize("name", ["unbiased", "balanced", "rr", "rr-with-prior"])
+def test_the_standalone_verifier_proves_the_epsilon_of_designed_channels(name: str, standalone: dict[str, Any]) -> None:
+    prior = np.arange(1.0, 7.0) / 21
+    channel = MECHANISMS[name].design(Domain.parse(DOMAIN), prior, Epsilon.parse("1.5"), "squared", {})
+    standalone["check_channel"](channel.as_json(), {"range": DOMAIN}, 1_500_000_000)
+    with pytest.raises(standalone["RefusedError"]):
+        standalone["check_channel"](channel.as_json(), {"range": DOMAIN}, 1_499_900_000)
