@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from labels_party.bootstrap import Services
 from labels_party.budget.populations import DEFAULT_AUDIENCE, Population, declare
 from labels_party.labels.batches import require_sealed
-from labels_party.release.plan import CARRIED, ReleaseRequest
+from labels_party.release.plan import CARRIED, DEFAULT_MECHANISM, ReleaseRequest
 from labels_party.release.preview import preview
 from labels_party.release.priors import GivenPrior, check_audiences, read_prior
 from labels_party.release.request import LATEST, make_request
@@ -73,7 +73,7 @@ def parse_request(
     population: Population,
     *,
     epsilon: str | int | float,
-    mechanism: str = "rr-on-bins",
+    mechanism: str = DEFAULT_MECHANISM,
     loss: str | Loss = "squared",
     prior: str | dict[str, Any] | None = None,
     prior_epsilon: str | int | float = "auto",

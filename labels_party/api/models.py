@@ -169,7 +169,7 @@ class ReleaseIn(Body):
     model_config = whole({"epsilon": "1", "mechanism": "one-bit"})
 
     epsilon: Decimalish
-    mechanism: str = Field(default="rr-on-bins", examples=["rr-on-bins", "one-bit", "discrete-laplace"])
+    mechanism: str = Field(default="auto", examples=["auto", "rr-on-bins", "one-bit", "unbiased"])
     loss: str | LossMatrix = Field(default="squared", examples=["squared", "absolute", "poisson"])
     prior: str | dict[str, Any] | None = Field(
         default=None,

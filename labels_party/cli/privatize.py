@@ -46,10 +46,10 @@ def privatize(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="auto, rr-on-bins, one-bit, unbiased, balanced, rr, rr-with-prior, laplace, discrete-laplace, "
-            "staircase, discrete-staircase or exponential."
+            help="auto (the best for a model, by the private prior, n and ε), rr-on-bins, one-bit, unbiased, balanced, "
+            "rr, rr-with-prior, laplace, discrete-laplace, staircase, discrete-staircase or exponential."
         ),
-    ] = "rr-on-bins",
+    ] = "auto",
     clip: Annotated[
         str | None,
         typer.Option(help="One bit only: A:B, public clipping ends, or auto (by the prior); default the domain's."),

@@ -29,7 +29,7 @@ ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
     "not used",
 )
 LISTED = 1024  # a plan lists outputs up to this number, or none
-DEFAULT_MECHANISM = "rr-on-bins"
+DEFAULT_MECHANISM = AUTO
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def test_inspect_verifies_and_shows(run: Run, labels: Path, home: Path, monkeypa
 def test_plan_before_and_after_a_release(run: Run, labels: Path) -> None:
     assert run("keygen").code == 0
     refused(run("plan", "--population", "shop", "--epsilon", "1", "--n", "5"), 1, "no population")
-    batch = run(*arguments(labels), "--json").json["batch"]
+    batch = run(*arguments(labels, prior_epsilon="0.05"), "--json").json["batch"]
     refused(run("plan", "--population", "shop", "--epsilon", "1"), 2, "number of examples")
     refused(run("plan", "--population", "shop", "--epsilon", "0", "--n", "5"), 2, "greater than zero")
     refused(run("plan", "--population", "shop", "--epsilon", "1", "--batch", "bat_absent"), 1, "no batch")

@@ -155,7 +155,7 @@ def test_many_open_batches_release_each_with_its_own_epsilon(timed: LabelsParty,
     days = []
     for day in range(5):
         at = f"2030-01-{day + 2:02d}T00:00:00Z"
-        template = {"epsilon": f"{0.2 * (day + 1):.1f}", "prior": "latest"}
+        template = {"epsilon": f"{0.2 * (day + 1):.1f}", "prior": "latest", "prior_epsilon": "0.05"}
         days.append(open_batch(owner, seal_at=at, release=template))
         send(owner, days[-1], prefix=f"day{day}-")
     for _ in days:

@@ -35,6 +35,7 @@ def arguments(file: Path, to: str = "m.parquet", /, **changes: str | None) -> li
         "epsilon": "1",
         "population": "shop",
         "budget": "2",
+        "mechanism": "rr-on-bins",
         "out": to,
     }
     options |= {name.replace("_", "-"): value for name, value in changes.items()}
