@@ -18,12 +18,15 @@ from features_party.intake.accepted import AcceptedMessage
 from features_party.join import Joined, join
 from features_party.registry.card import build_card
 from features_party.registry.folder import save_model
-from features_party.training.estimate import ErrorEstimate, held_out
-from features_party.training.fitting import LOSSES, MODELS, fit
+from features_party.training.crossfit import CrossFit
+from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
+from features_party.training.fitting import LOSSES, MODELS, fit_and_judge
+from features_party.training.mlp_fit import check_torch
+from features_party.training.objectives import LossCorrection, RowGradients
 from shared.audit.events import TRAINED, Event, Subject
 from shared.audit.store import AuditStore, Clock
 from shared.channel import Channel
-from shared.errors import InvalidInput, InvalidLoss
+from shared.errors import InvalidInput, InvalidLoss, InvalidMechanism
 from shared.service.cli import Progress
 from shared.service.database import Database
 
@@ -45,6 +48,8 @@ class Options:
         """Refuse unknown names before anything is read. Raises InvalidInput, InvalidLoss."""
         if self.model not in MODELS:
             raise InvalidInput(f"There is no model '{self.model}'; choose one of {', '.join(MODELS)}.")
+        if self.model == "mlp":
+            check_torch()
         check_correction(self.correction)
         if self.loss is not None and self.loss not in LOSSES:
             raise InvalidLoss(f"There is no training loss '{self.loss}'; choose one of {', '.join(LOSSES)}.")
@@ -81,15 +86,20 @@ class Trainer:
         joined = join(messages, table, options.correction)
         loss = options.loss or default_loss(messages)
         features = joined.features()
+        # values without a bias of mean and slope choose as unbiased ones do; only error estimates need more
+        comparable = all(c.nearly_unbiased or c.rho is not None for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         estimable = all(channel.unbiased for channel in channels)
-        share = 0.55 if estimable else 0.98
+        # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
+        share = 0.55 if estimable and not (comparable and options.model == "gbdt") else 0.96
         domain = messages[0].manifest.read_domain()
+
+        told = _row_gradients(joined, channels) if loss == "absolute" else None
 
         def fit_rows(rows: Any, part: Progress) -> Any:
             chosen: pa.Table = features if rows is None else features.take(rows)
             at = slice(None) if rows is None else rows
-            return fit(
+            return fit_and_judge(
                 chosen,
                 joined.corrected[at],
                 noise_variance=joined.noise_variance[at],
@@ -98,12 +108,15 @@ class Trainer:
                 loss=loss,
                 categorical=options.categorical,
                 exclude=options.exclude,
+                unbiased=comparable,
+                groups=joined.position[at],
+                told=told.take(at) if told is not None else None,
                 threads=self.threads,
                 progress=part,
             )
 
-        model = fit_rows(None, lambda what, done: report(what, 0.02 + share * done))
-        estimate = self._estimate(joined, channels, features, fit_rows, report) if estimable else None
+        model, cross = fit_rows(None, lambda what, done: report(what, 0.02 + share * done))
+        estimate = self._estimate(joined, cross, channels, features, fit_rows, report) if estimable else None
         report("saving", 0.99)
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         seconds = round(time.monotonic() - began, 2)
@@ -118,10 +131,21 @@ class Trainer:
         return card
 
     def _estimate(
-        self, joined: Joined, channels: list[Channel], features: pa.Table, fit_rows: Any, report: Progress
+        self,
+        joined: Joined,
+        cross: CrossFit | None,
+        channels: list[Channel],
+        features: pa.Table,
+        fit_rows: Any,
+        report: Progress,
     ) -> ErrorEstimate | None:
+        if cross is not None and len(joined.position) >= MIN_ROWS:
+            return estimate_on_rows(
+                cross.predictions, cross.constants, channels, joined.message, joined.bins, joined.position
+            )
+
         def fit_and_predict(train: Any, held: Any) -> Any:
-            model = fit_rows(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
+            model, _ = fit_rows(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
             return model.predict(features.take(held), threads=self.threads), model.mean
 
         found = held_out(len(joined.position), joined.position, fit_and_predict)
@@ -130,6 +154,19 @@ class Trainer:
         held, predictions, constant = found
         message, bins = joined.message[held], joined.bins[held]
         return estimate_on_rows(predictions, constant, channels, message, bins, joined.position[held])
+
+
+def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | None:
+    """Gradients of the absolute loss under each message's channel; None where one does not tell them."""
+    corrections = []
+    for number, (message, channel) in enumerate(zip(joined.messages, channels, strict=True)):
+        occurrences = np.bincount(joined.bins[joined.message == number], minlength=channel.m)
+        shares = occurrences / max(int(occurrences.sum()), 1)
+        try:
+            corrections.append(LossCorrection.absolute(channel, message.prior(), shares))
+        except InvalidMechanism:
+            return None
+    return RowGradients(tuple(corrections), joined.message, joined.bins)
 
 
 def check_one_label(messages: list[AcceptedMessage]) -> None:

@@ -19,6 +19,7 @@ from features_party.training.linear import Linear, fit_linear
 from features_party.training.mlp import Network
 from features_party.training.mlp_fit import Settings, fit_network
 from features_party.training.model import TrainedModel, category_sizes
+from features_party.training.objectives import RowGradients
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss, InvalidTable
 from shared.service.cli import Progress
@@ -46,6 +47,7 @@ def fit(
     unbiased: bool = False,
     groups: npt.NDArray[np.integer] | None = None,
     capacity: Capacity | None = None,
+    told: RowGradients | None = None,
     network: Settings | None = None,
     progress: Progress | None = None,
     threads: int = 1,
@@ -58,7 +60,8 @@ def fit(
     `unbiased`: the labels have the true ones as their expectation, if only nearly, so that models can be compared on
     them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise trees of the size
     that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which stay in one fold.
-    `network` has the settings of model mlp.
+    `told` has the gradients of the absolute loss by the channels of privatized labels; `network` the settings of
+    model mlp.
     Raises InvalidTable (no rows, no usable column), InvalidInput (model, PyTorch missing), InvalidLoss (unknown, or
     Poisson with a domain that has negative labels).
     """
@@ -74,6 +77,7 @@ def fit(
         unbiased=unbiased,
         groups=groups,
         capacity=capacity,
+        told=told,
         network=network,
         progress=progress,
         threads=threads,
@@ -93,6 +97,7 @@ def fit_and_judge(
     unbiased: bool = False,
     groups: npt.NDArray[np.integer] | None = None,
     capacity: Capacity | None = None,
+    told: RowGradients | None = None,
     network: Settings | None = None,
     progress: Progress | None = None,
     threads: int = 1,
@@ -111,7 +116,10 @@ def fit_and_judge(
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, noise_variance, spread)
-    objective, notes = _objective(loss, ruled.signal_share)
+    objective, notes, told = _objective(loss, ruled, told if model == "gbdt" else None)
+    if told is not None:
+        signal = ruled.signal_share * ruled.label_variance
+        ruled = choose_capacity(n, signal * (1.0 + told.noise), signal * told.noise)
     validate = capacity is None and (unbiased or ruled.noise_variance == 0.0) and objective != "absolute"
     chosen = capacity or ruled
     report("encoding features", 0.0)
@@ -154,6 +162,7 @@ def fit_and_judge(
             weights,
             Task(sizes, objective, limits, chosen, threads),
             model,
+            told,
             lambda what, share: report(what, 0.05 + 0.95 * share),
         )
     mean = float(np.average(labels, weights=weights))
@@ -178,19 +187,25 @@ def _enough(rows: int, groups: npt.NDArray[np.integer] | None) -> bool:
 
 
 def _single(
-    encoded: Encoded, labels: FloatArray, weights: FloatArray | None, task: Task, model: str, report: Progress
+    encoded: Encoded,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    task: Task,
+    model: str,
+    told: RowGradients | None,
+    report: Progress,
 ) -> tuple[Trees | Linear, Effects]:
     """One model by the rule."""
     seen, effects = out_of_fold(
         encoded.codes, labels, task.sizes, lambda share: report("effects of categories", 0.1 * share)
     )
 
-    def told(what: str, share: float) -> None:
+    def part(what: str, share: float) -> None:
         report(what, 0.1 + 0.9 * share)
 
     if model == "linear":
         return fit_linear(
-            encoded, seen, task.sizes, labels, weights, task.loss, task.capacity, task.bounds, progress=told
+            encoded, seen, task.sizes, labels, weights, task.loss, task.capacity, task.bounds, progress=part
         ), effects
     return fit_trees(
         TreeInput.of(encoded, seen, task.sizes),
@@ -199,8 +214,9 @@ def _single(
         task.loss,
         task.capacity,
         task.bounds,
+        told=told,
         threads=task.threads,
-        progress=told,
+        progress=part,
     ), effects
 
 
@@ -236,10 +252,23 @@ def _signal(labels: FloatArray, noise: FloatArray) -> float:
     return max(0.0, float(np.average(variances - levels, weights=told)))
 
 
-def _objective(loss: str, share: float) -> tuple[str, tuple[str, ...]]:
-    if loss == "absolute" and share < 1.0 - CLEAN_ENOUGH:
-        return "squared", (
-            "the absolute loss was replaced by the squared one in training: with this much noise a median of "
-            "privatized labels says nothing on the median of the labels, while their mean still does",
-        )
-    return loss, ()
+def _objective(
+    loss: str, capacity: Capacity, told: RowGradients | None
+) -> tuple[str, tuple[str, ...], RowGradients | None]:
+    """What is minimised in training, notes on it, and the gradients that are used for it."""
+    share = capacity.signal_share
+    if loss != "absolute" or capacity.noise_variance <= 0.0:
+        return loss, (), None
+    # as noisy as the mean's: then the median is worth having
+    if told is not None and told.noise * share <= 1.0 - share:
+        return loss, ("the absolute loss was trained on by its expected gradients under the channel",), told
+    if share >= 1.0 - CLEAN_ENOUGH:
+        return loss, (), None
+    return (
+        "squared",
+        (
+            "the absolute loss was replaced by the squared one in training: these outputs do not tell the distribution "
+            "of the labels, or too noisily, and a median of labels with this much noise says nothing on theirs",
+        ),
+        None,
+    )

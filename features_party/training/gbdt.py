@@ -17,6 +17,7 @@ from features_party.training.objectives import (
     LARGEST_STEP,
     Gradients,
     PoissonScore,
+    RowGradients,
     smooth_absolute,
 )
 from shared.errors import InvalidFile
@@ -118,12 +119,14 @@ def fit_trees(
     bounds: tuple[float, float],
     *,
     base: FloatArray | None = None,
+    told: RowGradients | None = None,
     threads: int,
     progress: Progress,
 ) -> Trees:
     """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic.
 
-    They add to the score `base` float64[n] (the log of a prediction for poisson), or to a constant.
+    They add to the score `base` float64[n] (the log of a prediction for poisson), or to a constant. `told` has the
+    gradients of the absolute loss of privatized labels; it comes without a base.
     """
     xgb = _xgboost()
 
@@ -133,6 +136,8 @@ def fit_trees(
     if loss == "poisson":
         link = PoissonScore.around(constant, *bounds)
         gradients, constant = link.gradients, link.base()
+    elif told is not None:
+        gradients, constant = told, told.median
     elif loss == "absolute":
         spread = math.sqrt(capacity.label_variance) or 1.0
         gradients, constant = smooth_absolute(0.1 * spread), float(np.median(labels))

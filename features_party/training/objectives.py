@@ -25,6 +25,7 @@ Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 HESSIAN_FLOOR = 0.1  # of the mean prediction
 LARGEST_STEP = 0.7  # of f in one leaf: no tree may double a prediction
+ROUNDED = 0.5  # of the standard deviation: a corner as sharp as that of clean labels would only be noise
 NODES = 257  # of predictions at which the gradients of a loss correction are kept
 MOST_CELLS = 1 << 22  # outputs × labels of R
 CONDITION = 1e6
@@ -93,16 +94,21 @@ class LossCorrection:
     noise: float
 
     @classmethod
-    def absolute(cls, channel: Channel, prior: FloatArray | None, shares: FloatArray, width: float) -> LossCorrection:
-        """For labels of `channel`, `shares` float64[m] of the outputs in the message; `width` as `smooth_absolute`.
+    def absolute(
+        cls, channel: Channel, prior: FloatArray | None, shares: FloatArray, width: float | None = None
+    ) -> LossCorrection:
+        """For labels of `channel`, `shares` float64[m] of the outputs in the message; `width` as `smooth_absolute`, by
+        default ROUNDED of the labels' standard deviation.
 
         `prior` float64[k] (None: uniform) spreads a bin over its labels. Raises InvalidMechanism where the outputs do
         not tell the distribution of the labels, or the channel is too large.
         """
-        recovered = inverse(channel, prior)
+        recovered, y = inverse(channel, prior), channel.labels
         found = np.maximum(shares @ recovered, 0.0)
-        found = found / found.sum()
-        y = channel.labels
+        found = found / found.sum() if found.any() else np.full(channel.k, 1.0 / channel.k)
+        if width is None:
+            centred = y - float(found @ y)
+            width = max(ROUNDED * float(np.sqrt(found @ (centred * centred))), 1e-3 * float(np.ptp(y)))
         nodes = np.linspace(float(y[0]), float(y[-1]), NODES)
         ratio = (nodes[None, :] - y[:, None]) / width
         root = np.sqrt(1.0 + ratio * ratio)
@@ -119,6 +125,37 @@ class LossCorrection:
         slope = (1.0 - share) * self.slopes[outputs, left] + share * self.slopes[outputs, left + 1]
         hessian = (1.0 - share) * self.curvature[left] + share * self.curvature[left + 1]
         return slope, np.maximum(hessian, HESSIAN_FLOOR)
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """Loss corrections of the messages of n rows: `message` and `outputs` integer[n]. Called as `Gradients`."""
+
+    corrections: tuple[LossCorrection, ...]
+    message: npt.NDArray[np.integer]
+    outputs: npt.NDArray[np.integer]
+
+    def take(self, rows: slice | npt.NDArray[np.int64]) -> RowGradients:
+        return RowGradients(self.corrections, self.message[rows], self.outputs[rows])
+
+    def _average(self, figure: Callable[[LossCorrection], float]) -> float:
+        often = np.bincount(self.message, minlength=len(self.corrections))
+        return float(np.average([figure(c) for c in self.corrections], weights=often))
+
+    @property
+    def median(self) -> float:
+        return self._average(lambda c: c.median)
+
+    @property
+    def noise(self) -> float:
+        return self._average(lambda c: c.noise)
+
+    def __call__(self, score: FloatArray, _: FloatArray) -> tuple[FloatArray, FloatArray]:
+        slope, hessian = np.empty(len(score)), np.empty(len(score))
+        for number, correction in enumerate(self.corrections):
+            here = self.message == number
+            slope[here], hessian[here] = correction.gradients(score[here], self.outputs[here])
+        return slope, hessian
 
 
 def inverse(channel: Channel, prior: FloatArray | None) -> FloatArray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from features_party.training.fitting import fit
-from features_party.training.objectives import LossCorrection, inverse, smooth_absolute
+from features_party.training.objectives import LossCorrection, RowGradients, inverse, smooth_absolute
 from shared.channel import Channel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
@@ -52,6 +54,34 @@ def test_gradients_are_those_of_the_labels_on_average(channel: Channel) -> None:
     exact, _ = found.gradients(np.full(channel.m, 3.0), outputs)
     noise = PRIOR @ (rows @ exact**2 - (rows @ exact) ** 2) / width**2
     assert found.noise == pytest.approx(noise, rel=0.05)
+
+
+def test_absolute_training_on_noisy_labels_finds_medians() -> None:
+    """Skewed labels: what minimises the absolute error is not their mean, which the squared loss finds."""
+    rng, n = np.random.default_rng(6), 6000
+    x = rng.normal(size=n)
+    y = np.clip(np.round(np.exp(0.4 + 0.7 * x) * rng.lognormal(0.0, 0.9, n)), 0, 10)
+    channel = k_ary(2.5)
+    outputs = draw(channel, y, seed=6)
+    shares = np.bincount(outputs, minlength=11) / n
+    values = np.asarray(channel.debiased_outputs())
+    told = RowGradients((LossCorrection.absolute(channel, None, shares),), np.zeros(n, int), outputs)
+    noise = float(channel.moments(values)[1].mean())
+
+    def error(loss: str, gradients: RowGradients | None) -> tuple[float, str]:
+        table, domain = pa.table({"x": x}), Domain.parse("0:10")
+        model = fit(table, values[outputs], noise_variance=noise, domain=domain, loss=loss, told=gradients)
+        return float(np.mean(np.abs(model.predict(table) - y))), model.objective
+
+    (squared_error, _), (fallen_back, objective) = error("squared", None), error("absolute", None)
+    assert objective == "squared"
+    assert fallen_back == pytest.approx(squared_error)
+    absolute_error, objective = error("absolute", told)
+    assert objective == "absolute"
+    assert absolute_error < 0.97 * squared_error
+    # noisier than the mean: given up, with a note
+    hopeless = RowGradients((replace(told.corrections[0], noise=1e4),), told.message, told.outputs)
+    assert error("absolute", hopeless)[1] == "squared"
 
 
 def test_poisson_training_on_one_bit_at_a_small_epsilon_learns_and_stays_finite() -> None:
