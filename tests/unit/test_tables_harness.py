@@ -123,8 +123,12 @@ def test_gap_closed_is_taken_seed_by_seed() -> None:
     (row,) = table.rows
     assert row[2:6] == ["250.0 ± 70.7", "162.5 ± 53.0", "100.0 ± 0.0", "62.5% ± 17.7%"]
     assert row[6:] == ["≥ 66%", "no", "one-bit"]
-    missing = dict(list(found.items())[1:])
-    assert table_gap.gap(Results(missing, settings), "bike", "0.5") is None
+    # a seed counts only with all of its terms
+    missing = {cell: result for cell, result in found.items() if (cell.mechanism, cell.seed) != ("auto", 0)}
+    part = table_gap.gap(Results(missing, settings), "bike", "0.5")
+    assert part is not None
+    assert part.closed.values == (0.5,)
+    assert table_gap.gap(Results({}, settings), "bike", "0.5") is None
 
 
 def test_auto_is_held_against_the_best_single_mechanism() -> None:

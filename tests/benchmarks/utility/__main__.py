@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     store, began = Store(asked.work, keep=asked.keep), time.monotonic()
     wanted = [cell for name in parts for cell in PARTS[name][0](settings)] + list(figures.cells(settings, parts))
     try:
-        failed = run(wanted, store, asked.jobs, files)
+        failed = {} if asked.stored else run(wanted, store, asked.jobs, files)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         return 130
@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--work", type=Path, default=WORK, help="file of what is computed already")
     parser.add_argument("--keep", action="store_true", help="use stored cells although their source files changed")
+    parser.add_argument("--stored", action="store_true", help="compute nothing: a report of what is stored")
     parser.add_argument("--criteo", type=Path, help="the Criteo Sponsored Search Conversion Log, its TSV file")
     parser.add_argument("--census1940", type=Path, help="the 1940 census, an IPUMS extract")
     return parser

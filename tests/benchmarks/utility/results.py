@@ -59,6 +59,10 @@ class Results:
         stored = (self.found.get(one) for one in seeds_of(cell, self.settings))
         return [result for result in stored if result is not None and "refused" not in result]
 
+    def one(self, cell: Cell, member: str) -> float | None:
+        """One seed's figure, None where it is not there."""
+        return self.found.get(cell, {}).get(member)
+
     def mean(self, cell: Cell, member: str) -> Mean:
         return Mean(tuple(result[member] for result in self.of(cell) if result.get(member) is not None))
 

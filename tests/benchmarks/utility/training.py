@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.correction import correct
+from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.fitting import fit
+from features_party.training.mlp_fit import Settings
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.losses import get_loss
 from shared.privacy import Epsilon
@@ -18,6 +20,7 @@ from tests.benchmarks.utility.message import draw, make_message
 from tests.benchmarks.utility.sources import Split, split
 
 FloatArray = npt.NDArray[np.float64]
+# quick: trees of the rule's size; full: the default, an ensemble validated on (nearly) unbiased labels
 LEARNERS = {"quick": "gbdt", "full": "gbdt", "linear": "linear", "network": "mlp"}
 SMALLEST_PREDICTION = 1e-6
 
@@ -85,7 +88,7 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
         "corrected_noise": float(data.histogram @ variances),
         "applied": correction.applied,
     }
-    return facts, correction.corrected[outputs], correction.noise_variance, correction.nearly_unbiased
+    return facts, correction.corrected[outputs], correction.noise_variance, correction.comparable
 
 
 def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
@@ -97,6 +100,15 @@ def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bo
         categorical=data.categorical,
         model=LEARNERS[cell.learner],
         loss=data.loss,
+        unbiased=unbiased,
+        capacity=ruled(data, labels, noise).scaled(cell.capacity) if cell.learner == "quick" else None,
+        network=Settings(**data.network),
         threads=1,
     )
     return np.asarray(model.predict(data.test_features, threads=1), np.float64)
+
+
+def ruled(data: Split, labels: FloatArray, noise: float) -> Capacity:
+    """What the capacity rule says where nothing is validated."""
+    spread = float(data.domain.values[-1] - data.domain.values[0])
+    return choose_capacity(data.n, float(np.var(labels)), noise, spread)
