@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 EXACT = 1e-9  # of the span of values and labels: a bias below it counts as none
 CORRECTIONS = ("auto", "none", "debias", "posterior")
-NEARLY = 0.02  # of the labels' variance: a squared bias below it, without mean and slope, does not reverse rankings
+NEARLY = 0.02  # of the labels' variance: a squared bias below it hardly counts
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Correction:
     `raw`, `corrected` float64[m]; `noise_variance` is the variance of the corrected label around its expectation for
     an example, averaged over the labels (in squared label units); `unbiased` says whether E[corrected | y] = y exactly,
     `residual_bias` how far it is from it, as a root mean square over the prior (without one: over the domain), in label
-    units; `nearly_unbiased` whether that is so little that models can be compared on these labels. `rho` is the weight
+    units; `nearly_unbiased` whether that hardly counts beside the labels' spread. `rho` is the weight
     of bias against noise of `auto`'s regularised values, None for others.
     """
 
@@ -48,6 +48,11 @@ class Correction:
     residual_bias: float = 0.0
     nearly_unbiased: bool = False
     rho: float | None = None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether models can be compared on these labels: unbiased, nearly, or with a bias without mean and slope."""
+        return self.nearly_unbiased or self.rho is not None
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -86,8 +86,8 @@ class Trainer:
         joined = join(messages, table, options.correction)
         loss = options.loss or default_loss(messages)
         features = joined.features()
-        # values without a bias of mean and slope choose as unbiased ones do; only error estimates need more
-        comparable = all(c.nearly_unbiased or c.rho is not None for c in joined.corrections)
+        # error estimates need more: channels that are unbiased exactly
+        comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         estimable = all(channel.unbiased for channel in channels)
         # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate

@@ -52,11 +52,15 @@ def _messages(card: dict[str, Any]) -> list[str]:
                 m["mechanism"],
                 f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize",
                 spent,
-                f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}",
+                f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}{_bias(fix)}",
             ]
         )
     columns = ["release", "population", "batch", "examples", "mechanism", "ε", "spent of lifetime ε then", "correction"]
     return _table(columns, rows) if rows else []
+
+
+def _bias(fix: dict[str, Any]) -> str:
+    return f", bias {fix['residual_bias']:.3g} (root mean square)" if fix.get("residual_bias") else ""
 
 
 def _privacy(card: dict[str, Any]) -> list[str]:
