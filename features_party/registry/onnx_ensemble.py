@@ -1,4 +1,4 @@
-"""The ensemble's additive models as ONNX nodes: levels by comparison with edges, tables by Gather."""
+"""The members of an ensemble as ONNX nodes: levels by comparison with edges, tables by Gather."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from features_party.training.additive import Additive
+from features_party.training.gaussian import Gaussian
 from features_party.training.levels import Feature
 
 
@@ -23,6 +24,20 @@ def additive_score(graph: Any, body: Additive, numbers: list[str], index: list[s
         cell = graph.add("Add", graph.whole("Mul", row, pair.table.shape[1]), column)
         score = graph.add("Add", score, graph.add("Gather", graph.constant(pair.table.ravel(), np.float64), cell))
     return score
+
+
+def gaussian_score(graph: Any, body: Gaussian, numbers: list[str], index: list[str], effects: list[str]) -> str:
+    """float64 [n, 1]: one table of factors per feature, their product over features against the landmarks."""
+    product = ""
+    for at, feature in enumerate(body.kernel.features):
+        table = body.kernel.factor(at)[:, body.landmarks[:, at]]
+        level = _level(graph, feature, numbers, index, effects)
+        rows = graph.add("Gather", graph.constant(table, np.float64), level)
+        factor = graph.add("Squeeze", rows, graph.constant([1], np.int64))
+        product = graph.add("Mul", product, factor) if product else factor
+    kernel = graph.add("Sub", product, graph.constant(1.0, np.float64))
+    sums = graph.add("MatMul", kernel, graph.constant(body.weights[:, None], np.float64))
+    return str(graph.add("Add", sums, graph.constant(body.offset, np.float64)))
 
 
 def _level(graph: Any, feature: Feature, numbers: list[str], index: list[str], effects: list[str]) -> str:

@@ -19,11 +19,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from features_party.registry.encoding_guide import input_parts
 from features_party.registry.folder import SavedModel
-from features_party.registry.onnx_ensemble import additive_score, member_prediction
+from features_party.registry.onnx_ensemble import additive_score, gaussian_score, member_prediction
 from features_party.registry.onnx_trees import tree_attributes
 from features_party.training.additive import Additive
 from features_party.training.encoding import Column
 from features_party.training.ensemble import Ensemble
+from features_party.training.gaussian import Gaussian
 from features_party.training.gbdt import Trees
 from features_party.training.linear import Linear
 from features_party.training.mlp import EMBEDDING, LARGEST_NUMBER, Network
@@ -204,6 +205,8 @@ def _ensemble(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str
     for member in body.members:
         if isinstance(member.body, Additive):
             found = additive_score(graph, member.body, numbers, index, effects)
+        elif isinstance(member.body, Gaussian):
+            found = gaussian_score(graph, member.body, numbers, index, effects)
         else:
             base = None
             if member.base is not None:
@@ -218,7 +221,8 @@ def _ensemble(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str
             found = graph.cast(_tree_score(graph, member.body, matrix, base), TensorProto.DOUBLE)
         scores.append(found)
         if member.weight > 0.0:
-            prediction = member_prediction(graph, found, member.body.link, body.bounds)
+            link = None if isinstance(member.body, Gaussian) else member.body.link
+            prediction = member_prediction(graph, found, link, body.bounds)
             moved = graph.add("Sub", prediction, graph.constant(body.mean, np.float64))
             score = graph.add("Add", score, graph.add("Mul", moved, graph.constant(member.weight, np.float64)))
     return score

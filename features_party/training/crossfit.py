@@ -18,6 +18,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, Float32
 from features_party.training.ensemble import Ensemble, Member, starting_score
+from features_party.training.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.gbdt import TreeInput, Trees, fit_trees
 from features_party.training.levels import learn_features
 from shared.service.cli import Progress
@@ -28,6 +29,11 @@ Rowwise = npt.NDArray[np.integer]
 SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
 STAGES = (0.25, 0.5, 1.0, 1.5)  # of the rule's number of trees
 FAINT = 1e-4  # of the labels' standard deviation
+CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions that the process is for
+FOLD_SEARCH = (
+    30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
+)
+PROCESS = "gaussian process"
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 
 
@@ -42,8 +48,8 @@ class CrossFit:
 
 
 def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
-    """int8[n]: five folds, fewer where there are many rows; rows of one group (one example) share a fold."""
-    folds = 5 if rows < 30_000 else 4 if rows < 200_000 else 3
+    """int8[n]: three to five folds, fewest where there are few rows or many; rows of one group (one example) share one."""
+    folds = 3 if rows < 5000 or rows >= 200_000 else 5 if rows < 30_000 else 4
     # which rows share a fold says nothing; it is fixed so that training is repeatable
     rng = np.random.default_rng(1)
     if groups is None:
@@ -87,6 +93,11 @@ class Task:
     def positive(self) -> bool:
         return self.bounds[0] >= 0.0 and self.bounds[1] > 0.0
 
+    @property
+    def few(self) -> bool:
+        """Whether there are few effective rows."""
+        return self.capacity.effective_rows <= CLEAR_ROWS
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -100,6 +111,10 @@ class Sample:
     @property
     def mean(self) -> float:
         return float(np.average(self.labels, weights=self.weights))
+
+    @property
+    def row_weights(self) -> FloatArray:
+        return np.ones(len(self.labels)) if self.weights is None else self.weights
 
 
 def fit_validated(
@@ -117,6 +132,10 @@ def fit_validated(
     constants = np.empty(len(labels))
     out: dict[tuple[str, int], FloatArray] = {}
     share = 1.0 / (count + 1)
+    kernel: Kernel | None = None
+    if len(labels) > FOLD_SEARCH and task.few:
+        seen, _ = out_of_fold(encoded.codes, labels, task.sizes)
+        kernel = _kernel(Sample(encoded, seen, labels, weights), task, lambda done: progress("kernel", share * done))
     for index in range(count):
         train, held = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
 
@@ -128,7 +147,7 @@ def fit_validated(
         sample = Sample(encoded.take(train), seen, labels[train], part)
         constants[held] = sample.mean
         later = encoded.take(held)
-        for key, predictions in _fold(sample, later, effects.apply(later.codes), task, report):
+        for key, predictions in _fold(sample, later, effects.apply(later.codes), task, kernel, report):
             out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
     rounds = _best_rounds(out, constants, labels, w)
     # a member that some fold did not have is none
@@ -143,7 +162,7 @@ def fit_validated(
     chosen = {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}
     seen, effects = out_of_fold(encoded.codes, labels, task.sizes)
     whole = Sample(encoded, seen, labels, weights)
-    body = _refit(whole, task, chosen, lambda what, done: progress(what, 1.0 - share + share * done))
+    body = _refit(whole, task, chosen, kernel, lambda what, done: progress(what, 1.0 - share + share * done))
     return body, effects, CrossFit(np.clip(found, *task.bounds), constants, fold)
 
 
@@ -174,21 +193,45 @@ def _additive(sample: Sample, task: Task, report: Callable[[float], None]) -> It
         yield "multiplicative", fit_log(rows, pairs, task.bounds, lambda done: report(0.5 + 0.5 * done))
 
 
+def _kernel(sample: Sample, task: Task, report: Callable[[float], None]) -> Kernel | None:
+    """None where no feature says anything."""
+    features = learn_features(sample.encoded, sample.seen, task.sizes)
+    if not features:
+        return None
+    cells = Kernel.empty(features).cells(sample.encoded, sample.seen)
+    kernel = choose_kernel(features, cells, sample.labels, sample.row_weights, report)
+    return kernel if kernel.features else None
+
+
+def _process(sample: Sample, task: Task, kernel: Kernel | None, report: Callable[[float], None]) -> Gaussian | None:
+    if not task.few:
+        return None
+    if len(sample.labels) <= FOLD_SEARCH:
+        kernel = _kernel(sample, task, lambda done: report(0.8 * done))
+    if kernel is None:
+        return None
+    cells = kernel.cells(sample.encoded, sample.seen)
+    return fit_gaussian(kernel, cells, sample.labels, sample.row_weights, lambda done: report(0.8 + 0.2 * done))
+
+
 def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
     depth = max(task.capacity.depth - SHALLOWER, 2) if on_top else task.capacity.depth
     return replace(task.capacity, depth=depth, rounds=rounds)
 
 
 def _fold(
-    sample: Sample, later: Encoded, effects: Float32, task: Task, report: Progress
+    sample: Sample, later: Encoded, effects: Float32, task: Task, kernel: Kernel | None, report: Progress
 ) -> Iterator[tuple[tuple[str, int], FloatArray]]:
     """((member, trees), predictions for the held-out rows) of everything that is compared."""
     base: tuple[Additive, FloatArray] | None = None
-    for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.4 * done)):
+    for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.2 * done)):
         score = fitted.model.score(later, effects)
         predictions = score if fitted.model.link is None else fitted.model.link.predictions(score)
         yield (name, 0), np.clip(predictions, *task.bounds)
         base = (fitted.model, score)
+    process = _process(sample, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
+    if process is not None:
+        yield (PROCESS, 0), np.clip(process.predict(later, effects), *task.bounds)
     seen, held = (TreeInput.of(*part, task.sizes) for part in ((sample.encoded, sample.seen), (later, effects)))
     rounds = sorted({max(round(task.capacity.rounds * stage), 1) for stage in STAGES})
     for on_top in (False, True):
@@ -227,16 +270,22 @@ def _start(base: Additive, sample: Sample, task: Task) -> FloatArray:
     return starting_score(base, base.score(sample.encoded, sample.seen), task.loss == "poisson", task.bounds)
 
 
-def _refit(sample: Sample, task: Task, chosen: dict[str, tuple[float, int]], report: Progress) -> Ensemble:
+def _refit(
+    sample: Sample, task: Task, chosen: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
+) -> Ensemble:
     members: list[Member] = []
     on_top = _TREES[True] in chosen
-    if set(chosen) - {_TREES[False]}:
+    if set(chosen) - {_TREES[False], PROCESS}:
         for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.4 * done)):
             members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
     last = len(members) - 1
     # only what has a weight is kept, and the base of the trees on top
     kept = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
     members = [members[at] for at in kept]
+    if PROCESS in chosen:
+        process = _process(sample, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
+        if process is not None:
+            members.append(Member(PROCESS, chosen[PROCESS][0], process))
     seen = TreeInput.of(sample.encoded, sample.seen, task.sizes)
     for top in (False, True):
         if _TREES[top] not in chosen or (top and last < 0):

@@ -10,9 +10,17 @@ import numpy.typing as npt
 
 from features_party.training.additive import Additive
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
+from features_party.training.gaussian import Gaussian
 from features_party.training.gbdt import TreeInput, Trees, importance
 
 FloatArray = npt.NDArray[np.float64]
+
+
+BODIES: dict[str, type[Additive] | type[Gaussian] | type[Trees]] = {
+    "additive": Additive,
+    "gaussian": Gaussian,
+    "trees": Trees,
+}
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,7 @@ class Member:
 
     name: str
     weight: float
-    body: Additive | Trees
+    body: Additive | Gaussian | Trees
     base: int | None = None
 
 
@@ -45,6 +53,8 @@ class Ensemble:
             if isinstance(member.body, Additive):
                 assert score is not None
                 predictions = score if member.body.link is None else member.body.link.predictions(score)
+            elif isinstance(member.body, Gaussian):
+                predictions = member.body.predict(encoded, effects)
             else:
                 seen = TreeInput.of(encoded, effects, sizes) if seen is None else seen
                 base = None if member.base is None else self.base_score(member, scores[member.base])
@@ -64,8 +74,7 @@ class Ensemble:
         """Share by feature, largest first, the members' own by their weights; trees on top count half their base."""
         total: dict[str, float] = {}
         own = [
-            m.body.importance(schema) if isinstance(m.body, Additive) else importance(m.body, schema)
-            for m in self.members
+            importance(m.body, schema) if isinstance(m.body, Trees) else m.body.importance(schema) for m in self.members
         ]
         for at, member in enumerate(self.members):
             parts = [(own[at], 1.0)] if member.base is None else [(own[at], 0.5), (own[member.base], 0.5)]
@@ -83,7 +92,7 @@ class Ensemble:
                 {
                     "name": m.name,
                     "weight": m.weight,
-                    "kind": "additive" if isinstance(m.body, Additive) else "trees",
+                    "kind": next(kind for kind, body in BODIES.items() if isinstance(m.body, body)),
                     "base": m.base,
                     "body": m.body.as_json(),
                 }
@@ -99,8 +108,8 @@ class Ensemble:
             base = one["base"]
             if base is not None and not (0 <= base < len(members) and isinstance(members[base].body, Additive)):
                 raise ValueError("a member has no base")
-            kind: type[Additive] | type[Trees] = {"additive": Additive, "trees": Trees}[one["kind"]]
-            members.append(Member(str(one["name"]), float(one["weight"]), kind.from_json(one["body"]), base))
+            body = BODIES[one["kind"]].from_json(one["body"])
+            members.append(Member(str(one["name"]), float(one["weight"]), body, base))
         low, high = (float(end) for end in data["bounds"])
         return cls(float(data["mean"]), (low, high), tuple(members))
 

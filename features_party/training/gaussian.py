@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.encoding import Encoded, Float32
+from features_party.training.encoding import Encoded, FeatureSchema, Float32
 from features_party.training.levels import Feature
 
 FloatArray = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ class Kernel:
         return out
 
     def factor(self, at: int) -> Float32:
-        """float32[levels, levels]: 1 + s·k, k Gaussian over the ranks of ordered levels, else 1 where they are equal."""
+        """float32[levels, levels]: 1 + s·k, k Gaussian over the ranks of ordered levels, else equality."""
         feature, k = self.features[at], np.eye(self.features[at].size)
         if feature.ordered:
             ranks = np.arange(feature.size - 1) / max(feature.size - 2, 1)
@@ -153,6 +153,13 @@ class Gaussian:
     weights: FloatArray
     offset: float
 
+    def importance(self, schema: FeatureSchema) -> dict[str, float]:
+        """Share of the log of the kernel's largest value by feature: how much of what is alike it decides."""
+        categories = [column.name for column in schema.categories]
+        names = [(schema.number_names if f.source == "number" else categories)[f.at] for f in self.kernel.features]
+        parts = [math.log1p(strength) for strength in self.kernel.strengths]
+        return {name: part / sum(parts) for name, part in zip(names, parts, strict=True)}
+
     def predict(self, encoded: Encoded, effects: Float32) -> FloatArray:
         """float64[n], unclipped."""
         cells = self.kernel.cells(encoded, effects)
@@ -214,6 +221,8 @@ class Search:
 
     def tried(self, at: int, strength: float, length: float) -> float:
         """Evidence with other settings of a feature."""
+        if strength == 0.0 and not any(s for i, s in enumerate(self.kernel.strengths) if i != at):
+            return 0.0  # nothing is left but the constant
         ratio = self._ratio(at, strength, length)
 
         def columns(rows: slice) -> FloatArray:
