@@ -25,7 +25,9 @@ def as_xgboost(saved: SavedModel) -> bytes:
     """
     body = saved.model.body
     if not isinstance(body, Trees):
-        raise InvalidInput("Only a model of trees has XGBoost's format; export this one with format onnx.")
+        raise InvalidInput(
+            "This model has no trees alone, which is what XGBoost's format holds; export it with format onnx."
+        )
     files = {
         BOOSTER_FILE: bytes(body.booster.save_raw("json")),
         ENCODING_FILE: _json(encoding_guide(saved.model)),

@@ -4,8 +4,8 @@ f = intercept + Σ main[feature] + Σ interaction[pair], tables over levels (tra
 e^f where `link` is set. Main effects of numbers are random walks over their bins, of categories independent;
 interactions are products of those, over coarser levels, with all main effects taken out. Which pairs come in is decided
 by a score test of their variance on the residuals of the main effects, the strongest first, as many as chance alone
-would not give. The log link is fitted by least squares (Gauss-Newton), not by Poisson likelihood: the mechanism's noise does not
-grow with the mean, so large means weigh more.
+would not give. The log link is fitted by least squares (Gauss-Newton), not by Poisson likelihood: the noise of a
+mechanism does not grow with the mean, so large means weigh more.
 """
 
 from __future__ import annotations

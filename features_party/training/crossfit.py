@@ -48,7 +48,7 @@ class CrossFit:
 
 
 def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
-    """int8[n]: three to five folds, fewest where there are few rows or many; rows of one group (one example) share one."""
+    """int8[n]: three to five folds, fewest for few rows and for many; rows of one group (one example) share one."""
     folds = 3 if rows < 5000 or rows >= 200_000 else 5 if rows < 30_000 else 4
     # which rows share a fold says nothing; it is fixed so that training is repeatable
     rng = np.random.default_rng(1)
@@ -60,7 +60,11 @@ def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
 
 
 def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
-    """float64[m] ≥ 0: the weights of members float64[n, m] around `constants` with the least squared error."""
+    """float64[m] ≥ 0: the weights of members float64[n, m] around `constants` with the least squared error, shrunk.
+
+    Every weight gains about the residual variance σ² by chance, so all shrink by 1 − (weights + 1)·σ²/gain (James and
+    Stein 1961), to 0 where labels tell no model from the constant.
+    """
     from scipy.optimize import nnls
 
     parts = predictions - constants[:, None]
@@ -76,6 +80,10 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
         root = (vectors * np.sqrt(values)).T
         solved, _ = nnls(root, (vectors / np.sqrt(values)).T @ (along[alive] / unit))
         found[alive] = solved / unit
+        square = float(weights @ (labels - constants) ** 2)
+        gain = float(2.0 * found @ along - found @ gram @ found)
+        chance = (int(np.count_nonzero(found)) + 1) * (square - gain) / len(labels)
+        found *= max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
     return found
 
 

@@ -194,7 +194,7 @@ def test_an_export_of_a_saved_model_is_that_of_the_fresh_one(tmp_path: Path) -> 
 def test_what_cannot_be_exported_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    with pytest.raises(InvalidInput, match="Only a model of trees"):
+    with pytest.raises(InvalidInput, match="no trees alone"):
         export(trained("gbdt", "squared", TRAINING.select(["country"])), "xgboost")
     linear = trained("linear", "squared", TRAINING.select(["country"]))
     with pytest.raises(InvalidInput, match="no trees"):
