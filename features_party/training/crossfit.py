@@ -284,7 +284,7 @@ def _refit(
     members: list[Member] = []
     on_top = _TREES[True] in chosen
     if set(chosen) - {_TREES[False], PROCESS}:
-        for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.4 * done)):
+        for name, fitted in _additive(sample, task, lambda done: report("additive model", 0.2 * done)):
             members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
     last = len(members) - 1
     # only what has a weight is kept, and the base of the trees on top

@@ -11,6 +11,7 @@ import pytest
 from features_party.registry.card import epsilon_by_population
 from features_party.registry.folder import CARD_FILE, CARD_TEXT, MODEL_FILE, load_model, save_model
 from features_party.training import fit
+from features_party.training.capacity import choose_capacity
 from shared.domain import Domain
 from shared.errors import Conflict, InvalidFile
 from shared.message.canonical import digest
@@ -78,10 +79,12 @@ def test_a_newer_version_is_refused_with_a_way_out(saved: Path, name: str) -> No
         load_model(saved)
 
 
-def test_trees_that_xgboost_does_not_accept_are_refused(saved: Path) -> None:
+def test_trees_that_xgboost_does_not_accept_are_refused(tmp_path: Path) -> None:
+    w, saved = world(300), tmp_path / "model"
+    by_rule = fit(w.features, w.labels, domain=Domain.parse("0:10"), capacity=choose_capacity(300, 4.0, 0.0))
+    save_model(saved, by_rule, {"created": "now"})
     data = json.loads((saved / MODEL_FILE).read_text())
-    trees = [member for member in data["body"]["members"] if member["kind"] == "trees"]
-    trees[0]["body"]["xgboost"]["learner"] = {}
+    data["body"]["xgboost"]["learner"] = {}
     (saved / MODEL_FILE).write_text(json.dumps(data))
     card = json.loads((saved / CARD_FILE).read_text())
     card["model_sha256"] = digest((saved / MODEL_FILE).read_bytes())

@@ -20,8 +20,8 @@ class Enough(Exception):
 @pytest.mark.parametrize(
     ("model", "loss", "step"),
     [
-        ("gbdt", "squared", "fold 1 of 5, additive model"),
-        ("gbdt", "squared", "fold 2 of 5, tree 3 of"),
+        ("gbdt", "squared", "fold 1 of 3, additive model"),
+        ("gbdt", "squared", "fold 2 of 3, tree 3 of"),
         ("gbdt", "squared", "tree 3 of"),
         ("gbdt", "absolute", "effects of categories"),
         ("gbdt", "absolute", "tree 3 of"),
