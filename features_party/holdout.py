@@ -125,10 +125,12 @@ def estimate_on_rows(
     message: npt.NDArray[np.integer],
     bins: npt.NDArray[np.integer],
     examples: npt.NDArray[np.integer],
+    folds: int = 0,
 ) -> ErrorEstimate:
     """For N rows: predictions float64[N], the constant (or float64[N]) they are compared with, the number of the
     message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N].
+    `folds` ≥ 2: the predictions are out of so many folds.
 
     Raises InvalidMechanism as `identify`.
     """
-    return estimate(predictions, constants, told(channels, message, bins), examples)
+    return estimate(predictions, constants, told(channels, message, bins), examples, folds)

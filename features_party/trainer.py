@@ -141,7 +141,13 @@ class Trainer:
     ) -> ErrorEstimate | None:
         if cross is not None and len(joined.position) >= MIN_ROWS:
             return estimate_on_rows(
-                cross.predictions, cross.constants, channels, joined.message, joined.bins, joined.position
+                cross.predictions,
+                cross.constants,
+                channels,
+                joined.message,
+                joined.bins,
+                joined.position,
+                folds=int(cross.fold.max()) + 1,
             )
 
         def fit_and_predict(train: Any, held: Any) -> Any:

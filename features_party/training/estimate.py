@@ -6,9 +6,9 @@ whose expectation is exactly the error, whatever the labels' distribution. Where
 prediction c is identified, (c − y)² − (f − y)² = c² − f² − 2(c − f)·y.
 
 With out-of-fold predictions this is the mean error of the models of the folds, which saw (folds − 1)/folds of the rows
-each; the final model saw all and is as a rule a little better. Rows of one fold judge one model, so errors of different
-folds are dependent; for learners that change little with one row that adds nothing to speak of (Bayle et al. 2020), and
-`tests/simulation/test_estimate_coverage.py` counts how often the intervals cover.
+each; the final model saw all and is as a rule a little better. Its own error varies with the rows that it happened to
+learn from, which the rows' spread does not show: the standard error is therefore stretched by √(1 + folds/(folds − 1))
+(Nadeau & Bengio 2003). `tests/simulation/test_estimate_coverage.py` counts how often the intervals cover.
 """
 
 from __future__ import annotations
@@ -80,31 +80,37 @@ class Identified:
 
 
 def estimate(
-    predictions: FloatArray, constants: float | FloatArray, known: Identified, examples: npt.NDArray[np.integer]
+    predictions: FloatArray,
+    constants: float | FloatArray,
+    known: Identified,
+    examples: npt.NDArray[np.integer],
+    folds: int = 0,
 ) -> ErrorEstimate:
     """For N rows: predictions float64[N], the constant that each is compared with, and what its output says.
 
     Rows of one example (`examples` integer[N], the same number) share its label, so they are not independent: the
-    standard errors take them together.
+    standard errors take them together. `folds` ≥ 2: predictions are out of so many folds.
     """
+    stretch = math.sqrt(1.0 + folds / (folds - 1)) if folds > 1 else 1.0
     f, c = predictions - known.centre, np.asarray(constants, np.float64) - known.centre
     g, h = known.first, known.second
     _, group = np.unique(examples, return_inverse=True)
-    gain = interval(c * c - f * f - 2.0 * (c - f) * g, group)
+    gain = interval(c * c - f * f - 2.0 * (c - f) * g, group, stretch)
     if h is None:
         return ErrorEstimate(len(f), None, None, gain, known.why)
-    mse = interval(f * f - 2.0 * f * g + h, group, known.slack)
-    constant = interval(c * c - 2.0 * c * g + h, group, known.slack)
+    mse = interval(f * f - 2.0 * f * g + h, group, stretch, known.slack)
+    constant = interval(c * c - 2.0 * c * g + h, group, 1.0, known.slack)
     return ErrorEstimate(len(f), mse, constant, gain, known.why)
 
 
-def interval(values: FloatArray, group: npt.NDArray[np.integer], slack: float = 0.0) -> Interval:
-    """Of the mean of values float64[N], independent between groups; wider by `slack` on either side."""
+def interval(values: FloatArray, group: npt.NDArray[np.integer], stretch: float = 1.0, slack: float = 0.0) -> Interval:
+    """Of the mean of values float64[N], independent between groups; its standard error times `stretch`, and wider by
+    `slack` on either side."""
     mean, n = float(values.mean()), len(values)
     sums = np.bincount(group, weights=values - mean)
     groups = len(sums)
     variance = float(sums @ sums) / n**2 * (groups / (groups - 1) if groups > 1 else math.inf)
-    error = math.sqrt(variance) if math.isfinite(variance) else math.inf
+    error = stretch * math.sqrt(variance) if math.isfinite(variance) else math.inf
     half = NORMAL_95 * error + slack
     return Interval(mean, error, mean - half, mean + half)
 
