@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 INFINITE = "inf"
+LABELS_ONLY = "none"  # the learner of cells without a model
 
 RANDOMIZING = (
     "labels_party/mechanisms/*.py",

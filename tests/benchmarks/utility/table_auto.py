@@ -32,7 +32,7 @@ def tables(results: Results) -> Iterator[Table]:
             cell = cell_of(AUTO, data, epsilon, settings)
             ours = results.mean(cell, member)
             means = {c.title: results.mean(cell_of(c, data, epsilon, settings), member) for c in singles}
-            there = {title: mean for title, mean in means.items() if len(mean.values) == len(ours.values)}
+            there = {title: mean for title, mean in means.items() if len(mean.values) == len(ours.values)}  # same seeds
             if epsilon == INFINITE or not ours or not there:
                 continue
             title = min(there, key=lambda name: there[name].mean)

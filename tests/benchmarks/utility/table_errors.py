@@ -16,6 +16,7 @@ from tests.benchmarks.utility.grid import (
     cell_of,
     known,
     seeds_of,
+    trained,
 )
 from tests.benchmarks.utility.results import Mean, Results, Table, spread
 from tests.benchmarks.utility.sources import TRAINED_WITH
@@ -61,7 +62,7 @@ def tables(results: Results) -> Iterator[Table]:
             f"Table 1, {data}: {judged} (generalization)",
             data,
             grid,
-            columns_of(data),
+            [column for column in columns_of(data) if trained(column, data)],
             member_of(data),
         )
         if member_of(data) == "poisson":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.benchmarks.utility.cells import INFINITE, Cell
-from tests.benchmarks.utility.grid import AUTO, RR_ON_BINS, Settings, cell_of, seeds_of
+from tests.benchmarks.utility.grid import AUTO, RR_ON_BINS, Settings, cell_of
 from tests.benchmarks.utility.results import Mean, Results, Table, short
 
 TARGETS = {
@@ -64,14 +64,14 @@ def _all_rows(cell: Cell, settings: Settings, learner: str, capacity: float) -> 
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
-    for data in data_of(settings):
-        wanted = _none(data, settings)
-        for epsilon in settings.at(EPSILONS):
-            wanted += [*_rr(data, epsilon, settings), _ours(data, epsilon, settings)]
-        # seed by seed, so that a process reads each split once
-        by_seed = zip(*(seeds_of(cell, settings) for cell in wanted), strict=True)
-        for of_seed in by_seed:
-            yield from of_seed
+    # seed by seed, so that a process reads each split once and a run that is stopped has whole seeds; targets first
+    for low in (False, True):
+        for seed in range(settings.seeds):
+            for data in data_of(settings):
+                wanted = _none(data, settings)
+                for epsilon in settings.at(e for e in EPSILONS if (e in LOW) == low):
+                    wanted += [*_rr(data, epsilon, settings), _ours(data, epsilon, settings)]
+                yield from (replace(cell, seed=seed) for cell in wanted)
 
 
 def gap(results: Results, data: str, epsilon: str) -> Gap | None:
@@ -122,7 +122,7 @@ def tables(results: Results) -> Iterator[Table]:
     table.notes.append(
         "All rows of the data, one feature pipeline and learner family. RR-on-Bins and no privacy take, by split, the "
         f"best by test error: of trees of {len(LEARNERS_RR)} sizes, and of the default ensemble and trees of "
-        f"{len(LEARNERS_NONE) - 1} sizes (an ensemble is validated on its labels, which uncorrected bins do not allow). "
+        f"{len(LEARNERS_NONE) - 1} sizes (it is validated on its labels, which uncorrected bins do not allow). "
         "auto is the default of every step, ε for the prior included."
     )
     yield table

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.correction import correct
+from features_party.recentring import recentred
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.fitting import fit
 from features_party.training.mlp_fit import Settings
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.losses import get_loss
 from shared.privacy import Epsilon
-from tests.benchmarks.utility.cells import Cell
+from tests.benchmarks.utility.cells import LABELS_ONLY, Cell
 from tests.benchmarks.utility.message import draw, make_message
 from tests.benchmarks.utility.sources import Split, split
 
@@ -29,6 +30,8 @@ def train(cell: Cell) -> dict[str, Any]:
     """Label errors of the message, and test errors of the model that the features party would make of it."""
     data = split(cell.data, cell.seed, cell.rows)
     facts, labels, noise, unbiased = _labels(cell, data)
+    if cell.learner == LABELS_ONLY:
+        return facts | {"rows": data.n, "test_rows": 0, "real": data.real}
     began = time.perf_counter()
     predictions = _fit(cell, data, labels, noise, unbiased)
     facts["seconds_training"] = round(time.perf_counter() - began, 2)
@@ -72,6 +75,10 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
     message = make_message(cell, data)
     channel, outputs = message.channel, draw(message, data)
     correction = correct(channel, cell.correction, message.prior, None, data.n)
+    labels = correction.corrected[outputs]
+    if correction.comparable and message.plan.cells is not None:
+        epsilon, cells = float(str(message.plan.split.prior)), len(message.plan.cells) - 1
+        labels = recentred(labels, channel.labels, message.prior, epsilon, cells)
     squares = (channel.outputs[outputs] - data.truth) ** 2
     means, variances = channel.moments(correction.corrected)
     bias = means - channel.labels
@@ -88,7 +95,7 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
         "corrected_noise": float(data.histogram @ variances),
         "applied": correction.applied,
     }
-    return facts, correction.corrected[outputs], correction.noise_variance, correction.comparable
+    return facts, labels, correction.noise_variance, correction.comparable
 
 
 def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
