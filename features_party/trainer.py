@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from features_party.correction import check_correction
@@ -16,6 +17,7 @@ from features_party.feature_tables import FeatureTable
 from features_party.holdout import estimate_on_rows
 from features_party.intake.accepted import AcceptedMessage
 from features_party.join import Joined, join
+from features_party.recentring import recentred
 from features_party.registry.card import build_card
 from features_party.registry.folder import save_model
 from features_party.training.crossfit import CrossFit
@@ -96,12 +98,14 @@ class Trainer:
 
         told = _row_gradients(joined, channels) if loss == "absolute" else None
 
+        labels = _centred(joined) if comparable else joined.corrected
+
         def fit_rows(rows: Any, part: Progress) -> Any:
             chosen: pa.Table = features if rows is None else features.take(rows)
             at = slice(None) if rows is None else rows
             return fit_and_judge(
                 chosen,
-                joined.corrected[at],
+                labels[at],
                 noise_variance=joined.noise_variance[at],
                 domain=domain,
                 model=options.model,
@@ -173,6 +177,19 @@ def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | No
         except InvalidMechanism:
             return None
     return RowGradients(tuple(corrections), joined.message, joined.bins)
+
+
+def _centred(joined: Joined) -> npt.NDArray[np.float64]:
+    """float64[N]: corrected labels, those of a message that is here with all its rows moved to the mean that its prior
+    and they agree on."""
+    labels = joined.corrected.copy()
+    for at, message in enumerate(joined.messages):
+        manifest, rows = message.manifest, joined.message == at
+        if manifest.prior.source == "estimated" and int(rows.sum()) == manifest.n:
+            values = manifest.read_channel().labels
+            epsilon, cells = float(str(manifest.split.prior)), manifest.prior.cells or len(values)
+            labels[rows] = recentred(labels[rows], values, message.prior(), epsilon, cells)
+    return labels
 
 
 def check_one_label(messages: list[AcceptedMessage]) -> None:

@@ -1,0 +1,42 @@
+"""The mean of corrected labels, from two private sources: the labels themselves and the message's prior.
+
+At a small ε the noise of the labels leaves their mean uncertain by σ/√n, which can be more than all that a model could
+learn; the private prior, estimated with an ε of its own, often knows the mean far better. Both are unbiased (the prior
+nearly) and independent, so labels are moved by a constant to the mean weighted by precision. Costs no ε.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def recentred(
+    labels: FloatArray, values: FloatArray, prior: FloatArray | None, epsilon_prior: float, cells: int
+) -> FloatArray:
+    """Corrected labels float64[n] of one whole message, moved. `values`, `prior` float64[k]: the domain and the prior,
+    estimated on `cells` cells with `epsilon_prior` from the same n labels; as they are without such a prior."""
+    n = len(labels)
+    if prior is None or epsilon_prior <= 0.0 or cells < 1 or n < 2:
+        return labels
+    known, variance = float(prior @ values), prior_mean_variance(values, prior, epsilon_prior, cells, n)
+    sampled = float(np.var(labels)) / n
+    if sampled <= 0.0:
+        return labels
+    return labels + sampled / (sampled + variance) * (known - float(labels.mean()))
+
+
+def prior_mean_variance(values: FloatArray, prior: FloatArray, epsilon_prior: float, cells: int, n: int) -> float:
+    """At most, about: a count of each cell has discrete Laplace noise of scale 2/ε_prior, and within a cell of several
+    labels the mean may be anywhere (variance of a uniform place)."""
+    ends = np.linspace(0, len(values), cells + 1).astype(np.int64)
+    middle = np.array([values[a:b].mean() for a, b in itertools.pairwise(ends) if b > a])
+    away = middle - float(prior @ values)
+    noise = 8.0 / (epsilon_prior * n) ** 2 * float(away @ away)
+    step = float(np.ptp(values)) / max(len(values) - 1, 1)
+    width = max((float(np.ptp(values)) + step) / cells - step, 0.0)
+    return noise + width * width / 12.0
