@@ -74,12 +74,12 @@ def test_the_model_error_falls_with_rows_and_epsilon_and_counts_bias(owner: Test
 
 
 def test_the_rule_in_figures(owner: TestClient) -> None:
-    """One bit has no bias, so its error is noise variance · P/n with P = 3√(n·s)."""
+    """One bit has no bias, so its error is noise variance · P/n with P = 1.5√(n·s)."""
     row = by_name(plan(owner, epsilon="1", n=10_000), "1")["one-bit"]
     prior_variance = (51**2 - 1) / 12
     share = prior_variance / (prior_variance + row["noise_variance"])
     assert row["effective_rows"] == pytest.approx(10_000 * share)
-    assert row["effective_parameters"] == pytest.approx(3 * (10_000 * share) ** 0.5)
+    assert row["effective_parameters"] == pytest.approx(1.5 * (10_000 * share) ** 0.5)
     assert row["expected_model_error"] == pytest.approx(row["noise_variance"] * row["effective_parameters"] / 10_000)
 
 
