@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         for old in (*out.glob("*.csv"), *out.glob("*.png")):
             old.unlink()
     drawn = list(figures.draw(results, parts, out))
-    wrong = [*violations(results), *(f"{cell}: {error}" for cell, error in failed.items())]
+    wrong = [*violations(results), *report.failures(failed)]
     warnings = [*wrong, *report.refusals(results)]
     path = report.write(out, results, tables, drawn, warnings, time.monotonic() - began, _command(asked))
     print(path.read_text())

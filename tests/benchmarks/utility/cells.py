@@ -20,7 +20,12 @@ RANDOMIZING = (
     "labels_party/release/engine.py",
     "shared/*.py",
 )
-TRAINING = ("features_party/correction.py", "features_party/holdout.py", "features_party/training/*.py")
+TRAINING = (
+    "features_party/correction.py",
+    "features_party/holdout.py",
+    "features_party/recentring.py",
+    "features_party/training/*.py",
+)
 HARNESS = ("sources.py", "message.py")
 OF_KIND = {
     "train": ("training.py",),

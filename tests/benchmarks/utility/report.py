@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tests.benchmarks.utility.cells import ROOT
+from tests.benchmarks.utility.cells import ROOT, Cell
 from tests.benchmarks.utility.grid import COLUMNS, ROWS, unknown
 from tests.benchmarks.utility.results import Results, Table
 
@@ -84,6 +84,14 @@ def refusals(results: Results) -> list[str]:
         if "refused" in result:
             reasons.setdefault(result["refused"], []).append(f"{cell.data} {cell.mechanism} at ε = {cell.epsilon}")
     return [f"refused ({', '.join(sorted(set(where))[:8])}): {reason}" for reason, where in reasons.items()]
+
+
+def failures(failed: Mapping[Cell, str]) -> list[str]:
+    """One line per error that broke cells."""
+    errors: dict[str, list[Cell]] = {}
+    for cell, error in failed.items():
+        errors.setdefault(error, []).append(cell)
+    return [f"{len(cells)} cells failed, {cells[0]} first: {error}" for error, cells in errors.items()]
 
 
 def _warned(warnings: Sequence[str]) -> list[str]:

@@ -19,8 +19,9 @@ BATCHES = 4
 STATED = 0.95
 
 
-def _columns() -> list[Column]:
-    return [column for column in COLUMNS if column.title in MECHANISMS and column.known]
+def _columns(settings: Settings) -> list[Column]:
+    wanted = MECHANISMS[:1] if settings.quick else MECHANISMS
+    return [column for column in COLUMNS if column.title in wanted and column.known]
 
 
 def _batches(column: Column, data: str, epsilon: str, settings: Settings) -> list[Cell]:
@@ -35,7 +36,7 @@ def _data(settings: Settings) -> list[str]:
 def cells(settings: Settings) -> Iterator[Cell]:
     for data in _data(settings):
         for epsilon in settings.at(EPSILONS):
-            for column in _columns():
+            for column in _columns(settings):
                 yield from _batches(column, data, epsilon, settings)
 
 
@@ -50,7 +51,7 @@ def tables(results: Results) -> Iterator[Table]:
     )
     for data in _data(results.settings):
         for epsilon in results.settings.at(EPSILONS):
-            for column in _columns():
+            for column in _columns(results.settings):
                 batches = _batches(column, data, epsilon, results.settings)
                 found = [results.found[cell] for cell in batches if cell in results.found]
                 for figure in FIGURES:
