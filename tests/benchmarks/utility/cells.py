@@ -21,9 +21,7 @@ RANDOMIZING = (
     "shared/*.py",
 )
 TRAINING = (
-    "features_party/correction.py",
-    "features_party/holdout.py",
-    "features_party/recentring.py",
+    *(f"features_party/{name}.py" for name in ("correction", "holdout", "recentring")),
     "features_party/training/*.py",
 )
 HARNESS = ("sources.py", "message.py")
