@@ -28,8 +28,10 @@ class TrainingIn(In):
         examples=[["rel_0123456789abcdef"]],
         description="Release ids; the digest where two labels parties chose the same id.",
     )
-    model: Literal["gbdt", "linear", "mlp"] = Field(
-        default="gbdt", description="`mlp`, a neural network, where the service has PyTorch."
+    model: Literal["gbdt", "trees", "linear", "mlp"] = Field(
+        default="gbdt",
+        description="`gbdt`: boosted trees, with additive models and a Gaussian process where labels allow validation; "
+        "`trees`: boosted trees alone; `mlp`, a neural network, where the service has PyTorch.",
     )
     loss: Literal["squared", "absolute", "poisson"] | None = Field(
         default=None, description="Default: the loss of the messages."

@@ -59,7 +59,7 @@ def show_card(card: dict[str, Any], out: Path) -> None:
     for entry in card["epsilon"]:
         rows.append([f"ε per example of {entry['name']}", entry["epsilon_per_example"]])
     rows.append(["labels say", capacity["why"]])
-    if card["kind"] == "gbdt":
+    if card["kind"] in ("gbdt", "trees"):
         rows.append(["trees", f"{capacity['rounds']} of depth {capacity['depth']}"])
     rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
     estimate = report["error_estimate"]

@@ -71,7 +71,10 @@ def train(
     out: Annotated[FilePath, typer.Option(help="New folder for the model.")],
     labels_key: LabelsKey = None,
     model: Annotated[
-        str, typer.Option(help="gbdt (boosted trees), linear (ridge) or mlp (a neural network; needs PyTorch).")
+        str,
+        typer.Option(
+            help="gbdt (boosted trees and more), trees (those alone), linear (ridge), mlp (a network; needs PyTorch)."
+        ),
     ] = "gbdt",
     loss: Annotated[
         str | None, typer.Option(help="squared, absolute or poisson; default the loss of the messages.")

@@ -39,7 +39,7 @@ def _domain(card: dict[str, Any]) -> str:
 
 def _row(name: str, card: dict[str, Any]) -> dict[str, Any]:
     report, capacity = card["report"], card["capacity"]
-    tree = card["kind"] == "gbdt"
+    tree = card["kind"] in ("gbdt", "trees")
     return {
         "model": name,
         "kind": card["kind"],

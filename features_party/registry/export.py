@@ -26,7 +26,8 @@ def as_xgboost(saved: SavedModel) -> bytes:
     body = saved.model.body
     if not isinstance(body, Trees):
         raise InvalidInput(
-            "This model has no trees alone, which is what XGBoost's format holds; export it with format onnx."
+            "This model has no trees alone, which is what XGBoost's format holds; export it with format onnx, or train "
+            "model trees."
         )
     files = {
         BOOSTER_FILE: bytes(body.booster.save_raw("json")),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 
-MODELS = ("gbdt", "linear", "mlp")
+MODELS = ("gbdt", "trees", "linear", "mlp")
 LOSSES = ("squared", "absolute", "poisson")
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
 
@@ -58,8 +58,8 @@ def fit(
     variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
     less); 0 for true labels. Predictions lie inside `domain`. Deterministic for a number of threads.
     `unbiased`: the labels have the true ones as their expectation, if only nearly, so that models can be compared on
-    them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise trees of the size
-    that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which stay in one fold.
+    them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise, like model trees,
+    trees of the size that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which share a fold.
     `told` has the gradients of the absolute loss by the channels of privatized labels; `network` the settings of
     model mlp.
     Raises InvalidTable (no rows, no usable column), InvalidInput (model, PyTorch missing), InvalidLoss (unknown, or
@@ -116,7 +116,7 @@ def fit_and_judge(
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, noise_variance, spread)
-    objective, notes, told = _objective(loss, ruled, told if model == "gbdt" else None)
+    objective, notes, told = _objective(loss, ruled, told if model in ("gbdt", "trees") else None)
     if told is not None:
         signal = ruled.signal_share * ruled.label_variance
         ruled = choose_capacity(n, signal * (1.0 + told.noise), signal * told.noise)

@@ -24,7 +24,12 @@ FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
 VERSION = 1
-BODIES: dict[str, type[Trees] | type[Linear] | type[Network]] = {"gbdt": Trees, "linear": Linear, "mlp": Network}
+BODIES: dict[str, type[Trees] | type[Linear] | type[Network]] = {
+    "gbdt": Trees,
+    "trees": Trees,
+    "linear": Linear,
+    "mlp": Network,
+}
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,9 @@ def test_dates_and_times_come_as_iso_8601(api: Api, sender: Sender, tmp_path: Pa
 
 def test_export_over_rest(api: Api, sender: Sender, tmp_path: Path) -> None:
     api.accept(message_files(sender, tmp_path / "sent"))
-    model = api.trained(model="gbdt")
+    sums = api.trained(model="gbdt")
+    assert "no trees alone" in api.trainer.get(f"/v1/models/{sums}/export?format=xgboost").json()["detail"]
+    model = api.trained(model="trees")
     answer = api.trainer.get(f"/v1/models/{model}/export?format=xgboost")
     assert answer.headers["content-disposition"] == f'attachment; filename="{model}.xgboost.zip"'
     with zipfile.ZipFile(BytesIO(answer.content)) as archive:

@@ -18,7 +18,7 @@ from shared.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidTable
 from tests.support.messages import draw, one_bit, rr, world
 
 TEN = Domain.parse("0:10")
-MODELS = ["gbdt", "linear"]
+MODELS = ["gbdt", "trees", "linear"]
 
 
 def noisy(n: int, epsilon: float, seed: int = 0):  # type: ignore[no-untyped-def]  # a test shorthand
