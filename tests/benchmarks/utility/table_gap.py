@@ -19,8 +19,8 @@ EPSILONS = (*LOW, "0.5", "1", "2")
 WORSE_THAN_RR = 1.01
 # the best on test labels counts, an oracle in favour of both: (learner, factor of the rule's effective rows)
 Learner = tuple[str, float]
-LEARNERS_RR: tuple[Learner, ...] = tuple(("quick", 4.0**power) for power in (-3, -2, -1, 0, 1))
-LEARNERS_NONE: tuple[Learner, ...] = (("full", 1.0), ("quick", 1.0), ("quick", 4.0))
+LEARNERS_RR: tuple[Learner, ...] = tuple(("quick", 4.0**power) for power in (-2, -1, 0, 1, 2))
+LEARNERS_NONE: tuple[Learner, ...] = (("full", 1.0), ("quick", 1.0), ("quick", 4.0), ("quick", 16.0))
 
 
 @dataclass(frozen=True)
