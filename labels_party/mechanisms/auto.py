@@ -43,7 +43,7 @@ class Candidate:
 
 CANDIDATES = (
     Candidate("rr-on-bins", {}, "rr-on-bins"),
-    Candidate("one-bit", {}, "one-bit on the whole domain"),
+    Candidate("one-bit", {}, "one-bit on the whole domain", 1_000_000),
     Candidate("one-bit", {"clip": "auto"}, "one-bit with clip auto"),
     Candidate("balanced", {}, "balanced", 10_000, slow=True),
     Candidate("unbiased", {}, "unbiased", 10_000, slow=True),

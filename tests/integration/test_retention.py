@@ -37,7 +37,7 @@ def sealed(owner: TestClient, prefix: str = "c", presence: str = "public", **rul
 
 
 def release(party: LabelsParty, owner: TestClient, batch: str, epsilon: str = "0.5") -> str:
-    answer = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": epsilon})
+    answer = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": epsilon, "prior_epsilon": "0.1"})
     assert answer.status_code == 202, answer.text
     party.services.worker.drain()
     return str(answer.json()["id"])
