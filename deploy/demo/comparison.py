@@ -21,7 +21,12 @@ from shared.domain import Domain
 from shared.message.bundle import VerifiedMessage
 
 FloatArray = npt.NDArray[np.float64]
-SIDE = (("one bit", "one-bit", "demo_one_bit"), ("discrete Laplace", "discrete-laplace", "demo_laplace"))
+# name, mechanism, label, model: trees alone are quick, the default is the whole ensemble
+SIDE = (
+    ("one bit", "one-bit", "demo_one_bit", "trees"),
+    ("discrete Laplace", "discrete-laplace", "demo_laplace", "trees"),
+    ("auto, with the ensemble", "auto", "demo_auto", "gbdt"),
+)
 NO_PRIVACY = "no privacy"
 
 
@@ -56,7 +61,7 @@ class _Case:
 
 
 def compare(scene: Scene, outcome: Outcome) -> list[Row]:
-    """All five rows, in the order of the table."""
+    """All rows, in the order of the table."""
     t, a, p, o = scene.teller, scene.advertiser, scene.publisher, scene.options
     n = len(scene.clicks)
     t.step("Both", f"repeat it with other mechanisms, also at ε = {plain(o.epsilon)}")
@@ -68,7 +73,7 @@ def compare(scene: Scene, outcome: Outcome) -> list[Row]:
     plain_training = p.order(outcome.table, outcome.release, "none")
     cases = [_Case("RR-on-Bins, uncorrected", "none", plain_training, outcome.message, outcome.budget_left)]
     with t.bar("releasing") as advance:
-        for number, (name, mechanism, label) in enumerate(SIDE):
+        for number, (name, mechanism, label, model) in enumerate(SIDE):
             population = scene.name(label.replace("_", "-"))
             batch = a.open(population, scene.name(label), DOMAIN, str(o.lifetime), AUDIENCE)
             p.send_ids(outcome.table, batch)
@@ -77,13 +82,13 @@ def compare(scene: Scene, outcome: Outcome) -> list[Row]:
             release = str(a.release(batch, str(o.epsilon), mechanism=mechanism)["id"])
             p.pull(release)
             message = scene.fetch(release, scene.folder.comparison / f"{mechanism}.parquet")
-            training = p.order(outcome.table, release, "auto")
+            training = p.order(outcome.table, release, "auto", model)
             cases.append(_Case(name, "auto", training, message, a.left(population)))
             advance((number + 1) / len(SIDE))
     prior = _prior(outcome.message)
     truth = np.bincount(scene.clicks.labels.astype(np.int64), minlength=len(prior)) / n
     rows = [_row(scene, case, _finish(scene, case), prior, truth) for case in cases]
-    done = _Case("RR-on-Bins, corrected", "debias", "", outcome.message, outcome.budget_left)
+    done = _Case("RR-on-Bins, corrected", "auto", "", outcome.message, outcome.budget_left)
     rows.insert(1, _row(scene, done, outcome.predictions, prior, truth))
     rows.append(_reference(scene))
     return rows
@@ -134,6 +139,7 @@ def _without_privacy(scene: Scene) -> FloatArray:
             scene.clicks.labels,
             domain=Domain.parse(DOMAIN),
             progress=lambda _what, share: advance(share),
+            model="trees",
             threads=threads,
         )
     return model.predict(scene.held_out.features, threads=threads)
@@ -148,7 +154,7 @@ def _row(scene: Scene, case: _Case, predictions: FloatArray, prior: FloatArray, 
 
     manifest = case.message.manifest
     channel = manifest.read_channel()
-    correction = correct(channel, case.correction, prior)
+    correction = correct(channel, case.correction, prior, rows=manifest.n)
     labels = channel.labels
     # E[(v − y)² | y] for every y of the domain, v the label that the model was trained on
     squared = np.einsum("kz,kz->k", channel.matrix(), (correction.corrected[None, :] - labels[:, None]) ** 2)

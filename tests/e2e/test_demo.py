@@ -26,7 +26,14 @@ from shared.errors import InvalidInput
 
 ROOT = Path(__file__).parents[2]
 CLICKS = 4000
-MECHANISMS = ["RR-on-Bins, uncorrected", "RR-on-Bins, corrected", "one bit", "discrete Laplace", "no privacy"]
+MECHANISMS = [
+    "RR-on-Bins, uncorrected",
+    "RR-on-Bins, corrected",
+    "one bit",
+    "discrete Laplace",
+    "auto, with the ensemble",
+    "no privacy",
+]
 
 
 def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -141,7 +148,7 @@ def test_exports_verify_with_the_keys_beside_them(told: Told) -> None:
 def test_the_ledger_left_behind_agrees_with_the_table(told: Told) -> None:
     shown = command("labels-party", "budget", "--json", LABELS_PARTY_HOME=str(told.out / "labels-party"))
     populations = {p["name"]: p for p in json.loads(shown.stdout)}
-    assert set(populations) == {"shop-clicks", "demo-one-bit", "demo-laplace"}
+    assert set(populations) == {"shop-clicks", "demo-one-bit", "demo-laplace", "demo-auto"}
     assert {p["epsilon_spent_at_most"] for p in populations.values()} == {"1"}
 
 
