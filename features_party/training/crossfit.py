@@ -311,7 +311,7 @@ def _refit(
             task.bounds,
             base=start,
             threads=task.threads,
-            progress=lambda what, done, t=top: report(what, 0.4 + 0.3 * (t + done)),  # type: ignore[misc]
+            progress=lambda what, done, t=top: report(what, 0.4 + 0.3 * (t + done)),  # type: ignore[misc]  # mypy cannot tell the type of a default
         )
         members.append(Member(_TREES[top], weight, trees, at))
     return Ensemble(float(np.clip(sample.mean, *task.bounds)), task.bounds, tuple(members))
