@@ -21,11 +21,10 @@ from shared.domain import Domain
 from shared.message.bundle import VerifiedMessage
 
 FloatArray = npt.NDArray[np.float64]
-# name, mechanism, label, model: trees alone are quick, the default is the whole ensemble
 SIDE = (
-    ("one bit", "one-bit", "demo_one_bit", "trees"),
-    ("discrete Laplace", "discrete-laplace", "demo_laplace", "trees"),
-    ("auto, with the ensemble", "auto", "demo_auto", "gbdt"),
+    ("one bit", "one-bit", "demo_one_bit"),
+    ("discrete Laplace", "discrete-laplace", "demo_laplace"),
+    ("auto", "auto", "demo_auto"),
 )
 NO_PRIVACY = "no privacy"
 
@@ -73,7 +72,7 @@ def compare(scene: Scene, outcome: Outcome) -> list[Row]:
     plain_training = p.order(outcome.table, outcome.release, "none")
     cases = [_Case("RR-on-Bins, uncorrected", "none", plain_training, outcome.message, outcome.budget_left)]
     with t.bar("releasing") as advance:
-        for number, (name, mechanism, label, model) in enumerate(SIDE):
+        for number, (name, mechanism, label) in enumerate(SIDE):
             population = scene.name(label.replace("_", "-"))
             batch = a.open(population, scene.name(label), DOMAIN, str(o.lifetime), AUDIENCE)
             p.send_ids(outcome.table, batch)
@@ -82,7 +81,7 @@ def compare(scene: Scene, outcome: Outcome) -> list[Row]:
             release = str(a.release(batch, str(o.epsilon), mechanism=mechanism)["id"])
             p.pull(release)
             message = scene.fetch(release, scene.folder.comparison / f"{mechanism}.parquet")
-            training = p.order(outcome.table, release, "auto", model)
+            training = p.order(outcome.table, release, "auto")
             cases.append(_Case(name, "auto", training, message, a.left(population)))
             advance((number + 1) / len(SIDE))
     prior = _prior(outcome.message)

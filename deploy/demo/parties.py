@@ -122,9 +122,9 @@ class Publisher:
         found: dict[str, Any] = answer["message"]
         return found
 
-    def order(self, table: str, release: str, correction: str, model: str = "trees") -> str:
-        """Put a training in line; returns its id."""
-        return str(self.service.train(table, [release], model=model, correction=correction)["id"])
+    def order(self, table: str, release: str, correction: str) -> str:
+        """Put a training of trees alone in line, which is quick; returns its id."""
+        return str(self.service.train(table, [release], model="trees", correction=correction)["id"])
 
     def wait(self, training: str, progress: Callable[[float], None]) -> str:
         """The id of the model once it is trained. Raises Conflict where the training failed."""

@@ -31,7 +31,7 @@ MECHANISMS = [
     "RR-on-Bins, corrected",
     "one bit",
     "discrete Laplace",
-    "auto, with the ensemble",
+    "auto",
     "no privacy",
 ]
 
