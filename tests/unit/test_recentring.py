@@ -23,7 +23,7 @@ def errors(epsilon_prior: str, noise: float, runs: int = 200, n: int = 2000) -> 
         z = y + rng.choice([-noise, noise], n)
         moved = recentred(z, VALUES, prior, float(epsilon_prior), 20)
         found.append([z.mean() - y.mean(), prior @ VALUES - y.mean(), moved.mean() - y.mean()])
-    return tuple(np.mean(np.square(found), axis=0).tolist())  # type: ignore[return-value]
+    return tuple(np.mean(np.square(found), axis=0).tolist())  # type: ignore[return-value]  # a stand-in with what is read of it
 
 
 @pytest.mark.parametrize(("epsilon_prior", "noise"), [("0.05", 1000.0), ("0.2", 8.0)])
