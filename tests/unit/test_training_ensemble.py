@@ -125,8 +125,8 @@ def test_copies_of_rows_do_not_pass_for_evidence() -> None:
     groups = np.repeat(np.arange(600), 2)
     table = table.append_column("who", pa.array([f"p{g}" for g in groups]))
     options = {"noise_variance": 0.5, "unbiased": True, "categorical": ["who"]}
-    _, blind = fit_and_judge(table, noise[groups], **options)  # type: ignore[arg-type]
-    _, grouped = fit_and_judge(table, noise[groups], groups=groups, **options)  # type: ignore[arg-type]
+    _, blind = fit_and_judge(table, noise[groups], **options)  # type: ignore[arg-type]  # keywords of one dict
+    _, grouped = fit_and_judge(table, noise[groups], groups=groups, **options)  # type: ignore[arg-type]  # keywords of one dict
     assert blind is not None
     assert grouped is not None
     assert np.corrcoef(blind.predictions, noise[groups])[0, 1] > 0.5
