@@ -169,6 +169,6 @@ def test_noisier_rows_weigh_less_in_an_ensemble() -> None:
     plain, _ = fit_and_judge(table, labels, noise_variance=450.0, unbiased=True)
 
     def found(model: object) -> float:
-        return float(np.mean((model.predict(table) - x) ** 2))  # type: ignore[attr-defined]
+        return float(np.mean((model.predict(table) - x) ** 2))  # type: ignore[attr-defined]  # a test looks inside
 
     assert found(weighted) < 0.3 * found(plain)
