@@ -60,7 +60,7 @@ def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
 
 
 def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
-    """float64[m] ≥ 0: the weights of members float64[n, m] around `constants` with the least squared error, shrunk.
+    """float64[m] ≥ 0, at most 1 in sum: weights of members float64[n, m] around `constants`, by squared error, shrunk.
 
     Every weight gains about the residual variance σ² by chance, so all shrink by 1 − (weights + 1)·σ²/gain (James and
     Stein 1961), to 0 where labels tell no model from the constant.
@@ -84,6 +84,8 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
         gain = float(2.0 * found @ along - found @ gram @ found)
         chance = (int(np.count_nonzero(found)) + 1) * (square - gain) / len(labels)
         found *= max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
+        # members are shrunk to the mean already: to stretch them would be to believe in chance
+        found /= max(1.0, float(found.sum()))
     return found
 
 
