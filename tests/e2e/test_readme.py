@@ -48,6 +48,8 @@ def test_every_shell_command_works_as_written(checkout: Path) -> None:
     script = "\n".join(rest).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
     assert script.count("labels-party") + script.count("features-party") >= 30
     assert script.count("curl") + script.count("owner ") + script.count("ingest ") + script.count("trainer ") >= 20
+    # a command that fails must not leave services that hold the output open
+    script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + script
     labels, features = free_port(), free_port()
     script = script.replace("8001", labels).replace("8002", features).replace("_THREADS=2", "_THREADS=1")
     environment = dict(os.environ) | {
