@@ -32,7 +32,7 @@ def charge(epsilon: str, kind: str = CHARGED, **details: Any) -> Event:
 def told(party: LabelsParty) -> LabelsParty:
     """Two batches, three releases."""
     first = party.sealed_batch(label_table(60, prefix="a"))
-    party.release(first, "1")
+    party.release(first, "1", prior_epsilon="0.05")
     party.release(first, "0.5", additional_release=True)
     party.release(party.sealed_batch(label_table(60, prefix="b")), "2")
     return party

@@ -57,7 +57,7 @@ def test_a_publishers_day(api: Api, sent: dict[str, bytes], capsys: pytest.Captu
     table = client.upload_table(WORLD.table().to_pandas() if _has_pandas() else WORLD.table(), "click_id")["id"]
     assert client.upload_message(sent)["message"]["release"] == "rel_1"
     model = client.train_and_wait(
-        table, ["rel_1"], progress=lambda step, share: told.append((step, share)), model="gbdt", name="day"
+        table, ["rel_1"], progress=lambda step, share: told.append((step, share)), model="trees", name="day"
     )
     assert told[-1] == ("done", 1.0)
     assert [share for _, share in told] == sorted(share for _, share in told)
@@ -68,7 +68,7 @@ def test_a_publishers_day(api: Api, sent: dict[str, bytes], capsys: pytest.Captu
     assert client.trainings(newest=True)[0]["model"] == other
     assert client.trainings(state="failed") == []
     assert client.compare(model, other)["same_messages"] is True
-    assert client.model(model)["card"]["kind"] == "gbdt"
+    assert client.model(model)["card"]["kind"] == "trees"
     assert client.card_text(model).startswith("# Model card")
     example = client.model_schema(model)["example"]
     assert client.predict(model, [example]) == client.predict(model, pa.Table.from_pylist([example]))

@@ -26,7 +26,7 @@ def shell(tmp_path: Path) -> Shell:
             api.trained(table, name=name)
     found = Shell(tmp_path)
     pq.write_table(WORLD.table(), tmp_path / "f.parquet")
-    for out, model in (("one", "gbdt"), ("two", "linear")):
+    for out, model in (("one", "trees"), ("two", "linear")):
         found.run("train", "--message", "sent/m.parquet", "--features", "f.parquet", "--id-column", "click_id",
                   "--model", model, "--out", out)  # fmt: skip
     return found
@@ -43,7 +43,7 @@ def test_models_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert shell.json("models", "show", "one") == json.loads((tmp_path / "one" / "card.json").read_text())
 
     compared = shell.json("models", "compare", "one", "two", first)
-    assert [m["kind"] for m in compared["models"]] == ["gbdt", "linear", "linear"]
+    assert [m["kind"] for m in compared["models"]] == ["trees", "linear", "linear"]
     assert compared["same_messages"] is True
     shown = shell.run("models", "compare", "one", "two").stdout
     assert "not identified" in shown  # too few rows to hold some out, and it says so

@@ -248,7 +248,7 @@ def test_each_day_is_corrected_by_its_own_channel(shell: Shell) -> None:
     """Against fresh draws of each day's channel: the corrected labels are its outputs' corrections, and the noise
     variance is that of the corrected label around its expectation, averaged over the day's prior."""
     channels, days = three_days(shell.folder)
-    shell.run("join", "--message", "in", *KEY, *ASK, "--out", "out.parquet")
+    shell.run("join", "--message", "in", *KEY, *ASK, "--out", "out.parquet", "--correction", "debias")
     out = pq.read_table(shell.folder / "out.parquet")
     for day, (channel, w) in enumerate(zip(channels, days, strict=True)):
         rows = out.filter(pa.compute.equal(out["release"].cast(pa.string()), f"rel_{day}"))
