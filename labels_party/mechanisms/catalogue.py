@@ -36,9 +36,6 @@ ADDITIVE = frozenset({"unclipped"})
 TYPICAL_ROWS = 100_000  # where a design depends on n and nobody said it
 
 
-InnerDesign = Callable[[Domain, FloatArray | None, Epsilon, str | Loss, Options, int], Channel]
-
-
 class Design(Protocol):
     def __call__(
         self,
@@ -68,6 +65,34 @@ class Mechanism:
     options: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a channel is designed for: the arguments of `Design`."""
+
+    domain: Domain
+    prior: FloatArray | None
+    epsilon: Epsilon
+    loss: str | Loss
+    options: Options
+    n: int
+
+    def known_prior(self, needed_by: str) -> FloatArray:
+        """The prior float64[k], checked. Raises InvalidPrior where there is none, or it is not a distribution."""
+        if self.prior is None:
+            raise InvalidPrior(f"{needed_by} needs a prior: an estimated one, a public one or the uniform one.")
+        return check_prior(self.prior, self.domain.k)
+
+    def flag(self, name: str) -> bool:
+        """An option that is true or false, false by default. Raises InvalidMechanism for anything else."""
+        value = self.options.get(name, False)
+        if not isinstance(value, bool):
+            raise InvalidMechanism(f"The option '{name}' is true or false.")
+        return value
+
+
+InnerDesign = Callable[[Asked], Channel]
+
+
 def bin_means(prior: FloatArray, labels: FloatArray, boundaries: npt.NDArray[np.int64]) -> FloatArray:
     """float64[d]: E[y | bin] under `prior`; the plain mean of the labels where a bin has no mass."""
     means = np.empty(boundaries.size - 1)
@@ -79,44 +104,27 @@ def bin_means(prior: FloatArray, labels: FloatArray, boundaries: npt.NDArray[np.
     return means
 
 
-def _rr_on_bins(
-    domain: Domain,
-    prior: FloatArray | None,
-    epsilon: Epsilon,
-    loss: str | Loss,
-    options: Options,
-    n: int = TYPICAL_ROWS,
-) -> Channel:
-    if prior is None:
-        raise InvalidPrior("RR-on-Bins needs a prior: an estimated one, a public one or the uniform one.")
-    p = check_prior(prior, domain.k)
-    bins = solve_bins(p, domain.values, epsilon, loss)
-    A, B = rr_weights(epsilon, bins.values.size)
+def _rr_on_bins(asked: Asked) -> Channel:
+    prior, labels = asked.known_prior("RR-on-Bins"), asked.domain.values
+    bins = solve_bins(prior, labels, asked.epsilon, asked.loss)
+    A, B = rr_weights(asked.epsilon, bins.values.size)
     return RRChannel(
-        domain=domain,
+        domain=asked.domain,
         boundaries=bins.boundaries,
         outputs=bins.values,
         A=A,
         B=B,
-        bin_means=bin_means(p, domain.values, bins.boundaries),
+        bin_means=bin_means(prior, labels, bins.boundaries),
     )
 
 
-def _one_bit(
-    domain: Domain,
-    prior: FloatArray | None,
-    epsilon: Epsilon,
-    loss: str | Loss,
-    options: Options,
-    n: int = TYPICAL_ROWS,
-) -> Channel:
-    clip = options.get("clip")
+def _one_bit(asked: Asked) -> Channel:
+    domain, epsilon, clip = asked.domain, asked.epsilon, asked.options.get("clip")
     if clip is None:
         return one_bit_channel(domain, epsilon)
     if clip == "auto":
-        if prior is None:
-            raise InvalidPrior("Clipping by the prior needs one: an estimated one, a public one or the uniform one.")
-        ends = best_clip(domain, check_prior(prior, domain.k), epsilon, n) if domain.k > 1 else None
+        prior = asked.known_prior("Clipping by the prior")
+        ends = best_clip(domain, prior, epsilon, asked.n) if domain.k > 1 else None
         return one_bit_channel(domain, epsilon, ends)
     try:
         low, high = (Decimal(str(end)) for end in cast("tuple[object, object]", clip))
@@ -125,70 +133,39 @@ def _one_bit(
     return one_bit_channel(domain, epsilon, (low, high))
 
 
-def _unbiased(
-    domain: Domain,
-    prior: FloatArray | None,
-    epsilon: Epsilon,
-    loss: str | Loss,
-    options: Options,
-    n: int = TYPICAL_ROWS,
-) -> Channel:
-    if prior is None:
-        raise InvalidPrior("The unbiased randomizer needs a prior: an estimated one, a public one or the uniform one.")
-    return unbiased_channel(domain, check_prior(prior, domain.k), epsilon, loss)
+def _unbiased(asked: Asked) -> Channel:
+    return unbiased_channel(asked.domain, asked.known_prior("The unbiased randomizer"), asked.epsilon, asked.loss)
 
 
-def _balanced(
-    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
-) -> Channel:
-    if prior is None:
-        raise InvalidPrior("The balanced randomizer needs a prior: an estimated one, a public one or the uniform one.")
-    return balanced_channel(domain, check_prior(prior, domain.k), epsilon, n)
+def _balanced(asked: Asked) -> Channel:
+    return balanced_channel(asked.domain, asked.known_prior("The balanced randomizer"), asked.epsilon, asked.n)
 
 
-def _rr(
-    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
-) -> Channel:
-    return rr_channel(domain, epsilon)
+def _rr(asked: Asked) -> Channel:
+    return rr_channel(asked.domain, asked.epsilon)
 
 
-def _rr_with_prior(
-    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
-) -> Channel:
-    if prior is None:
-        raise InvalidPrior("RRWithPrior needs a prior: an estimated one, a public one or the uniform one.")
-    return rr_with_prior_channel(domain, check_prior(prior, domain.k), epsilon)
-
-
-def _flag(options: Options, name: str) -> bool:
-    value = options.get(name, False)
-    if not isinstance(value, bool):
-        raise InvalidMechanism(f"The option '{name}' is true or false.")
-    return value
+def _rr_with_prior(asked: Asked) -> Channel:
+    return rr_with_prior_channel(asked.domain, asked.known_prior("RRWithPrior"), asked.epsilon)
 
 
 def _laplace(*, discrete: bool) -> InnerDesign:
-    def design(
-        domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
-    ) -> Channel:
-        return laplace_channel(domain, epsilon, discrete=discrete, unclipped=_flag(options, "unclipped"))
+    def design(asked: Asked) -> Channel:
+        return laplace_channel(asked.domain, asked.epsilon, discrete=discrete, unclipped=asked.flag("unclipped"))
 
     return design
 
 
 def _staircase(*, discrete: bool) -> InnerDesign:
-    def design(
-        domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
-    ) -> Channel:
-        return staircase_channel(domain, epsilon, loss, discrete=discrete, unclipped=_flag(options, "unclipped"))
+    def design(asked: Asked) -> Channel:
+        unclipped = asked.flag("unclipped")
+        return staircase_channel(asked.domain, asked.epsilon, asked.loss, discrete=discrete, unclipped=unclipped)
 
     return design
 
 
-def _exponential(
-    domain: Domain, prior: FloatArray | None, epsilon: Epsilon, loss: str | Loss, options: Options, n: int
-) -> Channel:
-    return exponential_channel(domain, epsilon, tight=_flag(options, "tight"))
+def _exponential(asked: Asked) -> Channel:
+    return exponential_channel(asked.domain, asked.epsilon, tight=asked.flag("tight"))
 
 
 def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> Design:
@@ -202,7 +179,7 @@ def _checked(mechanism: str, allowed: frozenset[str], design: InnerDesign) -> De
     ) -> Channel:
         if not set(options) <= allowed:
             raise InvalidMechanism(f"{mechanism} has no such option; it knows {', '.join(sorted(allowed)) or 'none'}.")
-        return design(domain, prior, epsilon, loss, options, n)
+        return design(Asked(domain, prior, epsilon, loss, options, n))
 
     return checked
 

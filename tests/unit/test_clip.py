@@ -62,7 +62,7 @@ def test_the_option_of_one_bit() -> None:
     assert isinstance(channel, OneBitChannel)
     assert channel.high < 50
     assert channel.satisfies(E("0.5"))
-    with pytest.raises(InvalidPrior, match="needs one"):
+    with pytest.raises(InvalidPrior, match="needs a prior"):
         mechanism.design(domain, None, E("0.5"), "squared", {"clip": "auto"})
     one_value = mechanism.design(Domain.parse("3:3"), np.ones(1), E("1"), "squared", {"clip": "auto"})
     assert one_value.m == 1
