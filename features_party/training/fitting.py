@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -28,60 +29,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
+P = ParamSpec("P")
 
 MODELS = ("gbdt", "trees", "linear", "mlp")
 LOSSES = ("squared", "absolute", "poisson")
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
-
-
-def fit(
-    features: pa.Table,
-    labels: FloatArray,
-    *,
-    noise_variance: float | FloatArray = 0.0,
-    domain: Domain | None = None,
-    model: str = "gbdt",
-    loss: str = "squared",
-    categorical: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    unbiased: bool = False,
-    groups: npt.NDArray[np.integer] | None = None,
-    capacity: Capacity | None = None,
-    told: RowGradients | None = None,
-    network: Settings | None = None,
-    progress: Progress | None = None,
-    threads: int = 1,
-) -> TrainedModel:
-    """A model of E[label | features] for n rows.
-
-    `labels` float64[n] may be corrected ones (negative, outside of the domain) or true ones. `noise_variance` is the
-    variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
-    less); 0 for true labels. Predictions lie inside `domain`. Deterministic for a number of threads.
-    `unbiased`: the labels have the true ones as their expectation, if only nearly, so that models can be compared on
-    them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise, like model trees,
-    trees of the size that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which share a fold.
-    `told` has the gradients of the absolute loss by the channels of privatized labels; `network` the settings of
-    model mlp.
-    Raises InvalidTable (no rows, no usable column), InvalidInput (model, PyTorch missing), InvalidLoss (unknown, or
-    Poisson with a domain that has negative labels).
-    """
-    return fit_and_judge(
-        features,
-        labels,
-        noise_variance=noise_variance,
-        domain=domain,
-        model=model,
-        loss=loss,
-        categorical=categorical,
-        exclude=exclude,
-        unbiased=unbiased,
-        groups=groups,
-        capacity=capacity,
-        told=told,
-        network=network,
-        progress=progress,
-        threads=threads,
-    )[0]
 
 
 def fit_and_judge(
@@ -102,7 +54,20 @@ def fit_and_judge(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> tuple[TrainedModel, CrossFit | None]:
-    """`fit`, and the out-of-fold predictions of the whole procedure where it was validated (None elsewhere)."""
+    """A model of E[label | features] for n rows, which `fit` returns alone.
+
+    Beside it the out-of-fold predictions of the whole procedure where it was validated, None elsewhere.
+    `labels` float64[n] may be corrected ones (negative, outside of the domain) or true ones. `noise_variance` is the
+    variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
+    less); 0 for true labels. Predictions lie inside `domain`. Deterministic for a number of threads.
+    `unbiased`: the labels have the true ones as their expectation, if only nearly, so that models can be compared on
+    them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise, like model trees,
+    trees of the size that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which share a fold.
+    `told` has the gradients of the absolute loss by the channels of privatized labels; `network` the settings of
+    model mlp.
+    Raises InvalidTable (no rows, no usable column), InvalidInput (model, PyTorch missing), InvalidLoss (unknown, or
+    Poisson with a domain that has negative labels).
+    """
     report = progress or (lambda _what, _share: None)
     if model not in MODELS:
         raise InvalidInput(f"There is no model '{model}'; choose one of {', '.join(MODELS)}.")
@@ -180,6 +145,18 @@ def fit_and_judge(
         notes=(*notes, *left_out),
     )
     return trained, cross
+
+
+def _model_alone(judged: Callable[P, tuple[TrainedModel, CrossFit | None]]) -> Callable[P, TrainedModel]:
+    @functools.wraps(judged)
+    def fit(*data: P.args, **options: P.kwargs) -> TrainedModel:
+        return judged(*data, **options)[0]
+
+    fit.__name__ = fit.__qualname__ = "fit"
+    return fit
+
+
+fit = _model_alone(fit_and_judge)  # the same arguments, the model alone
 
 
 def _enough(rows: int, groups: npt.NDArray[np.integer] | None) -> bool:
