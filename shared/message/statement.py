@@ -313,7 +313,7 @@ def _checking(m: Manifest, digest: str) -> str:
         f"<tbody>{files}</tbody></table>{more}"
         "<p>Either of these checks signature, digests and the arithmetic of ε:</p>"
         "<pre>features-party verify MESSAGE.parquet --labels-key signing.pub\n"
-        "python verify_standalone.py message MESSAGE.parquet --key signing.pub</pre>"
+        "python3 verify_standalone message MESSAGE.parquet --key signing.pub</pre>"
         f"<p>Randomness: {text(m.randomness)}.</p></section>"
     )
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import runpy
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from deploy.verify_standalone.channels import check_channel
+from deploy.verify_standalone.noise import exponential_rows, noise_weights
+from deploy.verify_standalone.refusal import RefusedError
 from shared.channel import Channel, ExponentialChannel, LaplaceChannel, NoiseChannel, StaircaseChannel
 from shared.domain import Domain
 from shared.errors import MalformedManifest
 from shared.message.canonical import canonical_bytes
 from shared.privacy import Epsilon
-
-SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "verify_standalone.py"
 
 GOLDEN: dict[str, tuple[str, bytes, str]] = {
     # clipped to the domain (reach 0), 20 lattice steps between two labels
@@ -64,13 +62,8 @@ def test_the_weights_are_those_of_the_first_version(kind: str) -> None:
     assert digest(channel.weights) == sha256
 
 
-@pytest.fixture(scope="module")
-def standalone() -> dict[str, Any]:
-    return runpy.run_path(str(SCRIPT), run_name="script")
-
-
 @pytest.mark.parametrize("seed", range(12))
-def test_an_independent_reader_rebuilds_the_same_weights(standalone: dict[str, Any], seed: int) -> None:
+def test_an_independent_reader_rebuilds_the_same_weights(seed: int) -> None:
     rng, domain = random.Random(seed), Domain.parse("0:12")
     cells, reach, peak = rng.randrange(1, 300), rng.choice([0, rng.randrange(1, 900)]), 2 * rng.randrange(1, 10**14)
     epsilon = Epsilon(rng.choice([rng.randrange(1, 40 * 10**9), rng.randrange(1, 10**9), 40 * 10**9]))
@@ -80,10 +73,10 @@ def test_an_independent_reader_rebuilds_the_same_weights(standalone: dict[str, A
             domain=domain, noise_epsilon=epsilon, cells=cells, reach=reach, peak=peak, width=rng.randint(1, cells)
         ),
     ):
-        assert standalone["noise_weights"](channel.as_json())[0] == channel.weights.tolist()
+        assert noise_weights(channel.as_json())[0] == channel.weights.tolist()
     decay = Epsilon(rng.randrange(1, 24 * 10**9))
     exponential = ExponentialChannel(domain=domain, cells=cells, decay=decay)
-    assert list(standalone["exponential_rows"](exponential.as_json())) == exponential.weights.tolist()
+    assert list(exponential_rows(exponential.as_json())) == exponential.weights.tolist()
 
 
 GIANTS: list[tuple[str, dict[str, str]]] = [
@@ -112,11 +105,11 @@ GIANTS: list[tuple[str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("kind", "change"), GIANTS)
 def test_giant_tables_and_other_wrong_parameters_are_refused_before_they_cost(
-    kind: str, change: dict[str, str], standalone: dict[str, Any]
+    kind: str, change: dict[str, str]
 ) -> None:
     domain, form, _ = GOLDEN[kind]
     data = json.loads(form) | change
     with pytest.raises(MalformedManifest):
         Channel.from_json(data, Domain.parse(domain))
-    with pytest.raises(standalone["RefusedError"]):
-        standalone["check_channel"](data, {"range": domain}, 40 * 10**9)
+    with pytest.raises(RefusedError):
+        check_channel(data, {"range": domain}, 40 * 10**9)

@@ -1,10 +1,11 @@
-"""`deploy/verify_standalone.py` in a bare interpreter: golden files verify, every tampered one is refused."""
+"""`deploy/verify_standalone` in a bare interpreter: golden files verify, every tampered one is refused."""
 
 from __future__ import annotations
 
 import ast
 import base64
 import hashlib
+import itertools
 import json
 import random
 import shutil
@@ -28,25 +29,28 @@ from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, one_bit, rr
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "deploy" / "verify_standalone.py"
+VERIFIER = ROOT / "deploy" / "verify_standalone"
 GOLDEN = ROOT / "tests" / "wire" / "v1"
 START = (
-    "import runpy, sys; sys.path.append({site!r}); sys.argv = {argv!r}; runpy.run_path({script!r}, run_name='__main__')"
+    "import runpy, sys; sys.path.append({site!r}); sys.argv = {argv!r}; runpy.run_path({folder!r}, run_name='__main__')"
 )
 
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The script in an interpreter that has the standard library and `cryptography` only, far from this project."""
+    """The folder in an interpreter that has the standard library and `cryptography` only, far from this project."""
     site, home = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
     packages = Path(cryptography.__file__).parent.parent
     for found in (packages / "cryptography", Path(cffi.__file__).parent, *packages.glob("_cffi_backend*")):
         (site / found.name).symlink_to(found)
-    copy = home / SCRIPT.name
-    shutil.copyfile(SCRIPT, copy)
+    # under another name, beside files that would take the place of what it imports
+    copy = home / "audit"
+    shutil.copytree(VERIFIER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("json.py", "cryptography.py", "audit.py"):
+        (home / name).write_text("raise SystemExit(3)\n")
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        code = START.format(site=str(site), argv=[str(copy), *map(str, words)], script=str(copy))
+        code = START.format(site=str(site), argv=[str(copy), *map(str, words)], folder=str(copy))
         environment = {"PATH": "/usr/bin:/bin", "PYTHONUTF8": "1"}
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", code]
         return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=60)
@@ -73,14 +77,20 @@ def verified(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_it_imports_the_standard_library_and_cryptography_only() -> None:
+    files = sorted(VERIFIER.glob("*.py"))
     names: set[str] = set()
-    for node in ast.walk(ast.parse(SCRIPT.read_text("utf-8"))):
+    for node in itertools.chain.from_iterable(ast.walk(ast.parse(file.read_text("utf-8"))) for file in files):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.add(str(node.module).split(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 1
+            assert (VERIFIER / f"{node.module}.py") in files
     assert names <= set(sys.stdlib_module_names) | {"cryptography"}
+    assert not list(VERIFIER.glob("*/*.py"))
+    # the folder is on the path until its command is found
+    assert not {file.stem for file in files} & set(sys.stdlib_module_names)
 
 
 def test_the_bare_interpreter_does_not_see_this_project(bare: Bare, tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Verify a privatized message or an audit export with nothing but Python's standard library and `cryptography`.
+
+    python3 verify_standalone message MESSAGE --key signing.pub [--audience NAME]
+    python3 verify_standalone audit EXPORT --key signing.pub
+
+`verify_standalone` is this folder, copied to anywhere. MESSAGE is NAME.parquet with NAME.parquet.dsse.json beside it,
+or a folder with manifest.dsse.json. Exit code 0: it verifies; 1: refused, with the reason; 2: wrong usage or an
+unreadable file. The folder is written from the formats' description, not from the project's code, and shares none with
+it, so that one can be checked against the other. It parses no Parquet: which ids and values the rows hold is not
+checked here, only that not a bit of them was changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .audit import verify_audit
+from .envelope import load_key
+from .message import verify_message
+from .refusal import RefusedError, UnusableError
+
+PROGRAM = Path(__file__).parent.name
+
+
+def plain(text: str) -> str:
+    """Text that the other side wrote, without anything that moves a terminal's cursor."""
+    return "".join(c if c.isprintable() else f"[U+{ord(c):04X}]" for c in text)
+
+
+def main() -> int:
+    """Runs the command line and says what was checked; the exit code."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Verify a privatized message or an audit export.")
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for kind, what in (("message", "NAME.parquet or a message's folder"), ("audit", "a signed audit export")):
+        command = kinds.add_parser(kind, help=what)
+        command.add_argument("path", type=Path, metavar=kind.upper(), help=what)
+        command.add_argument("--key", type=Path, required=True, help="the signer's public key, keys/signing.pub")
+        if kind == "message":
+            command.add_argument("--audience", help="refuse a message that is not meant for this name")
+    arguments = parser.parse_args()
+    try:
+        key, key_id = load_key(arguments.key)
+        if arguments.kind == "message":
+            said = verify_message(arguments.path, key, key_id, arguments.audience)
+        else:
+            said = verify_audit(arguments.path, key, key_id)
+    except RefusedError as why:
+        sys.stderr.write(f"REFUSED: {plain(str(why))}\n")
+        return 1
+    except UnusableError as why:
+        sys.stderr.write(f"error: {plain(str(why))}\n")
+        return 2
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError):
+        # a validly signed document of another shape; which part is of no use to anybody but its signer
+        sys.stderr.write("REFUSED: a member of the signed document is missing or of the wrong kind\n")
+        return 1
+    sys.stdout.write("".join(f"  {plain(line)}\n" for line in said) + "VERIFIED\n")
+    return 0

@@ -1,0 +1,71 @@
+"""The signature: a DSSE v1.0 envelope with one Ed25519 signature, and the files that hold envelopes and keys."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+from .canonical import parse
+from .refusal import UnusableError, refuse
+
+
+def read(path: Path, most: int) -> bytes:
+    """A whole file; refused if it has more than `most` bytes."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise UnusableError(f"'{path}' cannot be read ({error.strerror}).") from None
+    if len(data) > most:
+        refuse(f"'{path.name}' is larger than such a document can be")
+    return data
+
+
+def load_key(path: Path) -> tuple[Ed25519PublicKey, str]:
+    """(key, its id). The id is the SHA-256 of the raw key."""
+    try:
+        key = load_pem_public_key(read(path, 1 << 16))
+    except (ValueError, UnsupportedAlgorithm):
+        raise UnusableError(f"'{path}' is not a PEM public key.") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise UnusableError(f"'{path}' is not an Ed25519 key.")
+    return key, "ed25519:" + hashlib.sha256(key.public_bytes(Encoding.Raw, PublicFormat.Raw)).hexdigest()
+
+
+def strict_base64(text: object) -> bytes:
+    if not isinstance(text, str):
+        refuse("a part of the envelope is not text")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        refuse("a part of the envelope is not base64")
+    if base64.b64encode(data).decode("ascii") != text:
+        refuse("a part of the envelope is not in its canonical base64 spelling")
+    return data
+
+
+def open_envelope(envelope: bytes, key: Ed25519PublicKey, key_id: str, kind: str) -> bytes:
+    """The signed payload; nothing in it is looked at before its signature was verified."""
+    data = parse(envelope, "the envelope")
+    if not isinstance(data, dict) or set(data) != {"payload", "payloadType", "signatures"}:
+        refuse("the file is not a DSSE envelope")
+    signatures = data["signatures"]
+    if not isinstance(signatures, list) or len(signatures) != 1 or set(signatures[0]) != {"keyid", "sig"}:
+        refuse("the envelope must carry exactly one signature")
+    if data["payloadType"] != kind:
+        refuse(f"the signed document is not of type {kind}")
+    if signatures[0]["keyid"] != key_id:
+        refuse("the document names another signing key than the given one")
+    payload, signature = strict_base64(data["payload"]), strict_base64(signatures[0]["sig"])
+    name = kind.encode("utf-8")
+    try:
+        key.verify(signature, b"DSSEv1 %d %b %d %b" % (len(name), name, len(payload), payload))
+    except InvalidSignature:
+        refuse("the signature does not verify: the document was changed or forged")
+    return payload
