@@ -16,7 +16,7 @@ from labels_party.mechanisms.bins import solve_bins
 from labels_party.mechanisms.clip import best_clip
 from labels_party.mechanisms.exponential import exponential_channel
 from labels_party.mechanisms.laplace import laplace_channel
-from labels_party.mechanisms.one_bit import one_bit_channel
+from labels_party.mechanisms.one_bit import one_bit_channel, one_bit_weights
 from labels_party.mechanisms.prior import check_prior
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel
@@ -124,8 +124,10 @@ def _one_bit(asked: Asked) -> Channel:
         return one_bit_channel(domain, epsilon)
     if clip == "auto":
         prior = asked.known_prior("Clipping by the prior")
-        ends = best_clip(domain, prior, epsilon, asked.n) if domain.k > 1 else None
-        return one_bit_channel(domain, epsilon, ends)
+        if domain.k == 1:
+            return one_bit_channel(domain, epsilon)
+        one_bit_weights(epsilon)  # refuses an ε of 0 before anything divides by it
+        return one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, asked.n))
     try:
         low, high = (Decimal(str(end)) for end in cast("tuple[object, object]", clip))
     except (InvalidOperation, TypeError, ValueError):

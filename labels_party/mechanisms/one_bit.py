@@ -38,6 +38,14 @@ def constant_channel(domain: Domain, value: float, mean: float) -> RRChannel:
     )
 
 
+def one_bit_weights(epsilon: Epsilon) -> tuple[int, int]:
+    """(A, B) of `rr_weights` for two outputs, A > B. Raises InvalidEpsilon (ε = 0 or too small for 64 bits)."""
+    A, B = rr_weights(epsilon, 2)
+    if A == B:
+        raise InvalidEpsilon("The one-bit mechanism needs an ε greater than zero.")
+    return A, B
+
+
 def one_bit_channel(domain: Domain, epsilon: Epsilon, clip: tuple[Decimal, Decimal] | None = None) -> Channel:
     """The one-bit channel at `epsilon` on clip(y, a, b); by default the domain's ends, which makes it unbiased.
 
@@ -46,9 +54,7 @@ def one_bit_channel(domain: Domain, epsilon: Epsilon, clip: tuple[Decimal, Decim
     """
     if domain.k == 1:
         return constant_channel(domain, float(domain.values[0]), float(domain.values[0]))
-    A, B = rr_weights(epsilon, 2)
-    if A == B:
-        raise InvalidEpsilon("The one-bit mechanism needs an ε greater than zero.")
+    A, B = one_bit_weights(epsilon)
     low, high = domain_ends(domain) if clip is None else clip
     return OneBitChannel(domain=domain, low=low, high=high, A=A, B=B)
 

@@ -14,7 +14,7 @@ from labels_party.mechanisms.model_error import model_error
 from labels_party.mechanisms.one_bit import one_bit_channel
 from shared.channel import OneBitChannel
 from shared.domain import Domain
-from shared.errors import InvalidPrior
+from shared.errors import InvalidEpsilon, InvalidPrior
 from shared.privacy import Epsilon
 
 E = Epsilon.parse
@@ -66,3 +66,12 @@ def test_the_option_of_one_bit() -> None:
         mechanism.design(domain, None, E("0.5"), "squared", {"clip": "auto"})
     one_value = mechanism.design(Domain.parse("3:3"), np.ones(1), E("1"), "squared", {"clip": "auto"})
     assert one_value.m == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_epsilon_is_refused_before_anything_divides_by_it() -> None:
+    domain, prior, design = Domain.parse("0:9"), np.full(10, 0.1), MECHANISMS["one-bit"].design
+    with pytest.raises(InvalidEpsilon, match="needs an ε greater than zero"):
+        design(domain, prior, Epsilon(0), "squared", {"clip": "auto"})
+    for n in (1, 1_000_000):  # the smallest there is works, for few labels and for many
+        assert design(domain, prior, Epsilon(1), "squared", {"clip": "auto"}, n).satisfies(Epsilon(1))
