@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Workers share the cores: BLAS threads that wait by spinning took up to ten times the processor time of one. It must be
+# set before numpy is imported, and holds for the programs that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tests.support import postgres
 from tests.support.labels import LabelsParty

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
 COMMAND = Path(sys.executable).parent / "features-party"
 WORLD = world(300)
-
-
-class Shell:
-    """Runs the command with its own home."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("FEATURES_PARTY_")}
-        self.env |= {"FEATURES_PARTY_HOME": str(folder / "home"), "FEATURES_PARTY_THREADS": "1"}
-
-    def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [COMMAND, *map(str, arguments)], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, (done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-        return done
-
-    def json(self, *arguments: object) -> Any:
-        return json.loads(self.run(*arguments, "--json").stdout)
-
-    def refused(self, *arguments: object, code: int) -> str:
-        done = self.run(*arguments, code=code)
-        assert done.stdout == ""
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
-        return done.stderr
 
 
 @pytest.fixture
@@ -63,6 +35,7 @@ TABLE = ("--features", "features.parquet", "--id-column", "click_id")
 
 
 def test_the_offline_way(shell: Shell) -> None:
+    """With the default model, as the command line trains it."""
     verified = shell.json("verify", "m.parquet", *KEY)
     assert verified["verified"] is True
     assert verified["epsilon"]["total"] == "3"
@@ -135,7 +108,8 @@ def test_pinned_keys_and_two_messages(shell: Shell) -> None:
     shell.run("pin-key", "other.pub")
     both = pa.concat_tables([WORLD.table(), more.table()])
     pq.write_table(both, shell.folder / "features.parquet")
-    card = shell.json("train", "--message", "m.parquet", "--message", "n.parquet", *TABLE, "--out", "model")
+    ask = ("--message", "m.parquet", "--message", "n.parquet", *TABLE, "--out", "model")
+    card = shell.json("train", *ask, "--model", "trees")
     assert card["report"]["matched"] == 500
     assert card["epsilon"][0]["epsilon_per_example"] == "3"  # batches are disjoint: the larger of 3 and 2
     assert len(card["messages"]) == 2
@@ -178,6 +152,13 @@ def test_wrong_messages_exit_with_one(shell: Shell) -> None:
     assert shell.json("audit", "show") == []
     shell.env["FEATURES_PARTY_NAME"] = "somebody-else"
     assert "not meant for 'somebody-else'" in shell.refused("verify", "m.parquet", *KEY, code=1)
+    # as a process of its own it says the same
+    done = subprocess.run(
+        [COMMAND, "verify", "m.parquet", *KEY],
+        cwd=shell.folder, env=os.environ | shell.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr == shell.refused("verify", "m.parquet", *KEY, code=1)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +254,7 @@ def test_pull_from_a_real_labels_party(shell: Shell) -> None:
             assert "no such" in shell.refused(
                 "pull", "--url", url, "--release", "none", "--out", "q.parquet", "--labels-key", public, code=1
             ).lower().replace("there is no", "no such")
-    card = shell.json("train", "--message", "p.parquet", "--labels-key", public, *TABLE, "--out", "model")
+    ask = ("--message", "p.parquet", "--labels-key", public, *TABLE, "--out", "model")
+    card = shell.json("train", *ask, "--model", "trees")
     assert card["report"]["matched"] == 300
     assert sorted(p.name for p in shell.folder.glob(".*")) == []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.test_features_cli import Shell
 from tests.support.features_api import WORLD, message_files, running
+from tests.support.features_cli import Shell
 from tests.support.messages import Sender
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.test_features_cli import Shell
 from tests.simulation.test_holdout_coverage import k_ary
+from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
 KEY = ("--labels-key", "labels-signing.pub")
@@ -37,7 +37,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     days = world(100, seed=3)
     sender.write(folder / "visits.parquet", days.ids, days.labels / 2, one_bit("0:5"), release="rel_v")
     ask = ("--message", "train.parquet", *KEY, "--features", "train-features.parquet", "--id-column", "id")
-    shell.run("train", *ask, "--out", "model")
+    shell.run("train", *ask, "--out", "model", "--model", "trees")
     return shell
 
 

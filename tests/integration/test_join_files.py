@@ -21,7 +21,7 @@ from shared.channel import Channel
 from shared.errors import InvalidFile, InvalidRows, InvalidTable
 from shared.message.signing import VerifyingKey
 from shared.tables import read_table
-from tests.integration.test_features_cli import Shell
+from tests.support.features_cli import Shell
 from tests.support.messages import Sender, draw, features_party, one_bit, rr, world
 
 KEY = ("--labels-key", "labels-signing.pub")

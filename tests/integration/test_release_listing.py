@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_features_cli import Shell
+from tests.support.features_cli import Shell
 from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 
