@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from features_party import trainer
 from features_party.api import events
 from features_party.training import fitting
 from features_party.worker import Worker
@@ -54,6 +56,12 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.fixture
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else found(name, *a))
+
+
 def ask(api: Api, **options: Any) -> dict[str, Any]:
     body = {"feature_table": api.table(), "messages": ["rel_1"], "model": "linear"} | options
     answer = api.trainer.post("/v1/trainings", json=body)
@@ -82,6 +90,31 @@ def test_a_training_keeps_its_name_and_note(api: Api) -> None:
     assert api.trainer.get("/v1/models").json()[0]["name"] == "weekly ε 3"
     refused = api.trainer.post("/v1/trainings", json={"feature_table": "t", "messages": ["rel_1"], "name": ""})
     assert refused.status_code == 422
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_a_network_where_pytorch_is_missing_is_refused_when_asked_for(idle: Api) -> None:
+    body = {"feature_table": idle.table(), "messages": ["rel_1"], "model": "mlp"}
+    refused = idle.trainer.post("/v1/trainings", json=body)
+    assert refused.status_code == 422
+    assert refused.headers["content-type"] == "application/problem+json"
+    problem = refused.json()
+    assert problem["code"] == "invalid-input"
+    assert problem["detail"].startswith("The model 'mlp' is trained with PyTorch")
+    assert problem["detail"].endswith(".")
+    assert idle.trainer.get("/v1/trainings").json() == []
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_a_training_that_meets_no_pytorch_fails_with_the_same_sentence(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host took the request, and this one's worker has no PyTorch."""
+    monkeypatch.setattr(trainer, "check_torch", lambda: None)
+    ended = api.finished(ask(api, model="mlp")["id"])
+    assert ended["state"] == "failed"
+    assert ended["problem"]["code"] == "invalid-input"
+    assert ended["problem"]["detail"].startswith("The model 'mlp' is trained with PyTorch")
 
 
 def test_listings_come_in_pages_in_either_order_and_by_state(idle: Api) -> None:
