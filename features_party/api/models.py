@@ -76,7 +76,7 @@ def compare_models(
     ],
 ) -> Comparison:
     """Side by side: mechanisms, ε and releases, rows, loss, capacity, noise, and the gain over the constant."""
-    return Comparison(**compare([(name, ctx.models.open(name).card) for name in model]))
+    return Comparison(**compare([(name, ctx.models.open(name)) for name in model]))
 
 
 @router.get("/{model}", response_model_exclude_unset=True)

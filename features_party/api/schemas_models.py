@@ -103,6 +103,14 @@ class CapacityOut(_Open):
     why: str
 
 
+class MemberOut(BaseModel):
+    """A model of an ensemble, which adds `weight` times its difference from the mean of the labels."""
+
+    name: str = Field(examples=["trees"])
+    weight: float
+    trees: int | None = Field(description="How many it has; null: it is of another kind.")
+
+
 class FeatureOut(_Open):
     name: str
     kind: str
@@ -170,6 +178,8 @@ class Card(_Open):
     epsilon: list[CardEpsilon]
     epsilon_rule: str | None = None
     capacity: CapacityOut
+    trees: int | None = Field(default=None, description="All members together; null: the model has none.")
+    members: list[MemberOut] = Field(default=[], description="Of an ensemble; empty for other models.")
     features: list[FeatureOut]
     importance: dict[str, float]
     report: ReportOut
@@ -200,6 +210,7 @@ class ComparedModel(BaseModel):
     noise_variance: float
     trees: int | None
     depth: int | None
+    members: list[MemberOut] = Field(description="Of an ensemble; empty for other models.")
     gain: EstimateOut | None = Field(description="Only where the channel identifies it; `gain_why` says why not.")
     gain_why: str
     seconds: float | None

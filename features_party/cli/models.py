@@ -72,7 +72,7 @@ def models_compare(
     from features_party.cli.show_models import show_comparison
     from features_party.registry.compare import compare
 
-    data = compare([(name, _open(name).card) for name in model])
+    data = compare([(name, _open(name)) for name in model])
     emit(data, as_json, lambda: show_comparison(data))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from features_party.registry.card_text import members_text
 from shared.service.cli import table
 
 
@@ -59,8 +60,10 @@ def show_card(card: dict[str, Any], out: Path) -> None:
     for entry in card["epsilon"]:
         rows.append([f"ε per example of {entry['name']}", entry["epsilon_per_example"]])
     rows.append(["labels say", capacity["why"]])
-    if card["kind"] in ("gbdt", "trees"):
-        rows.append(["trees", f"{capacity['rounds']} of depth {capacity['depth']}"])
+    if card["trees"] is not None:
+        rows.append(["trees", f"{card['trees']}, up to depth {capacity['depth']}"])
+    if card["members"]:
+        rows.append(["members", members_text(card["members"])])
     rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
     estimate = report["error_estimate"]
     if estimate is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from features_party.registry.card_text import members_text
 from shared.service.cli import table
 
 
@@ -19,7 +20,8 @@ def show_comparison(data: dict[str, Any]) -> None:
         ["rows", *(f"{m['rows']:,}" for m in models)],
         ["noiseless rows they are worth", *(f"{m['effective_rows']:,.0f}" for m in models)],
         ["noise variance", *(f"{m['noise_variance']:.6g}" for m in models)],
-        ["trees", *("" if m["trees"] is None else f"{m['trees']} of depth {m['depth']}" for m in models)],
+        ["trees", *("" if m["trees"] is None else f"{m['trees']}, up to depth {m['depth']}" for m in models)],
+        ["members", *(members_text(m["members"]) for m in models)],
         ["mse below the constant", *(_gain(m) for m in models)],
         ["  95 % interval", *(_interval(m) for m in models)],
         ["seconds", *("" if m["seconds"] is None else f"{m['seconds']:.1f}" for m in models)],

@@ -93,6 +93,8 @@ def build_card(
         "epsilon": epsilon_by_population(m.manifest for m in joined.messages),
         "epsilon_rule": EPSILON_RULE,
         "capacity": model.capacity.as_json(),
+        "trees": model.trees,
+        "members": model.members(),
         "features": [
             {"name": c.name, "kind": c.kind, **({"values": len(c.vocabulary)} if c.kind == "category" else {})}
             for c in model.schema.columns

@@ -16,7 +16,7 @@ def card_markdown(card: dict[str, Any]) -> str:
         ("Labels it was trained on", _messages(card)),
         ("Privacy", _privacy(card)),
         ("What it may claim", _claims(card)),
-        ("Capacity", [card["capacity"]["why"] + "."] if "capacity" in card else []),
+        ("Capacity", _capacity(card)),
         ("Features", _features(card)),
         ("Notes", [f"- {_plain(note)}" for note in card.get("notes", [])]),
     ):
@@ -98,6 +98,22 @@ def _claims(card: dict[str, Any]) -> list[str]:
     elif estimate.get("mse_why"):
         lines += ["", f"The mean squared error itself is {estimate['mse_why']}."]
     return lines
+
+
+def _capacity(card: dict[str, Any]) -> list[str]:
+    lines = [card["capacity"]["why"] + "."] if "capacity" in card else []
+    if card.get("members"):
+        lines += ["", f"The model adds to the mean of the labels: {_plain(members_text(card['members']))}."]
+    return lines
+
+
+def members_text(members: list[dict[str, Any]]) -> str:
+    """Weight and name of an ensemble's members, and how many trees they have."""
+    return ", ".join(
+        (f"{m['weight']:.2f} × {m['name']}" if m["weight"] else f"{m['name']} (under the trees on top)")
+        + ("" if m["trees"] is None else f" ({m['trees']})")
+        for m in members
+    )
 
 
 def _features(card: dict[str, Any]) -> list[str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from features_party.registry.folder import SavedModel
+from features_party.training.model import TrainedModel
 from shared.errors import InvalidInput
 
 MOST = 20
 
 
-def compare(cards: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """A table of two or more (name, card). Raises InvalidInput where their label or its domain differ."""
+def compare(saved: Sequence[tuple[str, SavedModel]]) -> dict[str, Any]:
+    """A table of two or more (name, model). Raises InvalidInput where their label or its domain differ."""
+    cards = [(name, one.card) for name, one in saved]
     if not 2 <= len(cards) <= MOST:
         raise InvalidInput(f"Compare 2 to {MOST} models.")
     if len({name for name, _ in cards}) < len(cards):
@@ -29,7 +32,7 @@ def compare(cards: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         "note": "The gains are estimated on held-out rows of the same messages."
         if same
         else "The models were trained on different messages, so their gains are over different examples.",
-        "models": [_row(name, card) for name, card in cards],
+        "models": [_row(name, one.model, one.card) for name, one in saved],
     }
 
 
@@ -37,9 +40,9 @@ def _domain(card: dict[str, Any]) -> str:
     return str(card.get("domain_text") or card["domain"])
 
 
-def _row(name: str, card: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, model: TrainedModel, card: dict[str, Any]) -> dict[str, Any]:
     report, capacity = card["report"], card["capacity"]
-    tree = card["kind"] in ("gbdt", "trees")
+    members = model.members()
     return {
         "model": name,
         "kind": card["kind"],
@@ -52,8 +55,9 @@ def _row(name: str, card: dict[str, Any]) -> dict[str, Any]:
         "rows": report["rows"],
         "effective_rows": capacity["effective_rows"],
         "noise_variance": report["noise_variance"],
-        "trees": capacity["rounds"] if tree else None,
-        "depth": capacity["depth"] if tree else None,
+        "trees": model.trees,
+        "depth": capacity["depth"] if model.trees is not None else None,
+        "members": members,
         "gain": report["error_estimate"],
         "gain_why": report["error_estimate_why"],
         "seconds": card.get("seconds"),

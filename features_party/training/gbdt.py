@@ -80,13 +80,18 @@ class Trees:
     booster: Any
     link: PoissonScore | None
 
+    @property
+    def count(self) -> int:
+        """How many trees there are."""
+        return int(self.booster.num_boosted_rounds())
+
     def predict(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
         """float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if they were;
         `rounds` takes the first trees only."""
         if not len(seen.matrix):
             return np.empty(0)
         data = seen.as_dmatrix(None, threads, base)
-        trees = (0, min(rounds, self.booster.num_boosted_rounds()))
+        trees = (0, min(rounds, self.count))
         score = self.booster.predict(data, output_margin=True, iteration_range=trees)
         if self.link is not None:
             return self.link.predictions(score)

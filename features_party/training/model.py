@@ -64,6 +64,23 @@ class TrainedModel:
             predictions = self.body.predict(encoded, self.effects.apply(encoded.codes))
         return predictions if self.bounds is None else np.clip(predictions, *self.bounds)
 
+    @property
+    def trees(self) -> int | None:
+        """How many trees the model has, all members together; None where it has none."""
+        if isinstance(self.body, Trees):
+            return self.body.count
+        counts = [member["trees"] for member in self.members() if member["trees"] is not None]
+        return sum(counts) if counts else None
+
+    def members(self) -> list[dict[str, Any]]:
+        """What an ensemble sums, as name, weight and number of trees (None without any); empty for other models."""
+        if not isinstance(self.body, Ensemble):
+            return []
+        return [
+            {"name": m.name, "weight": m.weight, "trees": m.body.count if isinstance(m.body, Trees) else None}
+            for m in self.body.members
+        ]
+
     def importance(self) -> dict[str, float]:
         """Share by feature, largest first: of the trees' total gain, and of the spread of additive models in an
         ensemble; empty for other models."""

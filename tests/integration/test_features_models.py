@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 from features_party.api.schemas_models import Card
+from features_party.training.ensemble import Ensemble
+from features_party.training.gbdt import Trees
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, one_bit, rr, world
 
@@ -149,9 +151,21 @@ def test_models_side_by_side(api: Api, sender: Sender, tmp_path: Path) -> None:
     assert (first["model"], first["kind"], first["mechanisms"]) == (one, "gbdt", ["test"])
     assert first["epsilon"] == [{"name": "shop", "epsilon_per_example": "3"}]
     assert first["gain"]["low"] < first["gain"]["mse_below_constant"] < first["gain"]["high"]
-    assert first["trees"] > 0
+    # an ensemble shows the trees that it has, which validation chose, not those of the rule
+    body = api.services.models.open(one).model.body
+    assert isinstance(body, Ensemble)
+    assert body.members
+    trees = {m.name: m.body.count for m in body.members if isinstance(m.body, Trees)}
+    assert first["members"] == [{"name": m.name, "weight": m.weight, "trees": trees.get(m.name)} for m in body.members]
+    assert first["trees"] == (sum(trees.values()) or None)
+    card = api.services.models.open(one).card
+    assert (card["members"], card["trees"]) == (first["members"], first["trees"])
+    text = (api.services.models.folder(one) / "card.md").read_text()
+    for member in body.members:
+        assert (f"{member.weight:.2f} × {member.name}" if member.weight else member.name) in text
+    assert (second["members"], second["trees"]) == ([], None)
     # randomized response on bins is biased: no gain, and why
-    assert (second["gain"], second["trees"]) == (None, None)
+    assert second["gain"] is None
     assert "does not show" in second["gain_why"] or "do not" in second["gain_why"]
     same = api.trainer.get(f"/v1/models/compare?model={one}&model={api.trained(table, ('rel_a',))}").json()
     assert same["same_messages"] is True
