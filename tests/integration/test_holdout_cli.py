@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.simulation.test_holdout_coverage import k_ary
+from tests.simulation.test_holdout_coverage import k_ary, knots
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
 KEY = ("--labels-key", "labels-signing.pub")
 DAYS = {"train": world(1500, seed=1, prefix="t"), "held": world(1500, seed=2, prefix="h")}
-CHANNELS = {"held": one_bit(epsilon=3.0), "kary": k_ary(epsilon=4.0), "bins": rr(epsilon=2.0)}
+CHANNELS = {"held": one_bit(epsilon=3.0), "kary": k_ary(epsilon=4.0), "knots": knots(), "bins": rr(epsilon=2.0)}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     train, held = DAYS["train"], DAYS["held"]
     sender.write(folder / "train.parquet", train.ids, train.labels, one_bit(epsilon=3.0), epsilon="3", release="rel_t")
     for name, channel in CHANNELS.items():
-        epsilon = {"held": "3", "kary": "4", "bins": "2"}[name]
+        epsilon = {"held": "3", "kary": "4", "knots": "4", "bins": "2"}[name]
         sender.write(
             folder / f"{name}.parquet", held.ids, held.labels, channel,
             epsilon=epsilon, release=f"rel_{name}", batch="bat_h",
@@ -66,11 +66,12 @@ def test_one_bit_gives_the_gain_and_says_why_no_error(shell: Shell) -> None:
     assert found["notes"] == []
 
 
-def test_a_channel_per_label_gives_the_error_too(shell: Shell) -> None:
-    true, found = truth(shell), shell.json(*evaluate("kary"))
+@pytest.mark.parametrize("message", ["kary", "knots"])
+def test_a_channel_that_tells_the_squares_gives_the_error_too(shell: Shell, message: str) -> None:
+    true, found = truth(shell), shell.json(*evaluate(message))
     for name in ("mse", "constant_mse"):
         assert abs(found[name]["estimate"] - true[name]) < 5 * found[name]["standard_error"]
-    both = shell.json(*evaluate("kary", "held"))  # one of them does not identify the error
+    both = shell.json(*evaluate(message, "held"))  # one of them does not identify the error
     assert both["mse"] is None
     assert both["rows"] == 3000
 

@@ -11,9 +11,11 @@ import pytest
 from scipy.stats import binom
 
 from features_party.holdout import estimate_on_rows, identify
-from shared.channel import Channel, DenseChannel, N, RRChannel
+from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.channel import Channel, DenseChannel, KnotsChannel, N, RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
+from shared.privacy import Epsilon
 from tests.support.messages import odds, one_bit, rr, staircase
 
 DRAWS, ROWS = 1000, 3000
@@ -44,7 +46,29 @@ def three_outputs() -> DenseChannel:
     return DenseChannel(domain=domain, outputs=outputs, weights=np.array(weights, dtype=np.uint64))
 
 
-@pytest.mark.parametrize("channel", [k_ary(), k_ary("-5:5", 1.0), three_outputs()], ids=["k-ary", "offset", "dense"])
+def knots(domain: str = "0:10", epsilon: str = "4") -> KnotsChannel:
+    """The mechanism `unbiased` for evenly spread labels."""
+    parsed = Domain.parse(domain)
+    prior = np.full(parsed.k, 1 / parsed.k)
+    made = MECHANISMS["unbiased"].design(parsed, prior, Epsilon.parse(epsilon), "squared", {})
+    assert isinstance(made, KnotsChannel)
+    return made
+
+
+def biased_knots() -> KnotsChannel:
+    """Labels between knots too, but E[z | y] is not y."""
+    quarter = N // 4
+    weights = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2]], dtype=np.uint64) * np.uint64(quarter)
+    return KnotsChannel(
+        domain=Domain.parse("0:5"), knots=np.array([0, 2, 5]), outputs=np.array([-7.0, 2.5, 8.0]), weights=weights
+    )
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [k_ary(), k_ary("-5:5", 1.0), three_outputs(), knots()],
+    ids=["k-ary", "offset", "dense", "knots"],
+)
 def test_functions_of_the_output_have_the_stated_expectations(channel: Channel) -> None:
     known = identify(channel)
     assert known.second is not None
@@ -59,13 +83,30 @@ def test_one_bit_identifies_the_gain_alone() -> None:
     assert "only the difference" in known.why
 
 
-@pytest.mark.parametrize("channel", [rr(), staircase(), one_bit(clip=(2, 8))], ids=["bins", "staircase", "clipped"])
+def test_knots_with_labels_between_them_identify_the_gain_alone() -> None:
+    channel = knots("0:200", "1")
+    assert len(channel.knots) < channel.k
+    known = identify(channel)
+    assert np.allclose(channel.matrix() @ known.first, channel.labels - known.centre, rtol=0.0, atol=1e-7)
+    assert known.second is None
+    assert "only the difference" in known.why
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [rr(), staircase(), one_bit(clip=(2, 8)), biased_knots()],
+    ids=["bins", "staircase", "clipped", "knots"],
+)
 def test_biased_channels_are_refused_with_the_reason(channel: Channel) -> None:
     with pytest.raises(InvalidMechanism, match=r"E\[corrected label \| label\] = label"):
         identify(channel)
 
 
-@pytest.mark.parametrize("channel", [k_ary(), three_outputs(), one_bit(epsilon=1.0)], ids=["k-ary", "dense", "one-bit"])
+@pytest.mark.parametrize(
+    "channel",
+    [k_ary(), three_outputs(), one_bit(epsilon=1.0), knots(), knots("0:200", "1")],
+    ids=["k-ary", "dense", "one-bit", "knots", "between-knots"],
+)
 def test_intervals_cover_the_true_error(channel: Channel) -> None:
     rng = np.random.default_rng(7)
     y = np.minimum(rng.geometric(0.35, ROWS) - 1, channel.k - 1).astype(np.int64)
@@ -95,7 +136,7 @@ def test_intervals_cover_the_true_error(channel: Channel) -> None:
             assert covered[name] >= low, (name, covered[name])
             off = (np.mean(sums[name]) - value) / (np.std(sums[name]) / np.sqrt(DRAWS))
             assert abs(off) < 4.9, (name, off)  # one in a million
-    assert bool(sums["mse"]) == (channel.m > 2)
+    assert bool(sums["mse"]) == (identify(channel).second is not None)
 
 
 def test_rows_of_one_example_are_not_independent() -> None:
