@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy.demo.__main__ import Stopped, _orderly
 from deploy.demo.comparison import Row
 from deploy.demo.finale import table
 from deploy.demo.folder import MARKER, DemoFolder
 from deploy.demo.services import Service
 from shared.errors import InvalidInput
+from tests.support.both_parties import features_keys, labels_keys
+from tests.support.commands import command
+from tests.support.demo import Told, run, start
 
-ROOT = Path(__file__).parents[2]
-CLICKS = 4000
 MECHANISMS = [
     "RR-on-Bins, uncorrected",
     "RR-on-Bins, corrected",
@@ -34,63 +33,6 @@ MECHANISMS = [
     "auto",
     "no privacy",
 ]
-
-
-def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
-    home = where / "visitor"  # whatever a service would write by default shows up here
-    home.mkdir(exist_ok=True)
-    strays = {"LABELS_PARTY_HOME": str(home / "mine"), "FEATURES_PARTY_NAME": "somebody-else"}
-    environment = os.environ | {"HOME": str(home), "PYTHONPATH": str(ROOT)} | strays
-    return subprocess.Popen(
-        [sys.executable, "-m", "deploy.demo", *arguments],
-        cwd=where,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    process = start(where, *arguments)
-    try:
-        out, err = process.communicate(timeout=240)
-    finally:
-        process.kill()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def command(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).parent / name, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
-
-
-@dataclass(frozen=True)
-class Told:
-    where: Path
-    done: subprocess.CompletedProcess[str]
-
-    @property
-    def out(self) -> Path:
-        return self.where / "demo-output"
-
-    @property
-    def results(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((self.out / "results.json").read_text(encoding="utf-8"))
-        return data
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    where = tmp_path_factory.mktemp("demo")
-    done = run(where, "--clicks", str(CLICKS))
-    assert done.returncode == 0, done.stderr
-    return Told(where, done)
 
 
 def check_table(rows: list[dict[str, Any]], constant: float) -> None:
@@ -130,7 +72,7 @@ def test_the_table_has_all_rows_and_no_privacy_is_best(told: Told) -> None:
     results = told.results
     check_table(results["table"], results["constant_mse"])
     assert results["simulated"] is True
-    assert results["clicks"] == CLICKS
+    assert results["clicks"] == told.clicks
     for row in results["table"]:
         assert f"{row['test_mse']:,.0f}" in told.done.stdout
 
@@ -138,15 +80,17 @@ def test_the_table_has_all_rows_and_no_privacy_is_best(told: Told) -> None:
 def test_exports_verify_with_the_keys_beside_them(told: Told) -> None:
     for name in ("labels-party", "features-party"):
         export, key = told.out / f"{name}-audit.dsse.json", told.out / f"{name}.pub"
-        verified = command(name, "audit", "verify", str(export), "--key", str(key), "--json")
+        verify, given = (name, "audit", "verify", export, "--key"), {"folder": told.where, "environment": {}}
+        verified = command(*verify, key, "--json", **given)
         assert verified.returncode == 0, verified.stderr
         assert json.loads(verified.stdout)["verified"] is True
         other = told.out / ("features-party.pub" if name == "labels-party" else "labels-party.pub")
-        assert command(name, "audit", "verify", str(export), "--key", str(other)).returncode == 1
+        assert command(*verify, other, **given).returncode == 1
 
 
 def test_the_ledger_left_behind_agrees_with_the_table(told: Told) -> None:
-    shown = command("labels-party", "budget", "--json", LABELS_PARTY_HOME=str(told.out / "labels-party"))
+    home = {"LABELS_PARTY_HOME": str(told.out / "labels-party")}
+    shown = command("labels-party", "budget", "--json", folder=told.where, environment=home)
     populations = {p["name"]: p for p in json.loads(shown.stdout)}
     assert set(populations) == {"shop-clicks", "demo-one-bit", "demo-laplace", "demo-auto"}
     assert {p["epsilon_spent_at_most"] for p in populations.values()} == {"1"}
@@ -193,13 +137,11 @@ def running(tmp_path: Path) -> Iterator[tuple[Service, Service, Path]]:
     ]
     labels, features = services
     try:
-        for role in ("owner", "ingest"):
-            (keys / f"{role}.key").write_text(labels.run("apikey", "create", "--role", role))
-        for role in ("trainer", "auditor"):
-            (keys / f"{role}.key").write_text(features.run("apikey", "create", "--role", role))
-        reader = labels.run("apikey", "create", "--role", "features").strip()
-        features.environment["LABELS_API_KEY"] = reader
-        features.run("pin-key", str(labels.home / "keys" / "signing.pub"))
+        made = labels_keys(labels.home, "owner", "ingest", "features")
+        features.environment["LABELS_API_KEY"] = made.pop("features")
+        made |= features_keys(features.home, labels.home / "keys" / "signing.pub", "trainer", "auditor")
+        for role, secret in made.items():
+            (keys / f"{role}.key").write_text(secret + "\n")
         features.run("audit", "export", "--out", str(tmp_path / "first-audit.json"))
         for service in services:
             (keys / f"{service.command}.pub").write_bytes((service.home / "keys" / "signing.pub").read_bytes())
@@ -232,9 +174,8 @@ def test_it_plays_against_running_services_more_than_once(
     assert "owner.key" in refused.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_midway_it_stops_both_services(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path, "--clicks", "30000")
+def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
+    process = start(tmp_path, "--clicks", "4000")
     try:
         assert process.stdout is not None
         seen = ""
@@ -242,7 +183,7 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path, number: signal.Si
             line = process.stdout.readline()
             assert line, "the demo ended early"
             seen += line
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -253,6 +194,17 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path, number: signal.Si
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", int(port))) != 0
     assert (tmp_path / "demo-output" / "logs" / "labels-party.log").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_way_of_being_told_to_stop_ends_alike(number: signal.Signals, tmp_path: Path) -> None:
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with pytest.raises(Stopped, match="both services have ended"), _orderly(DemoFolder(tmp_path), own=True):
+            signal.raise_signal(number)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def test_a_service_that_does_not_start_is_one_sentence_with_its_log(tmp_path: Path) -> None:

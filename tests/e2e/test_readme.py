@@ -1,4 +1,4 @@
-"""Every command of the README is run, and its Python too, on a demo with few clicks."""
+"""Every command of the README is run, and its Python too, on what a demo with few clicks left."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from deploy.demo.services import Service
+from tests.support.demo import Told
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,14 +32,13 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder like a checkout after `make demo`: this environment as .venv, a small demo's output."""
+def checkout(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder like a checkout after `make demo`: this environment as .venv, a copy of a small demo's output."""
     folder = tmp_path_factory.mktemp("checkout")
     (folder / ".venv").mkdir()
     (folder / ".venv" / "bin").symlink_to(BIN)
     (folder / "deploy").symlink_to(ROOT / "deploy")
-    run = [sys.executable, "-m", "deploy.demo", "--clicks", "3000", "--out", str(folder / "demo-output")]
-    subprocess.run(run, cwd=ROOT, check=True, capture_output=True)
+    shutil.copytree(told.out, folder / "demo-output")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

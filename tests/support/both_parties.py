@@ -1,11 +1,10 @@
-"""Both services as processes on loopback, and the same job by command line on files."""
+"""Both services as processes on loopback, and the same job by command line, in this process, on files."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,27 +15,49 @@ import pyarrow.parquet as pq
 
 from deploy.demo.parties import Access, Advertiser, Publisher, both
 from deploy.demo.services import Service
+from tests.support.commands import command
 from tests.support.real_data import ID, Task
 
-BIN = Path(sys.executable).parent
 AUDIENCE = "features-party"
+
+
+def labels_keys(home: Path, *roles: str) -> dict[str, str]:
+    """API keys by role, of a labels party whose home is made here; without a process for each."""
+    from labels_party.bootstrap import bootstrap
+    from labels_party.settings import Settings
+
+    party = bootstrap(Settings(home=home))
+    try:
+        return {role: party.apikeys.create(role, AUDIENCE if role == "features" else None)[1] for role in roles}
+    finally:
+        party.close()
+
+
+def features_keys(home: Path, pinned: Path, *roles: str) -> dict[str, str]:
+    """The same of a features party, which pins a labels party's key."""
+    from features_party.bootstrap import bootstrap
+    from features_party.settings import Settings
+
+    party = bootstrap(Settings(home=home))
+    try:
+        party.pinned.pin(pinned)
+        return {role: party.apikeys.create(role)[1] for role in roles}
+    finally:
+        party.close()
 
 
 @contextmanager
 def two_services(folder: Path, rows: int = 200_000) -> Iterator[tuple[Advertiser, Publisher, Access]]:
     """Fresh homes, keys of every role, the labels party's key pinned; both processes stopped at the end."""
-    labels = Service("labels-party", "LABELS_PARTY_", folder / "lp", folder / "lp.log", folder / "numba")
-    features = Service("features-party", "FEATURES_PARTY_", folder / "fp", folder / "fp.log", folder / "numba")
+    kernels = Path(os.environ["NUMBA_CACHE_DIR"])  # compiled once for all tests
+    labels = Service("labels-party", "LABELS_PARTY_", folder / "lp", folder / "lp.log", kernels)
+    features = Service("features-party", "FEATURES_PARTY_", folder / "fp", folder / "fp.log", kernels)
     labels.environment["POLL_SECONDS"] = "0.1"
     features.environment["THREADS"] = "1"  # tests run side by side
     try:
-        keys = {
-            role: labels.run("apikey", "create", "--role", role).strip() for role in ("owner", "ingest", "features")
-        }
-        trainer = features.run("apikey", "create", "--role", "trainer").strip()
-        auditor = features.run("apikey", "create", "--role", "auditor").strip()
         pinned = folder / "lp" / "keys" / "signing.pub"
-        features.run("pin-key", str(pinned))
+        keys = labels_keys(folder / "lp", "owner", "ingest", "features")
+        trainer, auditor = features_keys(folder / "fp", pinned, "trainer", "auditor").values()
         for service in (labels, features):
             service.launch()
         for service in (labels, features):
@@ -57,22 +78,20 @@ class CommandLine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = dict(os.environ) | {
+        self.environment = {
             "LABELS_PARTY_HOME": str(folder / "lp"),
             "FEATURES_PARTY_HOME": str(folder / "fp"),
             "FEATURES_PARTY_THREADS": "1",  # tests run side by side
         }
         self.labels_key = folder / "lp" / "keys" / "signing.pub"
 
-    def run(self, command: str, *arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [BIN / command, *arguments], env=self.environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, f"{command} {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    def run(self, name: str, *arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = command(name, *arguments, folder=self.folder, environment=self.environment)
+        assert done.returncode == code, f"{name} {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def json(self, command: str, *arguments: str | Path) -> Any:
-        return json.loads(self.run(command, *arguments, "--json").stdout)
+    def json(self, name: str, *arguments: str | Path) -> Any:
+        return json.loads(self.run(name, *arguments, "--json").stdout)
 
     def write(self, task: Task, most_features: int | None = None) -> None:
         """The task's tables as files of the two parties and of the judge; the publisher may know fewer rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,30 +11,42 @@ import pytest
 
 from features_party.registry.card import epsilon_by_population
 from features_party.registry.folder import CARD_FILE, CARD_TEXT, MODEL_FILE, load_model, save_model
-from features_party.training import fit
+from features_party.training import TrainedModel, fit
 from features_party.training.capacity import choose_capacity
 from shared.domain import Domain
 from shared.errors import Conflict, InvalidFile
 from shared.message.canonical import digest
 from tests.support.messages import Sender, world
 
+WORLD = world(300)
+
+
+@pytest.fixture(scope="module")
+def fresh() -> TrainedModel:
+    """Of the default kind."""
+    return fit(WORLD.features, WORLD.labels, domain=Domain.parse("0:10"))
+
+
+@pytest.fixture(scope="module")
+def original(fresh: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    save_model(folder, fresh, {"created": "now"})
+    return folder
+
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    w = world(300)
-    save_model(tmp_path / "model", fit(w.features, w.labels, domain=Domain.parse("0:10")), {"created": "now"})
-    return tmp_path / "model"
+def saved(original: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(original, tmp_path / "model"))
 
 
-def test_what_is_written_is_what_is_read(saved: Path) -> None:
-    w = world(300)
-    fresh = fit(w.features, w.labels, domain=Domain.parse("0:10"))
-    again = load_model(saved)
-    assert np.array_equal(again.model.predict(w.features), fresh.predict(w.features))
+def test_what_is_written_is_what_is_read(original: Path, fresh: TrainedModel) -> None:
+    again = load_model(original)
+    assert np.array_equal(again.model.predict(WORLD.features), fresh.predict(WORLD.features))
     assert again.card["created"] == "now"
     assert again.model.notes == fresh.notes
-    assert sorted(p.name for p in saved.iterdir()) == [CARD_FILE, CARD_TEXT, MODEL_FILE]
-    assert [p.name for p in saved.parent.iterdir()] == ["model"]  # nothing half-written beside it
+    assert sorted(p.name for p in original.iterdir()) == [CARD_FILE, CARD_TEXT, MODEL_FILE]
+    assert [p.name for p in original.parent.iterdir()] == ["model"]  # nothing half-written beside it
 
 
 def test_a_folder_in_use_is_not_overwritten_but_an_empty_one_is_taken(saved: Path, tmp_path: Path) -> None:
@@ -80,8 +93,8 @@ def test_a_newer_version_is_refused_with_a_way_out(saved: Path, name: str) -> No
 
 
 def test_trees_that_xgboost_does_not_accept_are_refused(tmp_path: Path) -> None:
-    w, saved = world(300), tmp_path / "model"
-    by_rule = fit(w.features, w.labels, domain=Domain.parse("0:10"), capacity=choose_capacity(300, 4.0, 0.0))
+    saved = tmp_path / "model"
+    by_rule = fit(WORLD.features, WORLD.labels, domain=Domain.parse("0:10"), capacity=choose_capacity(300, 4.0, 0.0))
     save_model(saved, by_rule, {"created": "now"})
     data = json.loads((saved / MODEL_FILE).read_text())
     data["body"]["xgboost"]["learner"] = {}
