@@ -127,6 +127,10 @@ TARGETS = [
     ("0.5", "one-bit", "debias", 116.0),
     ("1", "one-bit", "debias", 110.0),
 ]
+# On this split the corrected ones lie 1 below to 1 above their aim. Uncorrected, by a mean and a deviation over 6 to 17
+# draws: 4.1 and 0.3 above at ε = 0.5, 4.2 and 0.3 at 1, 3.9 and 1.0 at 2, 1.9 and 0.7 at 4 (one capacity rule for all,
+# where the prototype took the best of several). Five deviations, or more, lie within 6, at ε = 2 within 9.
+ROOM = {("2", "rr-on-bins", "none"): 9.0}
 
 
 def test_census_by_command_line_reaches_its_test_errors(tmp_path: Path) -> None:
@@ -146,9 +150,7 @@ def test_census_by_command_line_reaches_its_test_errors(tmp_path: Path) -> None:
         print(f"ε={epsilon} {mechanism} {correction}: test MSE {found['mse']:.1f}, aimed at {target + difficulty:.1f}")
         assert found["rows"] == task.test.num_rows
     if task.real:
-        # over splits and draws the corrected ones lie 1 below to 1 above their aim, the uncorrected ones 3 to 5 above
-        # (one capacity rule for all, where the prototype took the best of several); deviations are about 1.2
-        missed = [row for row in rows if row[3] > row[4] + (10.0 if row[2] == "none" else 6.0)]
+        missed = [row for row in rows if row[3] > row[4] + ROOM.get(row[:3], 6.0)]
         assert missed == []
         by = {row[:3]: row[3] for row in rows}
         for epsilon in ("0.5", "1"):

@@ -175,10 +175,10 @@ HOSTILE: list[tuple[str, Callable[[], bytes], str, str]] = [
     ("deep json", lambda: b'{"records":[' + b'{"a":' * 400_000, JSON, "invalid-file"),
     ("deep json list", lambda: b'{"records":' + b"[" * 20_000_000, JSON, "invalid-file"),
     ("one long string", lambda: b'{"records":[{"example_id":"' + b"x" * 40_000_000, JSON, "invalid-file"),
-    ("a quote that never ends", lambda: b'example_id,label\n"' + b"x\n" * 20_000_000, CSV, "invalid-file"),
+    ("a quote that never ends", lambda: b'example_id,label\n"' + b"x\n" * 5_000_000, CSV, "invalid-file"),
     ("a header that never ends", lambda: b"example_id,label" + b"x" * 40_000_000, CSV, "invalid-file"),
     ("commas only", lambda: b"example_id,label\n" + b"," * 30_000_000, CSV, "invalid-file"),
-    ("line breaks only", lambda: b"\n" * 30_000_000, NDJSON, "invalid-file"),
+    ("line breaks only", lambda: b"\n" * 10_000_000, NDJSON, "invalid-file"),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -19,9 +21,14 @@ PRIOR /= PRIOR.sum()
 ROWS = 100_000
 
 
+@functools.cache
+def designed(name: str, epsilon: str, **options: str) -> Channel:
+    """Solved once: a linear program each."""
+    return MECHANISMS[name].design(DOMAIN, PRIOR, Epsilon.parse(epsilon), "squared", options, ROWS)
+
+
 def error(name: str, epsilon: str, **options: str) -> float:
-    channel = MECHANISMS[name].design(DOMAIN, PRIOR, Epsilon.parse(epsilon), "squared", options, ROWS)
-    return float(model_error(channel, PRIOR, ROWS)["expected_model_error"])
+    return float(model_error(designed(name, epsilon, **options), PRIOR, ROWS)["expected_model_error"])
 
 
 @pytest.mark.parametrize("epsilon", ["0.05", "0.7", "2", "4"])
@@ -38,8 +45,7 @@ def test_its_model_error_is_at_most_that_of_one_bit_and_at_large_epsilon_below_t
 
 def test_it_has_no_mean_bias_and_less_noise_than_the_unbiased_one() -> None:
     eps = Epsilon.parse("2")
-    channel = balanced_channel(DOMAIN, PRIOR, eps, ROWS)
-    unbiased = MECHANISMS["unbiased"].design(DOMAIN, PRIOR, eps, "squared", {}, ROWS)
+    channel, unbiased = designed("balanced", "2"), designed("unbiased", "2")
     assert isinstance(channel, KnotsChannel)
     assert channel.satisfies(eps)
     assert not channel.satisfies(Epsilon.parse("1.9999"))
