@@ -21,6 +21,7 @@ from features_party.training.ensemble import Ensemble, Member, starting_score
 from features_party.training.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.gbdt import TreeInput, Trees, fit_trees
 from features_party.training.levels import learn_features
+from features_party.training.stacking import best_rounds, stacked
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -28,12 +29,12 @@ Rowwise = npt.NDArray[np.integer]
 
 SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
 STAGES = (0.25, 0.5, 1.0, 1.5)  # of the rule's number of trees
-FAINT = 1e-4  # of the labels' standard deviation
 CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions that the process is for
 FOLD_SEARCH = (
     30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
 )
 PROCESS = "gaussian process"
+BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 
 
@@ -57,36 +58,6 @@ def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
     _, which = np.unique(groups, return_inverse=True)
     count = int(which.max()) + 1
     return np.asarray((rng.permutation(count) % folds)[which], np.int8)
-
-
-def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
-    """float64[m] ≥ 0, at most 1 in sum: weights of members float64[n, m] around `constants`, by squared error, shrunk.
-
-    Every weight gains about the residual variance σ² by chance, so all shrink by 1 − (weights + 1)·σ²/gain (James and
-    Stein 1961), to 0 where labels tell no model from the constant.
-    """
-    from scipy.optimize import nnls
-
-    parts = predictions - constants[:, None]
-    gram, along = (weights[:, None] * parts).T @ parts, parts.T @ (weights * (labels - constants))
-    scale = np.sqrt(np.diag(gram))
-    # a member that hardly moves would get a huge weight
-    alive = np.flatnonzero(scale > FAINT * np.sqrt(weights @ (labels - constants) ** 2))
-    found = np.zeros(len(scale))
-    if alive.size:
-        unit = scale[alive]
-        values, vectors = np.linalg.eigh(gram[np.ix_(alive, alive)] / np.outer(unit, unit))
-        values = np.maximum(values, 1e-9)
-        root = (vectors * np.sqrt(values)).T
-        solved, _ = nnls(root, (vectors / np.sqrt(values)).T @ (along[alive] / unit))
-        found[alive] = solved / unit
-        square = float(weights @ (labels - constants) ** 2)
-        gain = float(2.0 * found @ along - found @ gram @ found)
-        chance = (int(np.count_nonzero(found)) + 1) * (square - gain) / len(labels)
-        found *= max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
-        # members are shrunk to the mean already: to stretch them would be to believe in chance
-        found /= max(1.0, float(found.sum()))
-    return found
 
 
 @dataclass(frozen=True)
@@ -159,7 +130,7 @@ def fit_validated(
         later = encoded.take(held)
         for key, predictions in _fold(sample, later, effects.apply(later.codes), task, kernel, report):
             out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
-    rounds = _best_rounds(out, constants, labels, w)
+    rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
     # a member that some fold did not have is none
     names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
     table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
@@ -174,17 +145,6 @@ def fit_validated(
     whole = Sample(encoded, seen, labels, weights)
     body = _refit(whole, task, chosen, kernel, lambda what, done: progress(what, 1.0 - share + share * done))
     return body, effects, CrossFit(np.clip(found, *task.bounds), constants, fold)
-
-
-def _best_rounds(
-    out: dict[tuple[str, int], FloatArray], constants: FloatArray, labels: FloatArray, w: FloatArray
-) -> dict[str, int]:
-    """By member: the number of trees with the least out-of-fold error, 0 for members without."""
-    errors: dict[str, dict[int, float]] = {}
-    for (name, rounds), predictions in out.items():
-        filled = np.where(np.isfinite(predictions), predictions, constants)
-        errors.setdefault(name, {})[rounds] = float(w @ (labels - filled) ** 2)
-    return {name: min(by, key=lambda r: (by[r], r)) for name, by in errors.items()}
 
 
 def _additive(sample: Sample, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:
@@ -250,30 +210,55 @@ def _fold(
             if base is None:
                 return
             start = _start(base[0], sample, task)
-        capacity = _tree_capacity(task, on_top, rounds[-1])
-        part = 0.7 if on_top else 0.4
+        boosters = _boosters(
+            seen,
+            sample,
+            task,
+            on_top,
+            rounds[-1],
+            start,
+            _part(report, 0.4 + 0.3 * on_top, 0.3),
+        )
+        first = starting_score(*base, boosters[0].link is not None, task.bounds) if base and on_top else None
+        for stage in rounds:
+            parts = [np.clip(one.predict(held, task.threads, first, stage), *task.bounds) for one in boosters]
+            yield (_TREES[on_top], stage), np.mean(parts, axis=0)
 
-        def told(what: str, done: float, at: float = part) -> None:
-            report(what, at + 0.3 * done)
 
-        trees = fit_trees(
+def _part(report: Progress, start: float, width: float) -> Progress:
+    """Progress of a part, from `start` on."""
+    return lambda what, done: report(what, start + width * done)
+
+
+def _boosters(
+    seen: TreeInput,
+    sample: Sample,
+    task: Task,
+    on_top: bool,
+    rounds: int,
+    start: FloatArray | None,
+    report: Progress,
+) -> list[Trees]:
+    """Of `rounds` trees each; `start` float64[n] is what those on top of an additive model add to."""
+    return [
+        fit_trees(
             seen,
             sample.labels,
             sample.weights,
             task.loss,
-            capacity,
+            _tree_capacity(task, on_top, rounds),
             task.bounds,
             base=start,
+            seed=bag,
             threads=task.threads,
-            progress=told,
+            progress=_part(report, bag / _BAGS[on_top], 1.0 / _BAGS[on_top]),
         )
-        first = None if base is None or not on_top else starting_score(*base, trees.link is not None, task.bounds)
-        for stage in rounds:
-            predictions = trees.predict(held, task.threads, first, stage)
-            yield (_TREES[on_top], stage), np.clip(predictions, *task.bounds)
+        for bag in range(_BAGS[on_top])
+    ]
 
 
 _TREES = {False: "trees", True: "trees on top"}
+_BAGS = {False: BAGS, True: 1}
 
 
 def _start(base: Additive, sample: Sample, task: Task) -> FloatArray:
@@ -304,16 +289,6 @@ def _refit(
         at = kept.index(last) if top else None
         body = None if at is None else members[at].body
         start = _start(body, sample, task) if isinstance(body, Additive) else None
-        trees: Trees = fit_trees(
-            seen,
-            sample.labels,
-            sample.weights,
-            task.loss,
-            _tree_capacity(task, top, rounds),
-            task.bounds,
-            base=start,
-            threads=task.threads,
-            progress=lambda what, done, t=top: report(what, 0.4 + 0.3 * (t + done)),  # type: ignore[misc]  # mypy cannot tell the type of a default
-        )
-        members.append(Member(_TREES[top], weight, trees, at))
+        boosters = _boosters(seen, sample, task, top, rounds, start, _part(report, 0.4 + 0.3 * top, 0.3))
+        members += [Member(_TREES[top], weight / len(boosters), one, at) for one in boosters]
     return Ensemble(float(np.clip(sample.mean, *task.bounds)), task.bounds, tuple(members))

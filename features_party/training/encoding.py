@@ -2,18 +2,20 @@
 
 Whole numbers, floats, decimals and booleans are numbers (missing stays NaN). Text and dictionary columns, and those
 named as categorical, are categories with a saved vocabulary; a value that is not in it counts as missing. Dates and
-timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. Nothing here reads labels.
+timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. Statistics of large categories
+are numbers too (category_statistics.py). Nothing here reads labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.category_statistics import Statistic, learn_statistics
 from shared.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -66,10 +68,12 @@ class Encoded:
 
 @dataclass(frozen=True)
 class FeatureSchema:
-    """The features of a model, in order. `left_out` are columns of the training table that say nothing: (name, why)."""
+    """The features of a model, in order. `left_out` are columns of the training table that say nothing: (name, why).
+    `statistics` are further numbers, made of the columns."""
 
     columns: tuple[Column, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+    statistics: tuple[Statistic, ...] = ()
 
     @property
     def categories(self) -> list[Column]:
@@ -77,7 +81,31 @@ class FeatureSchema:
 
     @property
     def number_names(self) -> list[str]:
+        """Of the encoded numbers: those of the columns, then the statistics."""
+        return [*self.column_numbers, *(statistic.name for statistic in self.statistics)]
+
+    @property
+    def column_numbers(self) -> list[str]:
         return [name for column in self.columns for name in column.number_names]
+
+    def with_statistics(self, encoded: Encoded) -> tuple[FeatureSchema, Encoded]:
+        """This schema with statistics of its large categories, learned from its own encoding of the training rows, and
+        that encoding with them."""
+        names = [column.name for column in self.categories]
+        sizes = [len(column.vocabulary) + 1 for column in self.categories]
+        found = learn_statistics(encoded.numbers, encoded.codes, sizes, self.column_numbers, names)
+        return replace(self, statistics=found), self._extended(found, encoded)
+
+    @staticmethod
+    def _extended(statistics: tuple[Statistic, ...], encoded: Encoded) -> Encoded:
+        if not statistics:
+            return encoded
+        p = encoded.numbers.shape[1]
+        numbers = np.empty((len(encoded), p + len(statistics)), dtype=np.float32, order="F")
+        numbers[:, :p] = encoded.numbers
+        for at, statistic in enumerate(statistics):
+            numbers[:, p + at] = statistic.of(encoded.numbers, encoded.codes)
+        return Encoded(numbers, encoded.codes)
 
     @classmethod
     def learn(
@@ -120,7 +148,7 @@ class FeatureSchema:
             names = ", ".join(f"'{name}'" for name in missing[:20])
             raise InvalidTable(f"The model needs each of these columns exactly once in the feature table: {names}.")
         n = features.num_rows
-        numbers = np.empty((n, len(self.number_names)), dtype=np.float32, order="F")
+        numbers = np.empty((n, len(self.column_numbers)), dtype=np.float32, order="F")
         codes = np.empty((n, len(self.categories)), dtype=np.int32, order="F")
         at_number = at_code = 0
         for column in self.columns:
@@ -133,12 +161,13 @@ class FeatureSchema:
                 numbers[:, at_number] = values
                 at_number += 1
         numbers[~np.isfinite(numbers)] = np.nan
-        return Encoded(numbers, codes)
+        return self._extended(self.statistics, Encoded(numbers, codes))
 
     def as_json(self) -> dict[str, Any]:
         return {
             "columns": [c.as_json() for c in self.columns],
             "left_out": [{"column": name, "why": why} for name, why in self.left_out],
+            "statistics": [statistic.as_json() for statistic in self.statistics],
         }
 
     @classmethod
@@ -149,7 +178,10 @@ class FeatureSchema:
             texts = (column.name, *column.vocabulary)
             if column.kind not in PARTS or not all(isinstance(t, str) for t in texts):
                 raise ValueError("a feature column is malformed")
-        return cls(columns, tuple((left["column"], left["why"]) for left in data["left_out"]))
+        schema = cls(columns, tuple((left["column"], left["why"]) for left in data["left_out"]))
+        sizes, numbers = [len(c.vocabulary) + 1 for c in schema.categories], len(schema.column_numbers)
+        found = tuple(Statistic.from_json(one, sizes, numbers) for one in data.get("statistics", ()))
+        return replace(schema, statistics=found)
 
 
 def kind_of(data_type: Any, name: str) -> Kind:

@@ -33,6 +33,7 @@ P = ParamSpec("P")
 
 MODELS = ("gbdt", "trees", "linear", "mlp")
 LOSSES = ("squared", "absolute", "poisson")
+TREES = ("gbdt", "trees")
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
 
 
@@ -51,6 +52,7 @@ def fit_and_judge(
     capacity: Capacity | None = None,
     told: RowGradients | None = None,
     network: Settings | None = None,
+    category_statistics: bool = True,
     progress: Progress | None = None,
     threads: int = 1,
 ) -> tuple[TrainedModel, CrossFit | None]:
@@ -64,7 +66,8 @@ def fit_and_judge(
     them: model gbdt is then an ensemble chosen by cross-validation, as for true labels; otherwise, like model trees,
     trees of the size that the rule says, or `capacity`. `groups` integer[n]: rows of one example, which share a fold.
     `told` has the gradients of the absolute loss by the channels of privatized labels; `network` the settings of
-    model mlp.
+    model mlp. `category_statistics`: models gbdt and trees also see what large categories say without labels
+    (training/category_statistics.py).
     Raises InvalidTable (no rows, no usable column), InvalidInput (model, PyTorch missing), InvalidLoss (unknown, or
     Poisson with a domain that has negative labels).
     """
@@ -81,7 +84,7 @@ def fit_and_judge(
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, noise_variance, spread)
-    objective, notes, told = _objective(loss, ruled, told if model in ("gbdt", "trees") else None)
+    objective, notes, told = _objective(loss, ruled, told if model in TREES else None)
     if told is not None:
         signal = ruled.signal_share * ruled.label_variance
         ruled = choose_capacity(n, signal * (1.0 + told.noise), signal * told.noise)
@@ -90,6 +93,9 @@ def fit_and_judge(
     report("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=categorical, exclude=exclude)
     encoded = schema.encode(features)
+    if model in TREES and category_statistics:
+        report("statistics of categories", 0.02)
+        schema, encoded = schema.with_statistics(encoded)
     sizes = category_sizes(schema)
     limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     body: Trees | Linear | Network | Ensemble

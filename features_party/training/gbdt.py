@@ -125,10 +125,12 @@ def fit_trees(
     *,
     base: FloatArray | None = None,
     told: RowGradients | None = None,
+    seed: int = 0,
     threads: int,
     progress: Progress,
 ) -> Trees:
-    """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic.
+    """Trees for n rows and labels float64[n]; `loss` is squared, absolute or poisson. Deterministic: `seed` says which
+    rows and columns each tree sees.
 
     They add to the score `base` float64[n] (the log of a prediction for poisson), or to a constant. `told` has the
     gradients of the absolute loss of privatized labels; it comes without a base.
@@ -168,7 +170,7 @@ def fit_trees(
         "objective": "reg:squarederror",
         "disable_default_eval_metric": True,
         "nthread": threads,
-        "seed": 0,
+        "seed": seed,
         "verbosity": 0,
     }
     from xgboost.callback import TrainingCallback

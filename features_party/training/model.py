@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
-VERSION = 1
+VERSION = 2
 BODIES: dict[str, type[Trees] | type[Linear] | type[Network]] = {
     "gbdt": Trees,
     "trees": Trees,

@@ -19,11 +19,11 @@ IntArray = npt.NDArray[np.int64]
 
 SENSITIVITY = 2  # replacing one label moves one count down and one up
 AUTO_SHARE = 40
-LARGEST_SHARE = 5
+LARGEST_SHARE = 3
 AUTO_FACTOR = 1.6
 FEWEST_CELLS = 8
 ROWS_PER_CELL = 400  # n·ε for each cell: at ε/40 the noise of a cell is then a quarter of its mass
-ENOUGH = 20  # n·ε_prior for each of the fewest cells
+ENOUGH = 30  # n·ε_prior for each of the fewest cells
 HOPELESS = 2  # n·ε_prior for each of them below which noise is larger than what it measures
 
 
@@ -60,8 +60,8 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
     "auto": min(ε/40, 1.6·(g/n)^⅔) on the g public cells: what noise in the prior costs falls with the square of
     n·ε_prior/g, what it takes from the labels rises with ε_prior, so their sum is least at such a power of g/n.
     Above ε = 4 it grows with ε: many bins then hang on the prior, and a poor one costs more than a little ε.
-    Where ε/40 is under 160/n, that much, but at most ε/5: with so few labels a model learns little but the mean, which
-    a prior tells better. Nothing where even ε/5 is under 16/n: a uniform prior is then better than noise.
+    Where ε/40 is under 240/n, that much, but at most ε/3: with so few labels a model learns little but the mean, which
+    a prior tells better. Nothing where even ε/3 is under 16/n: a uniform prior is then better than noise.
     "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022, Theorem 7). An explicit amount must leave
     something for the labels. Raises InvalidEpsilon.
     """

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from features_party.training.additive import Fitted, Rows, fit_log, fit_main, fit_pairs
-from features_party.training.crossfit import assign_folds, stacked
+from features_party.training.crossfit import assign_folds
 from features_party.training.encoding import FeatureSchema
 from features_party.training.fitting import fit_and_judge
 from features_party.training.levels import learn_features
+from features_party.training.stacking import stacked
 from shared.domain import Domain
 from tests.support.messages import draw, one_bit, world
 

@@ -1,0 +1,133 @@
+"""What a category with many values says without any label: how often each comes, beside what, and with which numbers.
+
+Labels that are mostly noise tell little of one value of thousands; its place among the features is free of noise and
+costs no ε. Of each large category: the log count of a value's rows, the mean log count of the other large categories'
+values beside it, its mean of each number and how far a row's number is from it, and coordinates by correspondence
+analysis (Benzécri 1973), in which values that come beside the same values of other categories are near each other.
+Learned from the training features alone and saved with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Float32 = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
+
+FEWEST = 65  # values, missing included; smaller categories are split one value at a time
+MOST_CATEGORIES = 3  # those of the most values
+MOST_NUMBERS = 4
+COORDINATES = 8
+SMOOTHING = 5.0  # rows of the mean of all that every value gets
+COORDINATE_ROWS = 1 << 20  # chosen at random; more would not move the coordinates
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A derived number: `table` float32[values + 1] at a row's code (missing first), or number `less` minus that."""
+
+    name: str
+    category: int
+    table: Float32
+    less: int | None = None
+
+    def of(self, numbers: Float32, codes: Codes) -> Float32:
+        """float32[n] for numbers float32[n, p] and codes int32[n, c]."""
+        found = self.table[codes[:, self.category] + 1]
+        return found if self.less is None else numbers[:, self.less] - found
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "category": self.category, "less": self.less, "table": self.table.tolist()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Statistic:
+        """Inverse of `as_json`; raises KeyError, TypeError, ValueError or IndexError for what is not one."""
+        category, less = int(data["category"]), data["less"]
+        table = np.array(data["table"], np.float32)
+        if table.shape != (sizes[category],) or category < 0 or not np.all(np.isfinite(table)):
+            raise ValueError("a statistic does not fit its category")
+        if less is not None and not 0 <= int(less) < numbers:
+            raise ValueError("a statistic is of a number that is not there")
+        return cls(str(data["name"]), category, table, None if less is None else int(less))
+
+
+def learn_statistics(
+    numbers: Float32, codes: Codes, sizes: Sequence[int], number_names: Sequence[str], category_names: Sequence[str]
+) -> tuple[Statistic, ...]:
+    """Statistics of the large categories; none without one. `sizes[c]`: values of category c, missing included."""
+    large = sorted((at for at, size in enumerate(sizes) if size >= FEWEST), key=lambda at: (-sizes[at], at))
+    large = sorted(large[:MOST_CATEGORIES])
+    places = {at: codes[:, at] + 1 for at in large}
+    counts = {at: np.bincount(places[at], minlength=sizes[at]).astype(np.float64) for at in large}
+    found: list[Statistic] = []
+    for at in large:
+        name, logs = category_names[at], np.log1p(counts[at])
+        found.append(Statistic(f"{name}: rows", at, _table(logs)))
+        for other in large:
+            if other != at:
+                beside = np.log1p(counts[other])[places[other]]
+                means = _means(places[at], beside, sizes[at])
+                found.append(Statistic(f"{name}: rows of its {category_names[other]}", at, _table(means)))
+        for number, of in enumerate(number_names[:MOST_NUMBERS]):
+            table = _table(_means(places[at], numbers[:, number].astype(np.float64), sizes[at]))
+            found.append(Statistic(f"{name}: mean {of}", at, table))
+            found.append(Statistic(f"{of} above that of its {name}", at, table, less=number))
+        others = [other for other in large if other != at]
+        for axis, coordinates in enumerate(_coordinates(at, others, places, sizes)):
+            found.append(Statistic(f"{name}: coordinate {axis + 1}", at, _table(coordinates)))
+    return tuple(found)
+
+
+def _table(values: FloatArray) -> Float32:
+    """To six digits: it is saved as text."""
+    return np.array([float(f"{value:.6g}") for value in values], np.float32)
+
+
+def _means(places: Codes, values: FloatArray, size: int) -> FloatArray:
+    """float64[size]: mean of the present values at each place, drawn to that of all."""
+    here = np.isfinite(values)
+    if not here.any():
+        return np.zeros(size)
+    places, values = places[here], values[here]
+    whole = float(values.mean())
+    sums, rows = np.bincount(places, values, minlength=size), np.bincount(places, minlength=size)
+    return np.asarray((sums + SMOOTHING * whole) / (rows + SMOOTHING), np.float64)
+
+
+def _coordinates(at: int, others: list[int], places: dict[int, Codes], sizes: Sequence[int]) -> FloatArray:
+    """float64[axes, sizes[at]]: the strongest axes of the table of counts against the values of other categories."""
+    if not others:
+        return np.zeros((0, sizes[at]))
+    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse.linalg import ArpackError, svds
+
+    rows = np.arange(len(places[at]))
+    if len(rows) > COORDINATE_ROWS:
+        # which rows are looked at says nothing of labels; it is fixed so that training is repeatable
+        rows = np.random.default_rng(0).permutation(len(rows))[:COORDINATE_ROWS]
+    starts = np.cumsum([0, *(sizes[other] for other in others)])
+    columns = np.concatenate([places[other][rows] + start for other, start in zip(others, starts, strict=False)])
+    shape = (sizes[at], int(starts[-1]))
+    if min(shape) <= COORDINATES + 1:
+        return np.zeros((0, sizes[at]))
+    along = np.tile(places[at][rows], len(others))
+    table = coo_array((np.ones(len(along)), (along, columns)), shape=shape).tocsr()
+    table.data = np.log1p(table.data)
+    margins = [np.sqrt(np.asarray(table.sum(axis=axis)).ravel() + SMOOTHING) for axis in (1, 0)]
+    scaled = diags_array(1.0 / margins[0]) @ table @ diags_array(1.0 / margins[1])
+    try:
+        left, strengths, _ = svds(scaled, k=COORDINATES + 1, v0=np.ones(min(shape)))
+    except ArpackError:
+        return np.zeros((0, sizes[at]))
+    # the strongest axis only says how many rows a value has
+    order = np.argsort(-strengths)[1:]
+    axes = (left[:, order] * strengths[order]).T / margins[0]
+    signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])
+    found = axes * np.where(signs == 0.0, 1.0, signs)[:, None]
+    return np.asarray(found / max(float(np.abs(found).max()), 1e-300), np.float64)

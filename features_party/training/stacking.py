@@ -1,0 +1,58 @@
+"""Weights of models and numbers of trees by out-of-fold error on privatized labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+FAINT = 1e-4  # of the labels' standard deviation
+
+
+def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
+    """float64[m] ≥ 0, at most 1 in sum: weights of members float64[n, m] around `constants`, by squared error, shrunk.
+
+    Every weight gains about the residual variance σ² by chance, so all shrink by 1 − (weights + 1)·σ²/gain (James and
+    Stein 1961), to 0 where labels tell no model from the constant.
+    """
+    from scipy.optimize import nnls
+
+    parts = predictions - constants[:, None]
+    gram, along = (weights[:, None] * parts).T @ parts, parts.T @ (weights * (labels - constants))
+    scale = np.sqrt(np.diag(gram))
+    # a member that hardly moves would get a huge weight
+    alive = np.flatnonzero(scale > FAINT * np.sqrt(weights @ (labels - constants) ** 2))
+    found = np.zeros(len(scale))
+    if alive.size:
+        unit = scale[alive]
+        values, vectors = np.linalg.eigh(gram[np.ix_(alive, alive)] / np.outer(unit, unit))
+        values = np.maximum(values, 1e-9)
+        root = (vectors * np.sqrt(values)).T
+        solved, _ = nnls(root, (vectors / np.sqrt(values)).T @ (along[alive] / unit))
+        found[alive] = solved / unit
+        square = float(weights @ (labels - constants) ** 2)
+        gain = float(2.0 * found @ along - found @ gram @ found)
+        chance = (int(np.count_nonzero(found)) + 1) * (square - gain) / len(labels)
+        found *= max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
+        # members are shrunk to the mean already: to stretch them would be to believe in chance
+        found /= max(1.0, float(found.sum()))
+    return found
+
+
+def best_rounds(
+    out: dict[tuple[str, int], FloatArray], constants: FloatArray, labels: FloatArray, w: FloatArray, ruled: int
+) -> dict[str, int]:
+    """By member: the rule's number of trees, unless another one's out-of-fold error is less by more than the standard
+    error of the difference, then that of the least; 0 for members without."""
+    errors: dict[str, dict[int, FloatArray]] = {}
+    for (name, rounds), predictions in out.items():
+        filled = np.where(np.isfinite(predictions), predictions, constants)
+        errors.setdefault(name, {})[rounds] = w * (labels - filled) ** 2
+    found = {}
+    for name, by in errors.items():
+        usual = by.get(max(ruled, 1), next(iter(by.values())))
+        gains = {rounds: usual - one for rounds, one in by.items()}
+        clear = {r: g.mean() for r, g in gains.items() if g.mean() > g.std() / np.sqrt(len(labels))}
+        found[name] = max(clear, key=lambda r: (clear[r], -r)) if clear else max(ruled, 1) if max(ruled, 1) in by else 0
+    return found
