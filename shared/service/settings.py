@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from shared.service.bodies import Bounds
 from shared.service.logs import LogFormat
+
+if TYPE_CHECKING:
+    from shared.service.bodies import Bounds
 
 
 class ServiceSettings(BaseSettings):
@@ -26,4 +30,6 @@ class ServiceSettings(BaseSettings):
 
     @property
     def bounds(self) -> Bounds:
+        from shared.service.bodies import Bounds  # with FastAPI, which a command that serves nothing can do without
+
         return Bounds(self.max_body_bytes, self.upload_idle_seconds, self.uploads_at_once)

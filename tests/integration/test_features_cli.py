@@ -235,6 +235,21 @@ def test_help_imports_nothing_heavy() -> None:
         assert not heavy & set(done.stdout.split()), command
 
 
+def test_a_command_that_serves_nothing_loads_no_web_framework(tmp_path: Path) -> None:
+    for command in ("features_party", "labels_party"):
+        code = (
+            f"import sys; from {command}.cli import app\n"
+            "from typer.testing import CliRunner\n"
+            "CliRunner().invoke(app, ['apikey', 'create', '--role', 'auditor'], catch_exceptions=False)\n"
+            "print(*sorted({'sqlalchemy', 'fastapi', 'starlette'} & set(sys.modules)))"
+        )
+        home = {f"{command.upper()}_HOME": str(tmp_path / command)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | home, capture_output=True, check=True, text=True
+        )
+        assert done.stdout.splitlines()[-1] == "sqlalchemy", command  # a key was made, without them
+
+
 def test_pull_from_a_real_labels_party(shell: Shell) -> None:
     from tests.support.labels import LabelsParty
     from tests.support.serving import serving
