@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,14 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from features_party.registry.encoding_guide import input_parts
 from features_party.registry.folder import SavedModel
 from features_party.registry.onnx_ensemble import additive_score, gaussian_score, member_prediction
 from features_party.registry.onnx_trees import tree_attributes
 from features_party.training.additive import Additive
-from features_party.training.encoding import Column
+from features_party.training.encoding import PARTS, Column, FeatureSchema
 from features_party.training.ensemble import Ensemble
 from features_party.training.gaussian import Gaussian
-from features_party.training.gbdt import Trees
+from features_party.training.gbdt import ONE_HOT, Trees
 from features_party.training.linear import Linear
 from features_party.training.mlp import EMBEDDING, LARGEST_NUMBER, Network
 from features_party.training.model import TrainedModel
@@ -67,14 +67,22 @@ class _Graph:
         return self.add("Clip", value, self.constant(low, np.float64), self.constant(high, np.float64))
 
 
+@dataclass(frozen=True)
+class _Inputs:
+    """[n, 1] values by name, in the order of Encoded: float32 numbers with the statistics, int64 places of categories,
+    0 for missing, then the vocabulary."""
+
+    numbers: list[str]
+    index: list[str]
+
+
 def onnx_model(saved: SavedModel) -> bytes:
     """The serialized graph; checked by onnx itself."""
     model = saved.model
     names = [column.name for column in model.schema.columns]
     graph = _Graph(names)
     ports = {name: name or f"{graph.prefix}column" for name in names}
-    parts = {c.name: _parts(graph, c, ports[c.name]) for c in model.schema.columns}
-    score = SCORES[type(model.body)](graph, model, parts)
+    score = SCORES[type(model.body)](graph, model, _inputs(graph, model.schema, ports))
     score = graph.cast(score, TensorProto.DOUBLE)
     if not isinstance(model.body, Ensemble) and model.body.link is not None:
         score = graph.add("Exp", graph.clip(score, model.body.link.low, model.body.link.high))
@@ -120,18 +128,35 @@ def _missing(column: Column) -> str | int:
     return int(MISSING_TIME)
 
 
+def _inputs(graph: _Graph, schema: FeatureSchema, ports: dict[str, str]) -> _Inputs:
+    index = [_index(graph, c, ports[c.name]) for c in schema.categories]
+    numbers: list[str] = []
+    for column in schema.columns:
+        parts = {} if column.kind == "category" else _parts(graph, column, ports[column.name])
+        numbers += [parts[part] for part in PARTS[column.kind]]
+    found: dict[tuple[int, bytes], str] = {}  # a mean, and a number less that mean, share a table
+    statistics = []
+    for s in schema.statistics:
+        key = (s.category, s.table.tobytes())
+        if key not in found:
+            found[key] = _looked_up(graph, index[s.category], s.table, np.float32)
+        statistics.append(found[key] if s.less is None else graph.add("Sub", numbers[s.less], found[key]))
+    return _Inputs(numbers + statistics, index)
+
+
+def _index(graph: _Graph, column: Column, port: str) -> str:
+    known = list(column.vocabulary) or ["?"]
+    codes = range(1, len(known) + 1) if column.vocabulary else [0]
+    return graph.add(
+        "LabelEncoder", port, domain="ai.onnx.ml", keys_strings=known, values_int64s=list(codes), default_int64=0
+    )
+
+
 def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:
-    """The float32 parts of a column by name; of a category `index` int64, 0 for missing, then the vocabulary."""
-    if column.kind == "category":
-        known = list(column.vocabulary) or ["?"]
-        codes = range(1, len(known) + 1) if column.vocabulary else [0]
-        index = graph.add(
-            "LabelEncoder", port, domain="ai.onnx.ml", keys_strings=known, values_int64s=list(codes), default_int64=0
-        )
-        return {"index": index}
+    """The float32 parts of a column that is no category, by their names in PARTS."""
     nothing = graph.constant(np.nan, np.float32)
     if column.kind == "number":
-        return {"value": graph.add("Where", graph.add("IsInf", port), nothing, port)}
+        return {"": graph.add("Where", graph.add("IsInf", port), nothing, port)}
     missing = graph.add("Equal", port, graph.constant(MISSING_TIME, np.int64))
     if column.kind == "date":
         day, found = port, {"days": graph.cast(port, TensorProto.FLOAT)}
@@ -167,21 +192,16 @@ def _looked_up(graph: _Graph, index: str, table: npt.NDArray[Any], kind: Any) ->
     return graph.add("Gather", graph.constant(table, kind), index)
 
 
-def _trees(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+def _trees(graph: _Graph, model: TrainedModel, inputs: _Inputs) -> str:
     assert isinstance(model.body, Trees)
-    return _tree_score(graph, model.body, _tree_inputs(graph, model, parts), None)
+    return _tree_score(graph, model.body, _tree_inputs(graph, model, inputs), None)
 
 
-def _tree_inputs(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
-    at = {c.name: number for number, c in enumerate(model.schema.categories)}
-    seen = []
-    for name, part in input_parts(model):
-        if part in ("code", "effect"):
-            table = model.effects.tables[at[name]]
-            values = table if part == "effect" else np.array([np.nan, *range(len(table) - 1)])
-            seen.append(_looked_up(graph, parts[name]["index"], values, np.float32))
-        else:
-            seen.append(parts[name][part])
+def _tree_inputs(graph: _Graph, model: TrainedModel, inputs: _Inputs) -> str:
+    seen = list(inputs.numbers)
+    for index, effects in zip(inputs.index, model.effects.tables, strict=True):
+        table = np.array([np.nan, *range(len(effects) - 1)]) if len(effects) <= ONE_HOT else effects
+        seen.append(_looked_up(graph, index, table, np.float32))
     return graph.add("Concat", *seen, axis=1)
 
 
@@ -193,13 +213,11 @@ def _tree_score(graph: _Graph, trees: Trees, matrix: str, base: str | None) -> s
     return score if base is None else graph.add("Add", graph.cast(score, TensorProto.DOUBLE), base)
 
 
-def _ensemble(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
-    body, schema = model.body, model.schema
+def _ensemble(graph: _Graph, model: TrainedModel, inputs: _Inputs) -> str:
+    body, numbers, index = model.body, inputs.numbers, inputs.index
     assert isinstance(body, Ensemble)
-    numbers = [value for c in schema.columns if c.kind != "category" for value in _ordered(c, parts[c.name])]
-    index = [parts[c.name]["index"] for c in schema.categories]
     effects = [_looked_up(graph, i, table, np.float32) for i, table in zip(index, model.effects.tables, strict=True)]
-    matrix = _tree_inputs(graph, model, parts) if any(isinstance(m.body, Trees) for m in body.members) else ""
+    matrix = _tree_inputs(graph, model, inputs) if any(isinstance(m.body, Trees) for m in body.members) else ""
     score = graph.add("Expand", graph.constant([[body.mean]], np.float64), graph.add("Shape", (numbers + index)[0]))
     scores: list[str] = []
     for member in body.members:
@@ -228,13 +246,12 @@ def _ensemble(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str
     return score
 
 
-def _linear(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+def _linear(graph: _Graph, model: TrainedModel, inputs: _Inputs) -> str:
     assert isinstance(model.body, Linear)
-    body, schema = model.body, model.schema
+    body, index = model.body, inputs.index
     design, weights = body.design, body.coefficients
-    index = [parts[c.name]["index"] for c in schema.categories]
-    numbers = [value for c in schema.columns if c.kind != "category" for value in _ordered(c, parts[c.name])]
-    numbers += [_looked_up(graph, index[at], model.effects.tables[at], np.float32) for at in design.large]
+    effects = [_looked_up(graph, index[at], model.effects.tables[at], np.float32) for at in design.large]
+    numbers = inputs.numbers + effects
     score = graph.constant([[body.intercept]], np.float64)
     # a model of small categories only has no numbers; the shape then comes from them
     if numbers:
@@ -252,19 +269,18 @@ def _linear(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]
     return score
 
 
-def _network(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]]) -> str:
+def _network(graph: _Graph, model: TrainedModel, inputs: _Inputs) -> str:
     assert isinstance(model.body, Network)
-    inputs, schema, seen = model.body.inputs, model.schema, []
-    numbers = [value for c in schema.columns if c.kind != "category" for value in _ordered(c, parts[c.name])]
-    if numbers:
-        scale = np.where(inputs.spread > 0.0, inputs.spread, np.inf)
-        standard, missing = _standardised(graph, numbers, inputs.mean, scale, LARGEST_NUMBER)
+    own, seen = model.body.inputs, []
+    if inputs.numbers:
+        scale = np.where(own.spread > 0.0, own.spread, np.inf)
+        standard, missing = _standardised(graph, inputs.numbers, own.mean, scale, LARGEST_NUMBER)
         seen.append(graph.cast(standard, TensorProto.FLOAT))
-        if inputs.gaps:
-            gaps = graph.constant(inputs.gaps, np.int64)
+        if own.gaps:
+            gaps = graph.constant(own.gaps, np.int64)
             seen.append(graph.add("Gather", graph.cast(missing, TensorProto.FLOAT), gaps, axis=1))
-    for column, rows in zip(schema.categories, inputs.rows, strict=True):
-        vectors = _looked_up(graph, parts[column.name]["index"], model.body.embedding[rows], np.float32)
+    for index, rows in zip(inputs.index, own.rows, strict=True):
+        vectors = _looked_up(graph, index, model.body.embedding[rows], np.float32)
         seen.append(graph.add("Reshape", vectors, graph.constant([-1, EMBEDDING], np.int64)))
     values = graph.add("Concat", *seen, axis=1)
     for at, (weights, bias) in enumerate(model.body.layers):
@@ -275,7 +291,7 @@ def _network(graph: _Graph, model: TrainedModel, parts: dict[str, dict[str, str]
     return graph.add("Add", scaled, graph.constant(model.body.offset, np.float64))
 
 
-SCORES: dict[type, Callable[[_Graph, TrainedModel, dict[str, dict[str, str]]], str]] = {
+SCORES: dict[type, Callable[[_Graph, TrainedModel, _Inputs], str]] = {
     Trees: _trees,
     Linear: _linear,
     Network: _network,
@@ -292,9 +308,3 @@ def _standardised(
     centred = graph.add("Sub", values, graph.constant(mean, np.float64))
     standard = graph.add("Div", centred, graph.constant(scale, np.float64))
     return graph.add("Where", missing, graph.constant(0.0, np.float64), graph.clip(standard, -most, most)), missing
-
-
-def _ordered(column: Column, parts: dict[str, str]) -> list[str]:
-    from features_party.training.encoding import PARTS
-
-    return [parts[part or "value"] for part in PARTS[column.kind]]
