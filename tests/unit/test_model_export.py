@@ -19,6 +19,8 @@ from features_party.registry.export import export
 from features_party.registry.folder import SavedModel, load_model, save_model
 from features_party.training import TrainedModel, fit
 from features_party.training.capacity import choose_capacity
+from features_party.training.gbdt import TreeInput
+from features_party.training.model import category_sizes
 from shared.domain import Domain
 from shared.errors import InvalidInput
 
@@ -28,7 +30,8 @@ CARD = {"label": "weeks", "messages": [], "epsilon": [], "model_sha256": "0" * 6
 
 
 def features(n: int, seed: int, unseen: bool = False) -> pa.Table:
-    """Every kind of column, with gaps; `unseen` adds categories and dates that training has not."""
+    """Every kind of column, two large categories among them, with gaps; `unseen` adds categories and dates that
+    training has not."""
     rng = np.random.default_rng(seed)
 
     def gaps(values: list[Any], share: float = 0.06) -> list[Any]:
@@ -43,6 +46,7 @@ def features(n: int, seed: int, unseen: bool = False) -> pa.Table:
     if unseen:
         picked = ["XX" if rng.random() < 0.1 else c for c in picked]
         cities = ["nowhere" if rng.random() < 0.1 else c for c in cities]
+    shops = np.random.default_rng(seed + 100).integers(0, 90, n)  # its own stream: all else stays as it was
     start = dt.date(1890, 1, 1) if unseen else dt.date(1960, 1, 1)
     days = [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 60_000, n)]
     seconds = [dt.datetime(1965, 1, 1) + dt.timedelta(seconds=int(s)) for s in rng.integers(0, 2 * 10**9, n)]  # noqa: DTZ001 - columns without a zone
@@ -57,6 +61,7 @@ def features(n: int, seed: int, unseen: bool = False) -> pa.Table:
             "hour": pa.array(hours, pa.timestamp("s")),
             "flag": pa.array(rng.random(n) < 0.5),
             "same": np.ones(n),
+            "shop": [None if s < 3 else f"shop {s + 4 * unseen}" for s in shops],
         }
     )
 
@@ -67,6 +72,7 @@ def labels(table: pa.Table) -> npt.NDArray[np.float64]:
     signal += np.array([int(c.split()[1]) % 7 for c in table["/city"].to_pylist()]) * 0.5
     signal += 0.2 * np.nan_to_num(np.array(pc.month(table["day"]).to_pylist(), dtype=float)) + 5
     signal += 0.1 * np.array(pc.hour(table["hour"]).to_pylist(), dtype=float)
+    signal += np.array([0.5 * (int(s.split()[1]) % 3) if s else 1.0 for s in table["shop"].to_pylist()])
     signal += 0.1 * (np.nan_to_num(table["prediction"].to_numpy(), nan=40, posinf=40) - 40)
     return np.clip(np.round(signal), 0, 20).astype(np.float64)
 
@@ -105,7 +111,7 @@ def ports(table: pa.Table, missing: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("model", ["gbdt", "trees", "linear"])
 def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    saved = trained(model, loss)
+    saved = trained(model, loss, FEWER)
     session = runtime.InferenceSession(export(saved, "onnx"))
     missing = json.loads(session.get_modelmeta().custom_metadata_map["missing"])
     given = ports(LATER, missing)
@@ -120,7 +126,34 @@ def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
     np.testing.assert_allclose(one[0, 0], expected[0], rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("columns", [["country"], ["/city"], ["prediction"], ["same"], ["day"], ["time", "country"]])
+def tree_matrix(saved: SavedModel, table: pa.Table) -> npt.NDArray[np.float32]:
+    model = saved.model
+    encoded = model.schema.encode(table)
+    return TreeInput.of(encoded, model.effects.apply(encoded.codes), category_sizes(model.schema)).matrix
+
+
+def test_onnx_gives_the_trees_the_very_bits_that_the_model_gives_them() -> None:
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    saved = trained("trees", "squared", FEWER)
+    made = onnx.load_from_string(export(saved, "onnx"))
+    inner = next(node.input[0] for node in made.graph.node if node.op_type == "TreeEnsembleRegressor")
+    made.graph.output.append(onnx.helper.make_tensor_value_info(inner, onnx.TensorProto.FLOAT, None))
+    session = runtime.InferenceSession(made.SerializeToString())
+    given = ports(LATER, json.loads(session.get_modelmeta().custom_metadata_map["missing"]))
+    (found,) = session.run([inner], given)
+    expected = tree_matrix(saved, LATER)
+    kinds = {(s.category, s.less is None) for s in saved.model.schema.statistics}
+    assert len(kinds) == 4  # looked up and subtracted, of two categories
+    # unseen values count as missing ones, and a missing number less a mean is missing
+    encoded = saved.model.schema.encode(LATER)
+    assert (encoded.codes < 0).any(axis=0).all()
+    assert np.isnan(encoded.numbers[:, len(saved.model.schema.column_numbers) :]).any()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "columns", [["country"], ["/city"], ["prediction"], ["same"], ["day"], ["time", "country"], ["/city", "shop"]]
+)
 @pytest.mark.parametrize("model", ["gbdt", "linear"])
 def test_onnx_of_few_columns(model: str, columns: list[str]) -> None:
     runtime = pytest.importorskip("onnxruntime")
@@ -142,29 +175,48 @@ def part_of(cell: dt.date | dt.datetime, part: str) -> float:
     return float(getattr(cell, part))
 
 
+def number_by_the_guide(cells: list[Any], part: str) -> npt.NDArray[np.float32]:
+    if part == "value":
+        return np.array([np.nan if c is None or not np.isfinite(c) else float(c) for c in cells], dtype=np.float32)
+    return np.array([np.nan if c is None else part_of(c, part) for c in cells], dtype=np.float32)
+
+
+def matrix_by_the_guide(guide: dict[str, Any], table: pa.Table) -> npt.NDArray[np.float32]:
+    """What the trees see, with nothing but numpy and what `encoding.json` says."""
+    columns = {column["name"]: column for column in guide["columns"]}
+    cells = {name: table[name].to_pylist() for name in columns}
+    seen = []
+    for wanted in guide["inputs"]:
+        name, part = wanted["column"], wanted["part"]
+        if part not in ("code", "effect", "statistic"):
+            seen.append(number_by_the_guide(cells[name], part))
+            continue
+        column = columns[name]
+        place = {text: at for at, text in enumerate(column["vocabulary"])}
+        if part == "statistic":
+            statistic = guide["statistics"][wanted["statistic"]]
+            assert statistic["column"] == name
+            entries = np.array(statistic["table"], dtype=np.float32)
+            found = entries[[1 + place[c] if c in place else 0 for c in cells[name]]]
+            less = statistic["less"]
+            seen.append(found if less is None else number_by_the_guide(cells[less["column"]], less["part"]) - found)
+            continue
+        unknown = np.nan if part == "code" else column["missing_effect"]
+        values = [
+            unknown if c not in place else place[c] if part == "code" else column["effects"][place[c]]
+            for c in cells[name]
+        ]
+        seen.append(np.array(values, dtype=np.float32))
+    return np.stack(seen, axis=1)
+
+
 def by_the_guide(archive: zipfile.ZipFile, table: pa.Table) -> npt.NDArray[np.float64]:
     """Predictions with nothing but numpy, plain xgboost and what `encoding.json` says."""
     import xgboost
 
     guide = json.loads(archive.read("encoding.json"))
-    columns = {column["name"]: column for column in guide["columns"]}
-    seen = []
-    for wanted in guide["inputs"]:
-        column, part = columns[wanted["column"]], wanted["part"]
-        cells = table[wanted["column"]].to_pylist()
-        if part == "value":
-            values = [np.nan if c is None or not np.isfinite(c) else float(c) for c in cells]
-        elif part in ("code", "effect"):
-            place = {text: at for at, text in enumerate(column["vocabulary"])}
-            unknown = np.nan if part == "code" else column["missing_effect"]
-            values = [
-                unknown if c not in place else place[c] if part == "code" else column["effects"][place[c]]
-                for c in cells
-            ]
-        else:
-            values = [np.nan if c is None else part_of(c, part) for c in cells]
-        seen.append(np.array(values, dtype=np.float32))
-    data = xgboost.DMatrix(np.stack(seen, axis=1), feature_types=guide["feature_types"], enable_categorical=True)
+    matrix = matrix_by_the_guide(guide, table)
+    data = xgboost.DMatrix(matrix, feature_types=guide["feature_types"], enable_categorical=True)
     booster = xgboost.Booster()
     booster.load_model(bytearray(archive.read("booster.json")))
     score = booster.predict(data, output_margin=True).astype(np.float64)
@@ -181,6 +233,10 @@ def test_plain_xgboost_predicts_the_same_by_the_exported_encoding(loss: str) -> 
         assert sorted(archive.namelist()) == ["booster.json", "card.json", "card.md", "encoding.json"]
         assert json.loads(archive.read("card.json")) == CARD
         np.testing.assert_allclose(by_the_guide(archive, LATER), saved.model.predict(LATER), rtol=1e-6, atol=1e-6)
+        guide = json.loads(archive.read("encoding.json"))
+    assert (guide["format"], guide["version"]) == ("label-dp-encoding", 2)
+    assert sum(wanted["part"] == "statistic" for wanted in guide["inputs"]) == len(guide["statistics"]) > 0
+    np.testing.assert_array_equal(matrix_by_the_guide(guide, LATER), tree_matrix(saved, LATER))
     assert export(saved, "xgboost") == data  # the same bytes each time
 
 
