@@ -30,12 +30,14 @@ COORDINATE_ROWS = 1 << 20  # chosen at random; more would not move the coordinat
 
 @dataclass(frozen=True)
 class Statistic:
-    """A derived number: `table` float32[values + 1] at a row's code (missing first), or number `less` minus that."""
+    """A derived number: `table` float32[values + 1] at a row's code (missing first), or number `less` minus that.
+    `trees_only`: an axis that means nothing by itself, which models of smooth effects are not shown."""
 
     name: str
     category: int
     table: Float32
     less: int | None = None
+    trees_only: bool = False
 
     def of(self, numbers: Float32, codes: Codes) -> Float32:
         """float32[n] for numbers float32[n, p] and codes int32[n, c]."""
@@ -43,7 +45,8 @@ class Statistic:
         return found if self.less is None else numbers[:, self.less] - found
 
     def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "category": self.category, "less": self.less, "table": self.table.tolist()}
+        named = {"name": self.name, "category": self.category, "less": self.less, "trees_only": self.trees_only}
+        return named | {"table": self.table.tolist()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Statistic:
@@ -54,13 +57,14 @@ class Statistic:
             raise ValueError("a statistic does not fit its category")
         if less is not None and not 0 <= int(less) < numbers:
             raise ValueError("a statistic is of a number that is not there")
-        return cls(str(data["name"]), category, table, None if less is None else int(less))
+        return cls(str(data["name"]), category, table, None if less is None else int(less), bool(data["trees_only"]))
 
 
 def learn_statistics(
     numbers: Float32, codes: Codes, sizes: Sequence[int], number_names: Sequence[str], category_names: Sequence[str]
 ) -> tuple[Statistic, ...]:
-    """Statistics of the large categories; none without one. `sizes[c]`: values of category c, missing included."""
+    """Statistics of the large categories, those for trees alone last; none without a large category. `sizes[c]`: values
+    of category c, missing included."""
     large = sorted((at for at, size in enumerate(sizes) if size >= FEWEST), key=lambda at: (-sizes[at], at))
     large = sorted(large[:MOST_CATEGORIES])
     places = {at: codes[:, at] + 1 for at in large}
@@ -78,9 +82,10 @@ def learn_statistics(
             table = _table(_means(places[at], numbers[:, number].astype(np.float64), sizes[at]))
             found.append(Statistic(f"{name}: mean {of}", at, table))
             found.append(Statistic(f"{of} above that of its {name}", at, table, less=number))
+    for at in large:
         others = [other for other in large if other != at]
-        for axis, coordinates in enumerate(_coordinates(at, others, places, sizes)):
-            found.append(Statistic(f"{name}: coordinate {axis + 1}", at, _table(coordinates)))
+        for axis, values in enumerate(_coordinates(at, others, places, sizes)):
+            found.append(Statistic(f"{category_names[at]}: coordinate {axis + 1}", at, _table(values), trees_only=True))
     return tuple(found)
 
 

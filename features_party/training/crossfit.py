@@ -35,6 +35,8 @@ FOLD_SEARCH = (
 )
 PROCESS = "gaussian process"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
+MANY = 200_000  # rows from which validation takes fewer folds
+HUGE = 1_000_000  # rows of a fold's complement from which one booster is validated for all
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 
 
@@ -50,7 +52,7 @@ class CrossFit:
 
 def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
     """int8[n]: three to five folds, fewest for few rows and for many; rows of one group (one example) share one."""
-    folds = 3 if rows < 5000 or rows >= 200_000 else 5 if rows < 30_000 else 4
+    folds = 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4
     # which rows share a fold says nothing; it is fixed so that training is repeatable
     rng = np.random.default_rng(1)
     if groups is None:
@@ -69,6 +71,7 @@ class Task:
     bounds: tuple[float, float]
     capacity: Capacity
     threads: int
+    smooth: int | None = None  # the first so many numbers are shown to models of smooth effects; None: all
 
     @property
     def positive(self) -> bool:
@@ -149,7 +152,7 @@ def fit_validated(
 
 def _additive(sample: Sample, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:
     """The additive members; the last one is the base of the trees."""
-    features = learn_features(sample.encoded, sample.seen, task.sizes)
+    features = learn_features(sample.encoded, sample.seen, task.sizes, task.smooth)
     signal = task.capacity.signal_share * task.capacity.label_variance
     rows = Rows.of(features, sample.encoded, sample.seen, sample.labels, sample.weights, signal)
     if not features:
@@ -165,7 +168,7 @@ def _additive(sample: Sample, task: Task, report: Callable[[float], None]) -> It
 
 def _kernel(sample: Sample, task: Task, report: Callable[[float], None]) -> Kernel | None:
     """None where no feature says anything."""
-    features = learn_features(sample.encoded, sample.seen, task.sizes)
+    features = learn_features(sample.encoded, sample.seen, task.sizes, task.smooth)
     if not features:
         return None
     cells = Kernel.empty(features).cells(sample.encoded, sample.seen)
@@ -217,6 +220,7 @@ def _fold(
             on_top,
             rounds[-1],
             start,
+            1 if on_top or len(sample.labels) >= HUGE else BAGS,
             _part(report, 0.4 + 0.3 * on_top, 0.3),
         )
         first = starting_score(*base, boosters[0].link is not None, task.bounds) if base and on_top else None
@@ -237,9 +241,10 @@ def _boosters(
     on_top: bool,
     rounds: int,
     start: FloatArray | None,
+    count: int,
     report: Progress,
 ) -> list[Trees]:
-    """Of `rounds` trees each; `start` float64[n] is what those on top of an additive model add to."""
+    """`count` of `rounds` trees each; `start` float64[n] is what those on top of an additive model add to."""
     return [
         fit_trees(
             seen,
@@ -251,14 +256,13 @@ def _boosters(
             base=start,
             seed=bag,
             threads=task.threads,
-            progress=_part(report, bag / _BAGS[on_top], 1.0 / _BAGS[on_top]),
+            progress=_part(report, bag / count, 1.0 / count),
         )
-        for bag in range(_BAGS[on_top])
+        for bag in range(count)
     ]
 
 
 _TREES = {False: "trees", True: "trees on top"}
-_BAGS = {False: BAGS, True: 1}
 
 
 def _start(base: Additive, sample: Sample, task: Task) -> FloatArray:
@@ -289,6 +293,8 @@ def _refit(
         at = kept.index(last) if top else None
         body = None if at is None else members[at].body
         start = _start(body, sample, task) if isinstance(body, Additive) else None
-        boosters = _boosters(seen, sample, task, top, rounds, start, _part(report, 0.4 + 0.3 * top, 0.3))
+        boosters = _boosters(
+            seen, sample, task, top, rounds, start, 1 if top else BAGS, _part(report, 0.4 + 0.3 * top, 0.3)
+        )
         members += [Member(_TREES[top], weight / len(boosters), one, at) for one in boosters]
     return Ensemble(float(np.clip(sample.mean, *task.bounds)), task.bounds, tuple(members))

@@ -97,6 +97,7 @@ def fit_and_judge(
         report("statistics of categories", 0.02)
         schema, encoded = schema.with_statistics(encoded)
     sizes = category_sizes(schema)
+    smooth = len(schema.number_names) - sum(statistic.trees_only for statistic in schema.statistics)
     limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     body: Trees | Linear | Network | Ensemble
     cross: CrossFit | None = None
@@ -105,7 +106,7 @@ def fit_and_judge(
             encoded,
             labels,
             weights,
-            Task(sizes, objective, limits, chosen, threads),
+            Task(sizes, objective, limits, chosen, threads, smooth),
             groups,
             lambda what, share: report(what, 0.05 + 0.95 * share),
         )

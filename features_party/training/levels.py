@@ -61,9 +61,10 @@ class Feature:
         return cls(data["source"], int(data["at"]), edges, int(data["values"]))
 
 
-def learn_features(encoded: Encoded, effects: Float32, sizes: list[int]) -> list[Feature]:
-    """The inputs that vary among these rows. `sizes[c]`: values of category c, missing included."""
-    found = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])]
+def learn_features(encoded: Encoded, effects: Float32, sizes: list[int], numbers: int | None = None) -> list[Feature]:
+    """The inputs that vary among these rows. `sizes[c]`: values of category c, missing included; of the encoded numbers
+    the first `numbers` (None: all)."""
+    found = [("number", at, encoded.numbers[:, at]) for at in range(encoded.numbers.shape[1])[:numbers]]
     found += [("effect", at, effects[:, at]) for at, size in enumerate(sizes) if size > ONE_BY_ONE]
     features = [
         Feature(source, at, edges)

@@ -59,8 +59,9 @@ def _repeat(
 ) -> Told:
     """By figure: the true one, and what is said of it."""
     part = _part(data, rows)
-    correction = correct(message.channel, cell.correction, message.prior, None, part.n)
     outputs = draw(message, part)
+    shares = np.bincount(outputs, minlength=message.channel.m) / part.n
+    correction = correct(message.channel, cell.correction, message.prior, shares, part.n)
     labels = correction.corrected[outputs]
     models = []
 

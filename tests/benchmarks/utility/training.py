@@ -74,7 +74,8 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
         return nothing, data.truth, 0.0, True
     message = make_message(cell, data)
     channel, outputs = message.channel, draw(message, data)
-    correction = correct(channel, cell.correction, message.prior, None, data.n)
+    shares = np.bincount(outputs, minlength=channel.m) / data.n
+    correction = correct(channel, cell.correction, message.prior, shares, data.n)
     labels = correction.corrected[outputs]
     if correction.comparable and message.plan.cells is not None:
         epsilon, cells = float(str(message.plan.split.prior)), len(message.plan.cells) - 1
