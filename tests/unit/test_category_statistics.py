@@ -16,6 +16,8 @@ import pytest
 from features_party.training import TrainedModel, fit
 from features_party.training.category_statistics import FEWEST, Statistic, learn_statistics
 from features_party.training.encoding import FeatureSchema
+from features_party.training.levels import learn_features
+from features_party.training.model import category_sizes
 from shared.domain import Domain
 from shared.errors import InvalidFile
 
@@ -155,6 +157,22 @@ def model() -> TrainedModel:
     return fit(TABLE, LABELS, domain=TEN, model="trees")
 
 
+def test_coordinates_are_for_trees_alone_and_come_last(model: TrainedModel) -> None:
+    """An axis has no order that a smooth effect could follow."""
+    schema = model.schema
+    flags = [statistic.trees_only for statistic in schema.statistics]
+    assert flags == ["coordinate" in statistic.name for statistic in schema.statistics]
+    assert flags == sorted(flags)
+    assert 0 < sum(flags) < len(flags)
+    shown = len(schema.number_names) - sum(flags)
+    encoded, sizes = schema.encode(TABLE), category_sizes(schema)
+    every = learn_features(encoded, model.effects.apply(encoded.codes), sizes)
+    smooth = learn_features(encoded, model.effects.apply(encoded.codes), sizes, shown)
+    assert max(f.at for f in every if f.source == "number") == len(schema.number_names) - 1
+    assert max(f.at for f in smooth if f.source == "number") == shown - 1
+    assert [f for f in smooth if f.source != "number"] == [f for f in every if f.source != "number"]
+
+
 def test_without_a_large_category_the_schema_stays_as_it_is() -> None:
     small = TABLE.select(["price", "flag"])
     schema = FeatureSchema.learn(small)
@@ -211,6 +229,7 @@ DAMAGES = {
     "negative number": change("less", -1),
     "no table": lambda statistic: statistic.pop("table"),
     "no less": lambda statistic: statistic.pop("less"),
+    "not said who sees it": lambda statistic: statistic.pop("trees_only"),
     "no name": lambda statistic: statistic.pop("name"),
 }
 
