@@ -21,6 +21,7 @@ from features_party.training.mlp import Network
 from features_party.training.mlp_fit import Settings, fit_network
 from features_party.training.model import TrainedModel, category_sizes
 from features_party.training.objectives import RowGradients
+from features_party.training.threads import blas_threads
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss, InvalidTable
 from shared.service.cli import Progress
@@ -101,42 +102,43 @@ def fit_and_judge(
     limits = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     body: Trees | Linear | Network | Ensemble
     cross: CrossFit | None = None
-    if model == "gbdt" and validate and _enough(n, groups):
-        body, effects, cross = fit_validated(
-            encoded,
-            labels,
-            weights,
-            Task(sizes, objective, limits, chosen, threads, smooth),
-            groups,
-            lambda what, share: report(what, 0.05 + 0.95 * share),
-        )
-    elif model == "mlp":
-        effects = Effects(())
-        body = fit_network(
-            encoded,
-            sizes,
-            labels,
-            weights,
-            objective,
-            chosen,
-            limits,
-            settings=network,
-            unbiased=unbiased,
-            groups=groups,
-            threads=threads,
-            progress=lambda what, share: report(what, 0.05 + 0.95 * share),
-        )
-        notes = (*notes, f"the network was trained for {body.epochs} epochs")
-    else:
-        body, effects = _single(
-            encoded,
-            labels,
-            weights,
-            Task(sizes, objective, limits, chosen, threads),
-            model,
-            told,
-            lambda what, share: report(what, 0.05 + 0.95 * share),
-        )
+    with blas_threads(threads):
+        if model == "gbdt" and validate and _enough(n, groups):
+            body, effects, cross = fit_validated(
+                encoded,
+                labels,
+                weights,
+                Task(sizes, objective, limits, chosen, threads, smooth),
+                groups,
+                lambda what, share: report(what, 0.05 + 0.95 * share),
+            )
+        elif model == "mlp":
+            effects = Effects(())
+            body = fit_network(
+                encoded,
+                sizes,
+                labels,
+                weights,
+                objective,
+                chosen,
+                limits,
+                settings=network,
+                unbiased=unbiased,
+                groups=groups,
+                threads=threads,
+                progress=lambda what, share: report(what, 0.05 + 0.95 * share),
+            )
+            notes = (*notes, f"the network was trained for {body.epochs} epochs")
+        else:
+            body, effects = _single(
+                encoded,
+                labels,
+                weights,
+                Task(sizes, objective, limits, chosen, threads),
+                model,
+                told,
+                lambda what, share: report(what, 0.05 + 0.95 * share),
+            )
     mean = float(np.average(labels, weights=weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     trained = TrainedModel(
