@@ -117,6 +117,13 @@ class FeatureOut(_Open):
     values: int | None = Field(default=None, description="Of a category: how many.")
 
 
+class StatisticOut(_Open):
+    """A number that the model also sees, made of a large category without any label."""
+
+    name: str = Field(examples=["shop: rows", "price above that of its shop"])
+    column: str = Field(description="The category.")
+
+
 class IntervalOut(_Open):
     """A figure with its standard error and 95 % interval."""
 
@@ -181,6 +188,7 @@ class Card(_Open):
     trees: int | None = Field(default=None, description="All members together; null: the model has none.")
     members: list[MemberOut] = Field(default=[], description="Of an ensemble; empty for other models.")
     features: list[FeatureOut]
+    statistics: list[StatisticOut] = Field(default=[], description="Made of large categories; requests lack them.")
     importance: dict[str, float]
     report: ReportOut
     notes: list[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from features_party.registry.card_text import members_text
+from features_party.registry.card_text import members_text, statistics_text
 from shared.service.cli import table
 
 
@@ -64,6 +64,8 @@ def show_card(card: dict[str, Any], out: Path) -> None:
         rows.append(["trees", f"{card['trees']}, up to depth {capacity['depth']}"])
     if card["members"]:
         rows.append(["members", members_text(card["members"])])
+    if card["statistics"]:
+        rows.append(["large categories", statistics_text(card["statistics"])])
     rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
     estimate = report["error_estimate"]
     if estimate is not None:

@@ -99,6 +99,9 @@ def build_card(
             {"name": c.name, "kind": c.kind, **({"values": len(c.vocabulary)} if c.kind == "category" else {})}
             for c in model.schema.columns
         ],
+        "statistics": [
+            {"name": s.name, "column": model.schema.categories[s.category].name} for s in model.schema.statistics
+        ],
         "importance": {name: round(share, 4) for name, share in model.importance().items()},
         "report": {
             "rows": joined.counts.matched,

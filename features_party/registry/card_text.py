@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
+from features_party.training.encoding import PARTS
+
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
-SHOWN_FEATURES = 30
+SHOWN_FEATURES, SHOWN_STATISTICS = 30, 12
 
 
 def card_markdown(card: dict[str, Any]) -> str:
@@ -108,25 +111,56 @@ def _capacity(card: dict[str, Any]) -> list[str]:
 
 
 def members_text(members: list[dict[str, Any]]) -> str:
-    """Weight and name of an ensemble's members, and how many trees they have."""
-    return ", ".join(
-        (f"{m['weight']:.2f} × {m['name']}" if m["weight"] else f"{m['name']} (under the trees on top)")
-        + ("" if m["trees"] is None else f" ({m['trees']})")
-        for m in members
-    )
+    """Weight and name of an ensemble's members, and how many trees they have; boosters of one kind are one member."""
+    return ", ".join(_member(list(same)) for _, same in itertools.groupby(members, lambda m: (m["name"], m["trees"])))
+
+
+def _member(same: list[dict[str, Any]]) -> str:
+    name, trees = same[0]["name"], same[0]["trees"]
+    weight = sum(m["weight"] for m in same)
+    shown = f"{weight:.2f} × {name}" if weight else f"{name} (under the trees on top)"
+    return shown if trees is None else f"{shown} ({len(same)} × {trees})" if len(same) > 1 else f"{shown} ({trees})"
 
 
 def _features(card: dict[str, Any]) -> list[str]:
     importance = card.get("importance", {})
     rows = [
-        [f["name"], f["kind"], f.get("values", ""), f"{importance[f['name']]:.1%}" if f["name"] in importance else ""]
-        for f in card.get("features", [])
+        [f["name"], f["kind"], f.get("values", ""), _share(importance, _inputs(f))] for f in card.get("features", [])
     ]
     if not rows:
         return []
     rest = len(rows) - SHOWN_FEATURES
     more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
-    return _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
+    shown = _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
+    return shown + _statistics(card.get("statistics", []), importance)
+
+
+def _inputs(feature: dict[str, Any]) -> list[str]:
+    """Under what names the importance has a column: a date counts by its parts."""
+    name = feature["name"]
+    return [f"{name}.{part}" if part else name for part in PARTS.get(feature["kind"], ())] or [name]
+
+
+def _share(importance: dict[str, float], names: list[str]) -> str:
+    found = [importance[name] for name in names if name in importance]
+    return f"{sum(found):.1%}" if found else ""
+
+
+def _statistics(statistics: list[dict[str, Any]], importance: dict[str, float]) -> list[str]:
+    """Those of the largest shares."""
+    if not statistics:
+        return []
+    ranked = sorted(statistics, key=lambda s: -importance.get(s["name"], 0.0))
+    rows = [[s["name"], _share(importance, [s["name"]])] for s in ranked[:SHOWN_STATISTICS]]
+    rest = len(ranked) - SHOWN_STATISTICS
+    more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
+    return ["", f"{_plain(statistics_text(statistics))}:", "", *_table(["number", "share of gain"], rows), *more]
+
+
+def statistics_text(statistics: list[dict[str, Any]]) -> str:
+    """How many numbers were made of which large categories."""
+    columns = ", ".join(dict.fromkeys(s["column"] for s in statistics))
+    return f"{len(statistics)} more numbers were made, without labels, of {columns}"
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:

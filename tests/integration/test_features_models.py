@@ -155,14 +155,18 @@ def test_models_side_by_side(api: Api, sender: Sender, tmp_path: Path) -> None:
     body = api.services.models.open(one).model.body
     assert isinstance(body, Ensemble)
     assert body.members
-    trees = {m.name: m.body.count for m in body.members if isinstance(m.body, Trees)}
-    assert first["members"] == [{"name": m.name, "weight": m.weight, "trees": trees.get(m.name)} for m in body.members]
-    assert first["trees"] == (sum(trees.values()) or None)
+    trees = [m.body.count if isinstance(m.body, Trees) else None for m in body.members]
+    names = [m.name for m in body.members]
+    assert first["members"] == [
+        {"name": m.name, "weight": m.weight, "trees": count} for m, count in zip(body.members, trees, strict=True)
+    ]
+    assert first["trees"] == (sum(count or 0 for count in trees) or None)
     card = api.services.models.open(one).card
     assert (card["members"], card["trees"]) == (first["members"], first["trees"])
     text = (api.services.models.folder(one) / "card.md").read_text()
-    for member in body.members:
-        assert (f"{member.weight:.2f} × {member.name}" if member.weight else member.name) in text
+    for name in names:
+        weight = sum(member.weight for member in body.members if member.name == name)
+        assert (f"{weight:.2f} × {name}" if weight else name) in text
     assert (second["members"], second["trees"]) == ([], None)
     # randomized response on bins is biased: no gain, and why
     assert second["gain"] is None
@@ -240,6 +244,43 @@ def test_columns_that_training_left_out_may_come_along(api: Api, sender: Sender,
     model = api.trained(api.table(table))
     assert predict(api, model, [ROW | {"session": "s1"}]).status_code == 200
     assert api.trainer.get(f"/v1/models/{model}/schema").json()["left_out"][0]["name"] == "session"
+
+
+def test_a_model_that_looks_at_large_categories_asks_for_its_columns_only(
+    api: Api, sender: Sender, tmp_path: Path
+) -> None:
+    api.accept(message_files(sender, tmp_path / "sent"))
+    rng = np.random.default_rng(0)
+    table = WORLD.table()
+    for name in ("shop_id", "city"):
+        table = table.append_column(name, pa.array([f"{name} {v}" for v in rng.integers(0, 80, len(table))]))
+    model = api.trained(api.table(table), model="trees")
+    columns = ["age", "country", "shop_id", "city"]
+    schema = api.trainer.get(f"/v1/models/{model}/schema").json()
+    assert [column["name"] for column in schema["columns"]] == columns
+    assert list(schema["example"]) == columns
+    row = ROW | {"shop_id": "shop_id 1", "city": "city 2"}
+    rows = [row, row | {"shop_id": "none such"}, row | {"shop_id": None}, row | {"age": None, "city": None}]
+    answer = predict(api, model, rows).json()
+    assert answer["unknown_categories"] == {"shop_id": 1}
+    assert answer["missing_values"] == {"age": 1, "city": 1, "shop_id": 1}
+    assert answer["predictions"][1] == answer["predictions"][2]
+    found = api.services.models.open(model)
+    expected = found.model.predict(pa.table({name: [r[name] for r in rows] for name in columns}))
+    assert answer["predictions"] == expected.tolist()
+    assert predict(api, model, [row | {"city: rows": 1.0}]).status_code == 422
+
+    card = api.trainer.get(f"/v1/models/{model}/card").json()
+    assert [feature["name"] for feature in card["features"]] == columns
+    assert {s["column"] for s in card["statistics"]} == {"shop_id", "city"}
+    assert {"shop_id: rows", "shop_id: mean age", "age above that of its city"} <= {
+        s["name"] for s in card["statistics"]
+    }
+    assert set(card["importance"]) <= {*columns, *(s["name"] for s in card["statistics"])}
+    text = api.trainer.get(f"/v1/models/{model}/card.md").text
+    assert f"{len(card['statistics'])} more numbers were made, without labels, of shop\\_id, city:" in text
+    best = next(name for name in card["importance"] if name not in columns)
+    assert f"| {best} | {card['importance'][best]:.1%} |".replace("_", r"\_") in text
 
 
 def test_a_cell_of_the_wrong_kind_is_named(api: Api, model: str) -> None:
