@@ -148,7 +148,8 @@ class Domain:
                 # both operands are exact doubles, so one division rounds correctly
                 exact = (first + step * np.arange(self.k, dtype=np.int64)).astype(np.float64) / float(scale)
             else:
-                exact = np.array([(first + step * i) / scale for i in range(self.k)], dtype=np.float64)
+                # one by one: a list of so many numbers would take four times the memory
+                exact = np.fromiter(((first + step * i) / scale for i in range(self.k)), np.float64, self.k)
         if self.k > 1 and not np.all(np.diff(exact) > 0):
             raise InvalidDomain(
                 "Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step."

@@ -63,9 +63,9 @@ def _check_files(m: Any, path: Path, folder: bool) -> list[str]:
         refuse("this message has several files; name the folder that holds them")
     for entry in m["files"]:
         name, role = entry["name"], entry["role"]
-        if NAME.fullmatch(name) is None or name in names or name == "manifest.dsse.json":
+        if NAME.fullmatch(name) is None or name.lower() in names or name.lower().endswith(".dsse.json"):
             refuse("a file of the message has no plain name of its own")
-        names.add(name)
+        names.add(name.lower())  # some file systems do not tell them apart
         if role not in ("message", "prior") or not isinstance(entry["rows"], int):
             refuse("a file of the message has an unknown role")
         rows += entry["rows"] if role == "message" else 0

@@ -14,6 +14,7 @@ from shared.errors import MalformedManifest
 from shared.message.bundle import check_bytes
 from shared.message.manifest import Manifest
 from shared.message.parquet import iter_message, read_message
+from shared.message.parquet_pages import LyingFile, Width, check_footer, check_pages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 PRIOR_ROW_BYTES = 32  # two 64-bit floats, each perhaps in a dictionary and once more as its index
 PRIOR_SLACK = 1 << 16  # page headers, statistics, the footer
 PRIOR_BATCH = 1 << 16
+PRIOR_WIDTHS = {"label": Width(9), "probability": Width(9)}  # either may have levels, for what is missing
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,10 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
         raise MalformedManifest("The prior of the message has more rows or bytes than its label domain calls for.")
     labels, probability, at = np.empty(entry.rows), np.empty(entry.rows), 0
     try:
+        check_footer(path, len(PRIOR_WIDTHS), entry.rows)
         with pq.ParquetFile(path) as file:
-            _refuse_bomb(file, entry.rows)
+            _refuse_other_columns(file, entry.rows)
+            check_pages(path, file.metadata, PRIOR_WIDTHS, entry.rows)
             for batch in file.iter_batches(batch_size=PRIOR_BATCH):
                 stop = at + batch.num_rows
                 if stop > entry.rows:
@@ -114,6 +118,8 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
                 labels[at:stop] = batch.column("label").to_numpy(zero_copy_only=False)  # null becomes NaN
                 probability[at:stop] = batch.column("probability").to_numpy(zero_copy_only=False)
                 at = stop
+    except LyingFile as error:
+        raise MalformedManifest(f"The prior of the message cannot be read: {error}.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError):
         raise MalformedManifest("The prior of the message is not a table of label and probability.") from None
     index, outside = domain.index(labels)
@@ -126,7 +132,7 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
     return prior
 
 
-def _refuse_bomb(file: pq.ParquetFile, rows: int) -> None:
+def _refuse_other_columns(file: pq.ParquetFile, rows: int) -> None:
     """By the footer alone. Raises MalformedManifest."""
     import pyarrow as pa
 
@@ -137,8 +143,3 @@ def _refuse_bomb(file: pq.ParquetFile, rows: int) -> None:
         raise MalformedManifest(
             "The prior of the message does not have the columns label, probability (64-bit floats)."
         )
-    for group in (meta.row_group(i) for i in range(meta.num_row_groups)):
-        for column in (group.column(i) for i in range(group.num_columns)):
-            decoded = max(column.total_uncompressed_size, column.total_compressed_size)
-            if column.num_values != group.num_rows or decoded > PRIOR_ROW_BYTES * group.num_rows + PRIOR_SLACK:
-                raise MalformedManifest("The prior of the message would take more memory than a prior can.")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from shared.errors import AudienceMismatch, DigestMismatch, InvalidFile, MalformedManifest
 from shared.message.canonical import digest
-from shared.message.manifest import ENVELOPE_FILE, MAX_MANIFEST_BYTES, FileEntry, Manifest
+from shared.message.manifest import ENVELOPE_FILE, MAX_MANIFEST_BYTES, SIGNED_SUFFIX, FileEntry, Manifest
 from shared.message.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
 
-ENVELOPE_SUFFIX = ".dsse.json"
+ENVELOPE_SUFFIX = SIGNED_SUFFIX
 FOLDER_ENVELOPE = ENVELOPE_FILE
 MAX_ENVELOPE_BYTES = MAX_MANIFEST_BYTES * 3 // 2
 CHUNK = 1 << 20

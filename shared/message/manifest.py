@@ -24,7 +24,8 @@ MAX_FILES = 4096
 Text = Field(min_length=1, max_length=400)
 Id = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")
 PRIOR_FILE = "prior.parquet"
-ENVELOPE_FILE = "manifest.dsse.json"  # the name of the signed manifest inside a folder, so no part may have it
+SIGNED_SUFFIX = ".dsse.json"  # of signed manifests, so no part may have it
+ENVELOPE_FILE = f"manifest{SIGNED_SUFFIX}"  # inside a folder
 RANDOMNESS = (
     "AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: ε is exact for ideal random "
     "bits and computational for this cipher"
@@ -122,10 +123,10 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
-        names = [f.name for f in self.files]
+        names = [f.name.lower() for f in self.files]  # some file systems do not tell them apart
         parts = self.message_files
         if (
-            ENVELOPE_FILE in names
+            any(name.endswith(SIGNED_SUFFIX) for name in names)
             or len(set(names)) != len(names)
             or not parts
             or sum(f.role == "prior" for f in self.files) > 1

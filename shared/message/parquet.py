@@ -14,6 +14,7 @@ from shared.ahead import ahead
 from shared.channel import Channel, smallest_unsigned
 from shared.errors import MalformedManifest
 from shared.message.manifest import Manifest
+from shared.message.parquet_pages import LyingFile, Width, check_footer, check_pages
 from shared.tables import MAX_ID_BYTES
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 ROW_GROUP = 1 << 17
 ROWS_AT_ONCE = 1 << 10
 READ_BUFFER = 1 << 20  # bytes of a column read at once
+# ids are all different, so they are never in a dictionary: it would only make them expand
+WIDTHS = {"example_id": Width(4 + MAX_ID_BYTES, dictionary=False), "bin": Width(8), "label": Width(8)}
 
 
 def message_schema(outputs: int) -> pa.Schema:
@@ -85,15 +88,19 @@ def iter_message(paths: list[Path], manifest: Manifest) -> Iterator[pa.Table]:
     rows, last = 0, None
     try:
         for path, entry in zip(paths, manifest.message_files, strict=True):
+            check_footer(path, len(schema), entry.rows)
             with pq.ParquetFile(path, buffer_size=READ_BUFFER) as file:
                 if file.metadata.num_rows != entry.rows:
                     raise MalformedManifest("A file of the message does not have the rows its manifest states.")
                 if not file.schema_arrow.equals(schema):
                     raise MalformedManifest("A file of the message does not have the columns example_id, bin, label.")
+                check_pages(path, file.metadata, WIDTHS, entry.rows)
                 for table in _read_rows(file, schema):
                     rows += table.num_rows
                     last = _check_rows(table, outputs, last)
                     yield table
+    except LyingFile as error:
+        raise MalformedManifest(f"A file of the message cannot be read: {error}.") from None
     except (pa.ArrowException, OSError, ValueError):
         raise MalformedManifest("A file of the message is not the Parquet file its manifest describes.") from None
     if rows != manifest.n:
@@ -112,7 +119,10 @@ def _check_rows(table: pa.Table, outputs: npt.NDArray[np.float64], last: pa.Scal
         raise MalformedManifest("The message names a bin that its channel does not have.")
     if not np.array_equal(values, outputs[bins]):
         raise MalformedManifest("The labels of the message are not the values of its bins.")
+    table.validate(full=True)  # Parquet readers take any bytes for text
     ids = table["example_id"].combine_chunks().cast(pa.binary())
+    if last is None and not len(ids[0].as_py()):  # sorted, so the first would be the empty one
+        raise MalformedManifest("An id of the message is empty.")
     rising = pc.all(pc.less(ids.slice(0, len(ids) - 1), ids.slice(1)), min_count=0).as_py()
     if not rising or (last is not None and not pc.less(last, ids[0]).as_py()):
         raise MalformedManifest("The ids of the message are not sorted or not unique.")
@@ -124,9 +134,6 @@ def _read_rows(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for group in range(file.metadata.num_row_groups):
-        if any("DICTIONARY" in e for e in file.metadata.row_group(group).column(0).encodings):
-            raise MalformedManifest("The ids of a message are all different, so they are never dictionary-encoded.")
     batches: list[pa.RecordBatch] = []
     for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
         longest = pc.max(pc.binary_length(batch.column(0))).as_py() or 0
