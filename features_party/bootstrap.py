@@ -8,6 +8,7 @@ from pathlib import Path
 from features_party.feature_tables import FeatureTables
 from features_party.intake.accept import Intake
 from features_party.intake.pinned import PinnedKeys
+from features_party.intake.receipts import Receipts
 from features_party.jobs import Trainings
 from features_party.registry.models import Models
 from features_party.settings import Settings
@@ -34,6 +35,7 @@ class Services:
     apikeys: ApiKeys
     pinned: PinnedKeys
     intake: Intake
+    receipts: Receipts
     feature_tables: FeatureTables
     trainer: Trainer
     models: Models
@@ -64,7 +66,8 @@ def bootstrap(
     tables.migrate(database)
     audit = AuditStore(tables.audit_events, settings.name, clock)
     pinned = PinnedKeys(home.pinned)
-    intake = Intake(database, audit, home, pinned, settings.name)
+    receipts = Receipts(database, audit, home, settings.name)
+    intake = Intake(database, audit, home, pinned, settings.name, receipts)
     feature_tables = FeatureTables(database, home, settings.data_dir, clock)
     trainer = Trainer(database, audit, clock, settings.threads)
     models = Models(database, home)
@@ -78,6 +81,7 @@ def bootstrap(
         apikeys,
         pinned,
         intake,
+        receipts,
         feature_tables,
         trainer,
         models,

@@ -29,6 +29,7 @@ MAX_JSON_BYTES = 1 << 20
 MAX_PROBLEM_BYTES = 1 << 16
 MAX_PAGE_BYTES = 1 << 22
 PAGE, MOST_PAGES = 500, 1000
+MOST_MISSING = 1000
 MAX_DETAIL = 200
 ATTEMPTS = 6
 RETRIED = {429, 500, 502, 503, 504}
@@ -50,6 +51,7 @@ class ListedRelease:
     manifest_sha256: str
 
 
+_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MEMBERS = {
     "id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"),
     "published": re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII),
@@ -67,6 +69,17 @@ def _listed(data: Any) -> list[ListedRelease] | None:
             return None
         found.append(ListedRelease(**members | {"population_name": _printable(str(members["population_name"]))}))
     return found
+
+
+def _receipt_state(data: Any) -> bool:
+    if not isinstance(data, dict) or not isinstance(data.get("key_id"), str):
+        return False
+    last, digest, missing = data.get("last"), data.get("digest"), data.get("missing")
+    digested = digest is None if last == 0 else isinstance(digest, str) and _HEX.fullmatch(digest) is not None
+    if not isinstance(missing, list) or len(missing) > MOST_MISSING:
+        return False
+    numbers = all(type(m) is int and 0 < m < 1 << 53 for m in missing)
+    return type(last) is int and 0 <= last < 1 << 53 and digested and numbers
 
 
 class LabelsService:
@@ -126,6 +139,19 @@ class LabelsService:
     def envelope(self, release: str) -> bytes:
         """The signed manifest's bytes, unverified."""
         return self._request("GET", f"/v1/releases/{_part(release)}/manifest", MAX_ENVELOPE_BYTES)
+
+    def receipts(self) -> list[dict[str, Any]]:
+        """How far our receipts are kept there: key_id, last, digest and missing of each key. Raises Unavailable."""
+        data = _json(self._request("GET", "/v1/receipts", MAX_JSON_BYTES)) or {}
+        states = data.get("keys")
+        if not isinstance(states, list) or not all(_receipt_state(state) for state in states):
+            raise Unavailable("The labels party's answer about receipts is malformed.")
+        return states
+
+    def send_receipt(self, release: str, envelope: bytes) -> None:
+        """Deliver a receipt; the same one again is harmless."""
+        path, headers = f"/v1/releases/{_part(release)}/receipt", {"Content-Type": "application/json"}
+        self._request("POST", path, MAX_JSON_BYTES, content=envelope, headers=headers)
 
     def download(self, release: str, entry: FileEntry, target: Path, received: Bytes = lambda _n: None) -> None:
         """Stream a file of a release into `target`, continuing after interruptions. Raises Unavailable, NotFound."""

@@ -89,11 +89,13 @@ def pull_since(
     progress: Progress,
     *,
     force: bool = False,
+    arrived: Callable[[Pulled], None] = lambda _pulled: None,
 ) -> list[dict[str, Any]]:
     """Bring every release published for us on the day of `since` or later to `folder`/REL.parquet, oldest first.
 
     Those that are there, intact, are skipped, so that a call may be repeated. With patience it first waits until one
-    is published that is not there. Returns what the folder now has of them. Raises as `pull`; what was pulled stays.
+    is published that is not there. `arrived` is called with each that is there in the end, as soon as it is. Returns
+    what the folder now has of them. Raises as `pull`; what was pulled stays.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -115,11 +117,14 @@ def pull_since(
             raise Unavailable(f"Nothing new was published for us within {patience.seconds:g} seconds.")
     else:
         look()
+    for pulled in here.values():
+        arrived(pulled)
     wanted = [entry.id for entry in listed if entry.id not in here]
     for number, release in enumerate(wanted):
         part = _part(progress, f"{number + 1} of {len(wanted)}", number, len(wanted))
         target = folder / f"{release}.parquet"
         here[release] = pull(service, release, choose_key, audience, target, part, force=force)
+        arrived(here[release])
     return [_result(entry, here[entry.id]) for entry in listed]
 
 

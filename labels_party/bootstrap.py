@@ -26,6 +26,7 @@ from labels_party.notify.webhooks import Webhooks
 from labels_party.release.approvals import Approvals
 from labels_party.release.pipeline import Pipeline
 from labels_party.release.priors import PublishedPriors
+from labels_party.release.receipts import ReceiptBook
 from labels_party.release.releases import Releases
 from labels_party.release.retention import Retention
 from labels_party.release.schedule import Schedule
@@ -66,6 +67,7 @@ class Services:
     releases: Releases
     approvals: Approvals
     statements: Statements
+    receipts: ReceiptBook
     priors: PublishedPriors
     schedule: Schedule
     retention: Retention
@@ -149,6 +151,7 @@ def bootstrap(
         releases=releases,
         approvals=Approvals(releases),
         statements=Statements(releases, home.releases, key.public),
+        receipts=ReceiptBook(releases, key.public),
         priors=priors,
         schedule=schedule,
         retention=retention,

@@ -207,6 +207,27 @@ class MalformedManifest(VerificationFailed):
     title = "Manifest is malformed"
 
 
+class MalformedReceipt(VerificationFailed):
+    """A receiver's receipt, or the public key for receipts, is not one, or not of what it was sent for."""
+
+    code = "malformed-receipt"
+    title = "Receipt is malformed"
+
+
+class ReceiptConflict(Refusal):
+    """Another receipt stands where this one belongs: somebody's store has two histories."""
+
+    code = "receipt-conflict"
+    title = "Another receipt is known"
+
+
+class NoReceiptKey(Refusal):
+    """The owner has registered no key for the receipts of this audience; nothing is trusted on first use."""
+
+    code = "no-receipt-key"
+    title = "No receipt key is registered"
+
+
 class ReplayConflict(VerificationFailed):
     """The same release id came with another manifest."""
 

@@ -11,11 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from .canonical import canonical_bytes, parse
 from .envelope import open_envelope, read
 from .exact import ATTO, NANO, decimal, units
+from .receipts import Receipts
 from .refusal import refuse
 
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 MAX_EXPORT = 1 << 30  # bytes of the envelope
 GENESIS = "0" * 64
+FORMAT_1 = {"format", "party", "count", "head", "events"}
+MEMBERS = {"label-dp-audit-export/1": FORMAT_1, "label-dp-audit-export/2": FORMAT_1 | {"made"}}
 EVENT_MEMBERS = {
     *("format", "store", "party", "sequence", "previous", "time", "kind", "subject"),
     *("epsilon_nano", "delta", "unit", "audiences", "actor", "details"),
@@ -64,16 +67,15 @@ class Ledger:
 
 
 def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
-    """What was checked, a line each: the signature, the chain of events, ε per batch within its lifetime."""
+    """What was checked, a line each: the signature, the chain of events, ε per batch within its lifetime, receipts."""
     document = parse(open_envelope(read(path, MAX_EXPORT), key, key_id, EXPORT_TYPE), "the export")
-    if document["format"] != "label-dp-audit-export/1" or set(document) != {
-        *("format", "party", "count", "head", "events")
-    }:
-        refuse("the document is not an audit export of format 1")
-    previous, ledger = GENESIS, Ledger()
+    if document["format"] not in MEMBERS or set(document) != MEMBERS[document["format"]]:
+        refuse("the document is not an audit export of format 1 or 2")
+    previous, ledger, receipts = GENESIS, Ledger(), Receipts(key, key_id)
     for number, event in enumerate(document["events"], start=1):
         _check_event(number, event, previous, document["events"][0])
         ledger.add(number, event)
+        receipts.add(number, event)
         previous = hashlib.sha256(canonical_bytes(event)).hexdigest()
     if len(document["events"]) != document["count"] or previous != document["head"]:
         refuse("count or head of the export are not those of its events")
@@ -81,6 +83,8 @@ def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
     for (population, batch), nano in ledger.spent.items():
         of = f" of {decimal(ledger.lifetime[population])}" if population in ledger.lifetime else ""
         said.append(f"population {population}, batch {batch}: ε {decimal(nano)}{of} spent per example")
+    if receipts.count:
+        said.append(f"{receipts.count} signed receipts, linked to each other")
     said.append("not checked: that no events were cut off at the end (compare the head with one kept elsewhere)")
     return said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from features_party.storage.idempotency import Answer
 from shared.service.apikeys import Principal
 from shared.service.http import PROBLEM_RESPONSES, problem_responses, read_model
 
+log = logging.getLogger("label_dp.features_party")
 router = APIRouter(prefix="/v1", tags=["messages"], responses=PROBLEM_RESPONSES)
 
 MESSAGE: dict[int | str, dict[str, Any]] = {
@@ -111,6 +113,7 @@ def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
 
 
 def _pull(ctx: Services, body: PullIn, folder: Path, who: str) -> AcceptedMessage:
+    """The receipt goes back at once; one that could not be delivered goes with the next pull."""
     with labels_service(ctx, body.url, body.api_key) as service:
         got = pull(
             service,
@@ -120,7 +123,10 @@ def _pull(ctx: Services, body: PullIn, folder: Path, who: str) -> AcceptedMessag
             folder / "message.parquet",
             lambda _what, _share: None,
         )
-    return ctx.intake.accept(got.path, actor=who)
+        accepted = ctx.intake.accept(got.path, actor=who)
+        delivery = ctx.receipts.deliver(service, accepted.manifest.key_id)
+    log.log(logging.INFO if delivery.problem is None else logging.WARNING, "%s", delivery.sentence)
+    return accepted
 
 
 def _take(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: str) -> AcceptedMessage:

@@ -13,7 +13,8 @@ from shared.service.cli import emit
 
 @app.command()
 def keygen(as_json: Json = False) -> None:
-    """Make the key that signs audit exports (once) and show where its public half is."""
+    """Make the key that signs receipts and audit exports (once) and show where its public half is; give that file to
+    the labels party."""
     party = services()
     path = party.home.path / "keys" / "signing.pub"
     data = {"key_id": party.home.own_key().public.id, "public_key": str(path)}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key
+from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
 from shared.errors import InvalidInput, Unauthenticated
 from shared.service.cli import emit, progress, table
 
@@ -59,7 +59,11 @@ def pull(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Download messages, verifying each manifest first and every byte before it gets its name."""
+    """Download messages, verifying each manifest first and every byte before it gets its name.
+
+    Each is accounted for in our audit store, and the labels party is sent our signed receipts.
+    """
+    from features_party.arrivals import Arrivals
     from features_party.bootstrap import reader
     from features_party.labels_service import LabelsService
     from features_party.labels_url import labels_url, permitted
@@ -70,15 +74,15 @@ def pull(
         raise InvalidInput("Give --release for one release, or --since for all since a day.")
     if population is not None and since is None:
         raise InvalidInput("--population goes with --since; a release has one population.")
-    settings, pinned = reader()
     key = public_key(labels_key)
+    settings, pinned = reader()
     if settings.labels_urls:  # without a list, whoever set the key here also typed the URL
         url = permitted(url, settings.labels_urls, own_key=api_key is not None)
     url = labels_url(url)
     known = api_key or (settings.labels_api_key.get_secret_value() if settings.labels_api_key else None)
     if known is None:
         raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
-    patience = Patience(wait)
+    patience, arrivals = Patience(wait), Arrivals(services(), key)
 
     def choose(envelope: bytes) -> Any:
         return key if key is not None else pinned.for_envelope(envelope)
@@ -87,16 +91,38 @@ def pull(
         with progress("pull", as_json) as report, LabelsService(url, known) as service:
             if since is not None:
                 found = pull_since(
-                    service, since, population, choose, settings.name, out, patience, report, force=force
+                    service,
+                    since,
+                    population,
+                    choose,
+                    settings.name,
+                    out,
+                    patience,
+                    report,
+                    force=force,
+                    arrived=arrivals,
                 )
             else:
                 if patience.seconds:
                     await_published(service, str(release), patience, report)
                 got = run_pull(service, str(release), choose, settings.name, out, report, force=force)
+                arrivals(got)
+            delivery = arrivals.acknowledge(service)
     except Unauthenticated as error:
         raise Unauthenticated(f"{error.detail} {NO_KEY}") from None
+    said = {"receipts": delivery.as_json() if delivery is not None else None}
+
+    def tell() -> None:
+        if delivery is not None:
+            typer.echo(delivery.sentence)
+
     if since is not None:
-        emit({"folder": str(out), "since": since, "messages": found}, as_json, lambda: _show(found, out))
+
+        def listing() -> None:
+            _show(found, out)
+            tell()
+
+        emit({"folder": str(out), "since": since, "messages": found} | said, as_json, listing)
         return
     data = {
         "message": str(got.path),
@@ -106,9 +132,14 @@ def pull(
         "manifest_digest": got.digest,
         "epsilon": dict(got.manifest.epsilon),
         "fresh": got.fresh,
-    }
+    } | said
     there = "" if got.fresh else " (it was there already)"
-    emit(data, as_json, lambda: typer.echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}{there}"))
+
+    def human() -> None:
+        typer.echo(f"{got.path}: {got.manifest.n:,} rows, ε {got.manifest.split.total}{there}")
+        tell()
+
+    emit(data, as_json, human)
 
 
 def _show(found: list[dict[str, Any]], folder: FilePath) -> None:

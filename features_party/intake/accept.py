@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from features_party.intake.accepted import AcceptedMessage
 from features_party.intake.pinned import PinnedKeys
+from features_party.intake.receipts import Receipts
 from features_party.storage import tables
 from features_party.storage.home import Home, place_folder
 from features_party.storage.paging import Listing, Page, select_page
@@ -28,6 +29,7 @@ from shared.message.signing import VerifyingKey
 from shared.service.database import Database
 
 MAX_SUBJECT = 64  # the audit store indexes ids of this length
+SHOWN = [c for c in tables.messages.c if c.name != "folder" and not c.name.startswith("receipt_")]
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -38,6 +40,7 @@ class Intake:
     home: Home
     pinned: PinnedKeys
     name: str
+    receipts: Receipts
 
     def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
         """Check a message without writing anything. Raises the VerificationFailed of the rule that was broken."""
@@ -80,7 +83,8 @@ class Intake:
                     "ask the labels party why there are two."
                 )
             return False
-        placed = self.audit.append(connection, event)
+        signed, receipt = self.receipts.sign(connection, event, manifest, verified.digest)
+        placed = self.audit.append(connection, signed)
         connection.execute(
             sa.insert(t).values(
                 release=manifest.release,
@@ -93,22 +97,31 @@ class Intake:
                 epsilon=dict(manifest.epsilon),
                 folder=folder,
                 accepted=placed.time,
+                receipt_position=receipt.position,
+                receipt_digest=receipt.digest,
+                receipt_event=placed.sequence,
             )
         )
         return True
 
+    def known(self, manifest: Manifest, manifest_digest: str) -> bool:
+        """Whether this very message was accepted before; one look, no byte of it is read."""
+        t = tables.messages
+        same = (t.c.key_id == manifest.key_id) & (t.c.release == manifest.release) & (t.c.digest == manifest_digest)
+        query = sa.select(t.c.digest).where(same)
+        return self.database.read("message.known", lambda c: c.execute(query).first()) is not None
+
     def list(self) -> list[dict[str, Any]]:
         """The accepted messages, newest last."""
         t = tables.messages
-        columns = [c for c in t.c if c.name != "folder"]
-        query = sa.select(*columns).order_by(t.c.accepted, t.c.release)
+        query = sa.select(*SHOWN).order_by(t.c.accepted, t.c.release)
         rows = self.database.read("message.list", lambda c: c.execute(query).all())
         return [dict(row._mapping) for row in rows]
 
     def page(self, page: Page) -> Listing:
         """Accepted messages in pages, by the time they were accepted."""
         t = tables.messages
-        query = sa.select(*(c for c in t.c if c.name != "folder"))
+        query = sa.select(*SHOWN)
         return self.database.read("message.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page))
 
     def open(self, name: str) -> AcceptedMessage:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from features_party.storage.home import write_durably
-from shared.errors import InvalidInput, MalformedManifest, NotFound, SignatureInvalid
-from shared.message.signing import VerifyingKey
+from shared.errors import InvalidInput, NotFound, SignatureInvalid
+from shared.message.signing import VerifyingKey, named_key
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,7 @@ class PinnedKeys:
         keys = self.list()
         if not keys:
             raise InvalidInput("No labels party's key is pinned; give --labels-key or use 'pin-key' first.")
-        try:
-            named = json.loads(envelope)["signatures"][0]["keyid"]
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-            raise MalformedManifest("The file is not a DSSE envelope with exactly one signature.") from None
+        named = named_key(envelope)
         for key in keys:
             if key.id == named:
                 return key

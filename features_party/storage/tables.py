@@ -12,7 +12,7 @@ from shared.service.database import Database
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0003"
+HEAD = "0004"
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
@@ -46,6 +46,11 @@ messages = sa.Table(
     sa.Column("epsilon", sa.JSON, nullable=False),
     sa.Column("folder", sa.String(200), nullable=False, unique=True),
     sa.Column("accepted", sa.String(20), nullable=False),
+    # its receipt: the place in our list for this key, and the audit event that holds it; none before there were any
+    sa.Column("receipt_position", sa.BigInteger),
+    sa.Column("receipt_digest", sa.String(64)),
+    sa.Column("receipt_event", sa.BigInteger),
+    sa.Index("ix_messages_receipt", "key_id", "receipt_position", unique=True),
 )
 
 trainings = sa.Table(

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from labels_party.api import approvals, audit, daily, erasures, intake, listing, releases, webhooks
+from labels_party.api import approvals, audit, daily, erasures, intake, listing, receipts, releases, webhooks
 from labels_party.api.models import Health
 from labels_party.bootstrap import Services
 from shared.errors import Unavailable
@@ -55,7 +55,7 @@ def create_app(services: Services) -> FastAPI:
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS, silent=DEPENDS_ON_LABELS)
     install_docs(app)
     install_metrics(app, silent=DEPENDS_ON_LABELS)
-    for part in (intake, listing, releases, approvals, erasures, daily, webhooks, audit):
+    for part in (intake, listing, releases, receipts, approvals, erasures, daily, webhooks, audit):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

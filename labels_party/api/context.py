@@ -25,6 +25,7 @@ IdempotencyKey = Annotated[
 Owner = Annotated[Principal, require("owner")]
 Ingest = Annotated[Principal, require("ingest", "owner")]
 Lister = Annotated[Principal, require("owner", "features")]
+Receiver = Annotated[Principal, require("features")]
 Reader = Annotated[Principal, require("features", "owner")]
 Viewer = Annotated[Principal, require("features", "owner", "auditor")]
 Auditor = Annotated[Principal, require("auditor", "owner")]

@@ -164,5 +164,10 @@ class Ledger:
         actor: str,
         details: dict[str, Any],
     ) -> Event:
-        subject = Subject(population.id, population.name, population.label, batch, release)
+        subject = Ledger.subject(population, batch, release)
         return Event(kind, subject, split, population.unit, population.audiences, actor, details)
+
+    @staticmethod
+    def subject(population: Population, batch: str, release: str) -> Subject:
+        """Whom an event about a release is about."""
+        return Subject(population.id, population.name, population.label, batch, release)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import FilePath, Force, Json, audit, services
+from shared.audit.options import Against
 from shared.service.cli import emit, replacing
 
 
@@ -57,17 +58,40 @@ def audit_verify(
         FilePath | None, typer.Argument(help="An export; without it this party's own store is verified.")
     ] = None,
     key: Annotated[
-        FilePath | None, typer.Option(help="Public key of the export's party; default this party's own.")
+        FilePath | None,
+        typer.Option(help="Public key of the export's party; default this party's own, or a registered receipt key."),
     ] = None,
+    against: Against = None,
     as_json: Json = False,
 ) -> None:
-    """Check every hash, link and signature and the sums of ε; say what was checked and what cannot be."""
-    from shared.audit.commands import show_report, verify_file, verify_store
+    """Check every hash, link and signature and the sums of ε; say what was checked and what cannot be.
+
+    With --against also whether this store and the export tell one history: exit code 1 where they do not.
+    """
+    from shared.audit.commands import compare_with, show_comparison, show_report, verify_file, verify_store
+    from shared.errors import InvalidInput
     from shared.message.signing import VerifyingKey
 
-    if export is None:
-        party = services(existing=True)
-        data = party.database.read("audit.verify", lambda c: verify_store(c, party.audit))
-    else:
-        data = verify_file(export, VerifyingKey.load(key) if key is not None else services(existing=True).key.public)
-    show_report(data, as_json)
+    given = VerifyingKey.load(key) if key is not None else None
+    if export is not None and against is not None:
+        raise InvalidInput("Give an export to verify it by itself, or --against to compare this party's store with it.")
+    if export is not None:
+        show_report(verify_file(export, given or services(existing=True).key.public), as_json)
+        return
+    party = services(existing=True)
+    own = party.key.public
+
+    def check(connection: Any) -> tuple[Any, Any]:
+        found = verify_store(connection, party.audit, own)
+        party.receipts.check(connection)
+        return found, list(party.audit.scan(connection)) if against is not None else None
+
+    data, events = party.database.read("audit.verify", check)
+    if against is None:
+        show_report(data, as_json)
+        return
+
+    def choose(envelope: bytes) -> VerifyingKey:
+        return given or party.receipts.signer(envelope)
+
+    show_comparison(compare_with(against, events, own, "labels", choose), as_json)

@@ -24,11 +24,27 @@ def apikey_create(
     role: Annotated[str, typer.Option(help="owner, ingest, features or auditor.")],
     audience: Annotated[str | None, typer.Option(help="For role features: whose messages the key may read.")] = None,
     expires: apikey_commands.Expires = None,
+    receipt_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|BASE64",
+            help="For role features: the receiver's keys/signing.pub. Its receipts are kept from then on.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
+    from labels_party.release.receipts import receipt_key as read_key
+    from shared.errors import InvalidInput
+
     reads = audience or ("features-party" if role == "features" else None)
-    apikey_commands.create(services().apikeys, role, reads, expires, as_json)
+    if receipt_key is not None and (role != "features" or reads is None):
+        raise InvalidInput("--receipt-key goes with --role features: only an audience gives receipts.")
+    key = read_key(receipt_key) if receipt_key is not None else None
+    party = services()
+    if key is not None and reads is not None:
+        party.receipts.register(reads, key, "command line")
+    apikey_commands.create(party.apikeys, role, reads, expires, as_json)
 
 
 @apikey.command("list")

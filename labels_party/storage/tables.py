@@ -8,7 +8,7 @@ from shared.audit.store import audit_table
 from shared.service.apikeys import apikey_table
 
 metadata = sa.MetaData()
-HEAD = "0003"
+HEAD = "0004"
 
 audit_events = audit_table(metadata)
 api_keys = apikey_table(metadata)
@@ -123,6 +123,20 @@ release_files = sa.Table(
     sa.Column("path", sa.String(300), nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
+)
+
+# for look-ups: the receipts themselves are in the audit events `event`; append-only, like these
+receipts = sa.Table(
+    "receipts",
+    metadata,
+    sa.Column("key_id", sa.String(80), primary_key=True),  # of the receiver
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("previous", sa.String(64), nullable=False),
+    sa.Column("audience", sa.String(200), nullable=False),
+    sa.Column("release", sa.String(40), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    sa.Column("event", sa.BigInteger, nullable=False, unique=True),
+    sa.UniqueConstraint("audience", "release"),
 )
 
 webhooks = sa.Table(

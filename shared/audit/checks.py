@@ -15,11 +15,12 @@ CHECKED = (
     "all events belong to one audit store",
     "the parts of every ε add up; no batch was given back more than it was charged",
     "no batch spent more than its population's lifetime ε, where the store declares one",
+    "receipts are signed with the right key, say what their events say, and link to each other",
 )
 CHECKED_STORE = "the columns that queries use equal the hashed events"
 CHECKED_EXPORT = "the signature, and that count and head are those of the events"
 NOT_CHECKED = (
-    "that no events were cut off at the end: compare the head with an export kept elsewhere",
+    "that no events were cut off at the end: compare with an export kept elsewhere (--against)",
     "that everything that happened was recorded: whoever ran another program on the labels left no event here",
 )
 

@@ -35,6 +35,8 @@ BUDGET_ALERT = "budget-alert"  # a charge made a batch reach a share of the life
 BATCH_PURGED = "batch-purged"
 ERASURE_REQUESTED = "erasure-requested"
 ERASED = "label-erased"
+RECEIPT_KEY = "receipt-key-registered"  # the owner says with which key an audience signs its receipts
+RECEIVED = "receipt-received"  # of a release that an audience accepted; its `details` hold the signed receipt
 CHARGES = frozenset({CHARGED, ACCEPTED})
 
 

@@ -126,6 +126,12 @@ def _told(event: Event) -> str:
         kinds.ACCEPTED: lambda: (
             f"{release} of {batch} was accepted and adds {split_words(event)} (population {subject.population_name})"
         ),
+        kinds.RECEIPT_KEY: lambda: (
+            f"receipts of {', '.join(event.audiences)} are signed with the key {details.get('key_id')}"
+        ),
+        kinds.RECEIVED: lambda: (
+            f"{', '.join(event.audiences)} acknowledged {release} with its receipt {details.get('position')}"
+        ),
         kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
     }
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.release or subject.batch or ''}")()

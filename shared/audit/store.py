@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -14,7 +15,8 @@ from shared.errors import AuditChainBroken, MalformedManifest
 from shared.message.canonical import canonical_bytes, digest, parse_canonical
 from shared.message.signing import EXPORT_TYPE, SigningKey, VerifyingKey, open_envelope
 
-EXPORT_FORMAT = "label-dp-audit-export/1"
+EXPORT_FORMAT = "label-dp-audit-export/2"  # 1 did not say when it was made
+READ_FORMATS = ("label-dp-audit-export/1", EXPORT_FORMAT)
 MAX_EXPORT_BYTES = 1 << 30
 PAGE = 500
 
@@ -50,8 +52,13 @@ class AuditStore:
         self.party = party
         self.clock = clock
 
+    def now(self) -> str:
+        """One reading of the clock, as events carry it: for an event whose details name its own time."""
+        return self.clock().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
     def append(self, connection: Connection, event: Event) -> Event:
-        """Chain `event` behind the last one. Must run inside a write transaction (writers take turns)."""
+        """Chain `event` behind the last one, at its own time if it has one. Must run inside a write transaction
+        (writers take turns)."""
         t = self.table
         last = connection.execute(
             sa.select(t.c.sequence, t.c.digest, t.c.body).order_by(t.c.sequence.desc()).limit(1)
@@ -70,8 +77,8 @@ class AuditStore:
         return self._insert(connection, event, sequence + 1, previous, store)
 
     def _insert(self, connection: Connection, event: Event, sequence: int, previous: str, store: str) -> Event:
-        now = self.clock().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        placed = event.placed(store=store, party=self.party, sequence=sequence, previous=previous, time=now)
+        time = event.time or self.now()
+        placed = event.placed(store=store, party=self.party, sequence=sequence, previous=previous, time=time)
         body = placed.body()
         connection.execute(
             sa.insert(self.table).values(
@@ -148,58 +155,84 @@ class AuditStore:
             "party": self.party,
             "count": count,
             "head": head,
+            "made": self.now(),
             "events": [parse_canonical(b) for b in bodies],
         }
         return key.sign(EXPORT_TYPE, document)
 
 
+@dataclass(frozen=True)
+class Export:
+    """A verified export; `made` is when, by its party's clock ("" in format 1, which did not say)."""
+
+    events: list[Event]
+    made: str
+
+    @property
+    def head(self) -> str:
+        return self.events[-1].digest if self.events else ""
+
+
 def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
-    """The events of a signed export, after signature, chain, count and head were checked.
+    """The events of a signed export, as `read_export` checks it."""
+    return read_export(envelope, key).events
+
+
+def read_export(envelope: bytes, key: VerifyingKey) -> Export:
+    """A signed export, after signature, chain, count and head were checked.
 
     Raises MalformedManifest, SignatureInvalid or AuditChainBroken.
     """
     payload = open_envelope(envelope, key, EXPORT_TYPE, max_bytes=MAX_EXPORT_BYTES)
     document = parse_canonical(payload)
-    if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
-        raise MalformedManifest(f"The export is not of format {EXPORT_FORMAT}.")
-    events = document.get("events")
+    if not isinstance(document, dict) or document.get("format") not in READ_FORMATS:
+        raise MalformedManifest(f"The export is of none of the formats {', '.join(READ_FORMATS)}.")
+    events, made = document.get("events"), document.get("made", "")
     if not isinstance(events, list):
         raise MalformedManifest("The export has no list of events.")
+    if not isinstance(made, str) or bool(made) != (document["format"] == EXPORT_FORMAT):
+        raise MalformedManifest("The export does not say when it was made.")
     bodies = [canonical_bytes(event) for event in events]
     count, head = check_chain(bodies)
     if count != document.get("count") or head != document.get("head"):
         raise AuditChainBroken("The export's count or head does not match its events.")
-    return [Event.from_body(body) for body in bodies]
+    return Export([Event.from_body(body) for body in bodies], made)
 
 
-def append_only_ddl(dialect: str) -> list[str]:
-    """Statements that make the database itself refuse to change or delete audit events (a guard, not a proof)."""
+def append_only_ddl(
+    dialect: str, table: str = "audit_events", same: str = "sequence = NEW.sequence OR digest = NEW.digest"
+) -> list[str]:
+    """Statements that make the database itself refuse to change or delete rows of `table` (a guard, not a proof).
+
+    `same`: SQL that is true of a row which an insert of NEW would replace. All three are constants of a migration.
+    """
+    what = table.replace("_", " ")
     if dialect == "sqlite":
-        refuse = "BEGIN SELECT RAISE(ABORT, 'audit events are append-only'); END"
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{what} are append-only'); END"
         return [
             *(
-                f"CREATE TRIGGER audit_events_no_{verb.lower()} BEFORE {verb} ON audit_events {refuse}"
+                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} {refuse}"
                 for verb in ("UPDATE", "DELETE")
             ),
             # INSERT OR REPLACE removes the old row without asking the trigger on DELETE
-            "CREATE TRIGGER audit_events_no_replace BEFORE INSERT ON audit_events "  # noqa: S608 - constants only
-            f"WHEN EXISTS (SELECT 1 FROM audit_events WHERE sequence = NEW.sequence OR digest = NEW.digest) {refuse}",
+            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "  # noqa: S608 - constants only
+            f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) {refuse}",
         ]
     return [
-        "CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'audit events are append-only'; END $$",
-        "CREATE TRIGGER audit_events_no_change BEFORE UPDATE OR DELETE ON audit_events "
-        "FOR EACH ROW EXECUTE FUNCTION audit_events_append_only()",
-        "CREATE TRIGGER audit_events_no_truncate BEFORE TRUNCATE ON audit_events "
-        "FOR EACH STATEMENT EXECUTE FUNCTION audit_events_append_only()",
+        f"CREATE FUNCTION {table}_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{what} are append-only'; END $$",
+        f"CREATE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table} "
+        f"FOR EACH ROW EXECUTE FUNCTION {table}_append_only()",
+        f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
+        f"FOR EACH STATEMENT EXECUTE FUNCTION {table}_append_only()",
     ]
 
 
-def append_only_drop(dialect: str) -> list[str]:
+def append_only_drop(dialect: str, table: str = "audit_events") -> list[str]:
     if dialect == "sqlite":
-        return [f"DROP TRIGGER audit_events_no_{verb}" for verb in ("update", "delete", "replace")]
+        return [f"DROP TRIGGER {table}_no_{verb}" for verb in ("update", "delete", "replace")]
     return [
-        "DROP TRIGGER audit_events_no_change ON audit_events",
-        "DROP TRIGGER audit_events_no_truncate ON audit_events",
-        "DROP FUNCTION audit_events_append_only()",
+        f"DROP TRIGGER {table}_no_change ON {table}",
+        f"DROP TRIGGER {table}_no_truncate ON {table}",
+        f"DROP FUNCTION {table}_append_only()",
     ]

@@ -28,6 +28,7 @@ from shared.message.canonical import canonical_bytes
 
 MANIFEST_TYPE = "application/vnd.label-dp.manifest+json"
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
+RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -48,7 +49,7 @@ class VerifyingKey:
 
     @property
     def id(self) -> str:
-        return key_id(self.key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+        return key_id(self.raw)
 
     @property
     def pem(self) -> bytes:
@@ -65,6 +66,19 @@ class VerifyingKey:
         if not isinstance(key, Ed25519PublicKey):
             raise InvalidFile("The labels party's key is not an Ed25519 key; expected its file keys/signing.pub.")
         return cls(key)
+
+    @property
+    def raw(self) -> bytes:
+        """The 32 bytes of the key; `id` is their SHA-256."""
+        return self.key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    @classmethod
+    def from_raw(cls, raw: bytes) -> VerifyingKey:
+        """Raises InvalidFile for anything but 32 bytes."""
+        try:
+            return cls(Ed25519PublicKey.from_public_bytes(raw))
+        except ValueError:
+            raise InvalidFile("A raw Ed25519 public key has 32 bytes.") from None
 
     @classmethod
     def load(cls, path: Path) -> VerifyingKey:
@@ -164,6 +178,18 @@ def open_envelope(envelope: bytes, key: VerifyingKey, payload_type: str, *, max_
             "The signature does not verify under the pinned key; the document was changed or forged."
         ) from None
     return payload
+
+
+def named_key(envelope: bytes) -> str:
+    """The key id that an envelope names: not to be trusted, only to select among trusted keys. Raises
+    MalformedManifest."""
+    try:
+        named = json.loads(envelope)["signatures"][0]["keyid"]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        named = None
+    if not isinstance(named, str):
+        raise MalformedManifest("The file is not a DSSE envelope with exactly one signature.")
+    return named
 
 
 def _strict_base64(text: str) -> bytes:

@@ -130,7 +130,7 @@ def test_verify_names_the_first_broken_event(told: LabelsParty) -> None:
 
     told.services.database.write("damage", damage)
     with pytest.raises(AuditChainBroken, match="event 4"):
-        told.services.database.read("verify", lambda c: verify_store(c, told.services.audit))
+        told.services.database.read("verify", lambda c: verify_store(c, told.services.audit, told.services.key.public))
 
 
 def test_sums_beyond_the_lifetime_or_below_zero_are_found() -> None:

@@ -48,6 +48,8 @@ LABELS: dict[str, set[str]] = {
     "GET /v1/releases/{release}/message": PUBLISHER,
     "GET /v1/releases/{release}/files/{name}": PUBLISHER,
     "GET /v1/releases/{release}/statement": {"owner", "features", "auditor"},
+    "POST /v1/releases/{release}/receipt": {"features"},
+    "GET /v1/receipts": {"features"},
     "POST /v1/releases/{release}/approve": OFFICER,
     "POST /v1/releases/{release}/decline": OFFICER,
     "POST /v1/releases/{release}/cancel": OWNER,

@@ -1,0 +1,90 @@
+"""Receipts inside audit events: signed by the receiver, about the event that holds them, linked to the one before."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from .canonical import canonical_bytes, parse
+from .envelope import open_envelope, strict_base64
+from .refusal import refuse
+
+RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
+GENESIS = "0" * 64
+MEMBERS = {
+    *("format", "release", "manifest_digest", "labels_key_id", "audience", "accepted", "position", "previous"),
+}
+
+
+class Receipts:
+    """`key`, `key_id`: the export's own. It signs the receipts in `message-accepted`; those in `receipt-received` are
+    signed with a key that an earlier `receipt-key-registered` names for their audience."""
+
+    def __init__(self, key: Ed25519PublicKey, key_id: str) -> None:
+        self.key, self.key_id = key, key_id
+        self.keys: dict[tuple[str, str], Ed25519PublicKey] = {}
+        self.published: dict[str, str] = {}
+        self.given: dict[str, list[str]] = {}  # digests, by the labels party's key
+        self.kept: dict[str, dict[int, tuple[str, str]]] = {}  # (digest, previous) by the receiver's key and position
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.given.values())) + sum(map(len, self.kept.values()))
+
+    def add(self, number: int, event: Any) -> None:
+        kind, details = event["kind"], event["details"]
+        if kind == "receipt-key-registered":
+            raw = strict_base64(details["public_key"])
+            if details["key_id"] != "ed25519:" + hashlib.sha256(raw).hexdigest():
+                refuse(f"event {number} registers another key than it names")
+            for audience in event["audiences"]:
+                self.keys[audience, details["key_id"]] = Ed25519PublicKey.from_public_bytes(raw)
+        elif kind == "release-published":
+            self.published[event["subject"]["release"]] = details["manifest_sha256"]
+        elif kind == "receipt-received":
+            self._kept(number, event, details["receipt"])
+        elif kind == "message-accepted" and "receipt" in details:
+            self._given(number, event, details["receipt"])
+
+    def _given(self, number: int, event: Any, envelope: Any) -> None:
+        receipt, digest = _open(number, envelope, self.key, self.key_id)
+        details = event["details"]
+        given = self.given.setdefault(receipt["labels_key_id"], [])
+        said = (receipt["release"], receipt["manifest_digest"], receipt["labels_key_id"], receipt["accepted"])
+        if said != (event["subject"]["release"], details["manifest_digest"], details["key_id"], event["time"]):
+            refuse(f"event {number}: its receipt says something else than the event")
+        if receipt["audience"] not in event["audiences"]:
+            refuse(f"event {number}: its receipt is of another audience")
+        if receipt["position"] != len(given) + 1 or receipt["previous"] != (given[-1] if given else GENESIS):
+            refuse(f"event {number}: its receipt does not follow the one before")
+        given.append(digest)
+
+    def _kept(self, number: int, event: Any, envelope: Any) -> None:
+        (audience,) = event["audiences"]
+        named = envelope["signatures"][0]["keyid"]
+        if (audience, named) not in self.keys:
+            refuse(f"event {number}: its receipt is signed with a key that is not registered for '{audience}'")
+        receipt, digest = _open(number, envelope, self.keys[audience, named], named)
+        release = event["subject"]["release"]
+        if (receipt["release"], receipt["audience"], receipt["labels_key_id"]) != (release, audience, self.key_id):
+            refuse(f"event {number}: its receipt is of another release, audience or labels party")
+        if self.published.get(release) != receipt["manifest_digest"]:
+            refuse(f"event {number}: its receipt is not of the release that was published")
+        kept, place = self.kept.setdefault(named, {}), receipt["position"]
+        before = GENESIS if place == 1 else kept.get(place - 1, (receipt["previous"],))[0]
+        after = kept.get(place + 1, ("", digest))[1]
+        if place in kept or receipt["previous"] != before or after != digest:
+            refuse(f"event {number}: its receipt does not link to those beside it")
+        kept[place] = digest, receipt["previous"]
+
+
+def _open(number: int, envelope: Any, key: Ed25519PublicKey, key_id: str) -> tuple[Any, str]:
+    payload = open_envelope(canonical_bytes(envelope), key, key_id, RECEIPT_TYPE)
+    receipt = parse(payload, f"the receipt of event {number}")
+    if set(receipt) != MEMBERS or receipt["format"] != "label-dp-receipt/1":
+        refuse(f"event {number}: its receipt is not of format 1")
+    if type(receipt["position"]) is not int or receipt["position"] < 1:
+        refuse(f"event {number}: its receipt has no position")
+    return receipt, hashlib.sha256(payload).hexdigest()

@@ -1,0 +1,205 @@
+"""Receipts of the releases that an audience accepted: checked, then kept in the audit store, at no ε.
+
+A receipt says nothing of labels (`shared.message.receipt` has the argument), so keeping it charges nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.release.releases import PUBLISHED, Releases
+from labels_party.storage.tables import receipts
+from shared.audit.events import RECEIPT_KEY, RECEIVED
+from shared.audit.receipts import key_event, received_event, registered
+from shared.errors import (
+    AuditChainBroken,
+    Conflict,
+    InvalidFile,
+    InvalidInput,
+    LabelDPError,
+    MalformedReceipt,
+    NoReceiptKey,
+    NotFound,
+    ReceiptConflict,
+    SignatureInvalid,
+)
+from shared.message.receipt import GENESIS, Receipt, envelope_bytes, open_receipt, read_public_key
+from shared.message.signing import VerifyingKey, named_key
+
+MOST_MISSING = 1000
+ROLLED_BACK = "its store was rolled back to an older copy, or two copies of it are in use"
+
+
+class ReceiptBook:
+    """`key` is our own public key, which a receipt must name."""
+
+    def __init__(self, releases: Releases, key: VerifyingKey) -> None:
+        self.releases, self.database, self.key = releases, releases.database, key
+        self.audit = releases.ledger.audit
+
+    def register(self, audience: str, key: VerifyingKey, actor: str) -> bool:
+        """Vouch for the key of an audience; False where it is known already. Earlier keys stay."""
+
+        def work(connection: Connection) -> bool:
+            if key.id in self._keys(connection, audience):
+                return False
+            self.audit.append(connection, key_event(audience, key, actor))
+            return True
+
+        return self.database.write("receipt.key", work)
+
+    def keep(self, release_id: str, envelope: Any, audience: str, actor: str) -> tuple[bool, Receipt]:
+        """(whether it is new, the receipt); the same one again changes nothing.
+
+        Raises NotFound (no such release for `audience`), Conflict (not published), NoReceiptKey, SignatureInvalid,
+        MalformedReceipt (also: of another release, audience, manifest or labels party), ReceiptConflict.
+        """
+
+        def work(connection: Connection) -> tuple[bool, Receipt]:
+            release = self.releases.get(connection, release_id)
+            _, population = self.releases.population_of(connection, release)
+            if audience not in population.audiences:
+                raise NotFound(f"There is no release '{release_id}'.")
+            if release.state != PUBLISHED:
+                raise Conflict(f"Release '{release_id}' is {release.state}; nobody can have accepted it.")
+            data = envelope_bytes(envelope)
+            key = self._key(connection, audience, data)
+            receipt = open_receipt(data, key)
+            self._check(receipt, release_id, str(release.manifest_sha256), audience)
+            if self._known(connection, receipt, key.id):
+                return False, receipt
+            subject = self.releases.ledger.subject(population, release.batch, release_id)
+            placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor))
+            row = {"audience": audience, "release": release_id, "digest": receipt.digest, "event": placed.sequence}
+            place = {"key_id": key.id, "position": receipt.position, "previous": receipt.previous}
+            connection.execute(sa.insert(receipts).values(**place, **row))
+            return True, receipt
+
+        return self.database.write("receipt.keep", work)
+
+    def state(self, audience: str) -> list[dict[str, Any]]:
+        """For each registered key of `audience`: the last position, its digest, and the positions missing before it."""
+
+        def look(connection: Connection) -> list[dict[str, Any]]:
+            return [self._state(connection, key_id) for key_id in sorted(self._keys(connection, audience))]
+
+        return self.database.read("receipt.state", look)
+
+    def signer(self, envelope: bytes) -> VerifyingKey:
+        """The registered key that an export of a receiver names. Raises SignatureInvalid, MalformedManifest."""
+        named = named_key(envelope)
+        events = self.database.read("receipt.keys", lambda c: self.audit.events(c, kind=RECEIPT_KEY))
+        for audience in {audience for event in events for audience in event.audiences}:
+            if named in (keys := registered(events, audience)):
+                return keys[named]
+        raise SignatureInvalid(
+            "The export is signed neither with our own key nor with a registered receipt key; give its party's "
+            "keys/signing.pub as --key."
+        )
+
+    def check(self, connection: Connection) -> None:
+        """The table, which is there for look-ups, says what the chained events say. Raises AuditChainBroken."""
+        t = receipts
+        rows = {tuple(row) for row in connection.execute(sa.select(t.c.event, t.c.position, t.c.audience, t.c.release))}
+        kept = {
+            (e.sequence, e.details["position"], e.audiences[0], e.subject.release)
+            for e in self.audit.events(connection, kind=RECEIVED)
+        }
+        if rows != kept:
+            raise AuditChainBroken("The table of receipts does not match the audit events: the store was changed.")
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _keys(self, connection: Connection, audience: str) -> dict[str, VerifyingKey]:
+        return registered(self.audit.events(connection, kind=RECEIPT_KEY), audience)
+
+    def _key(self, connection: Connection, audience: str, envelope: bytes) -> VerifyingKey:
+        keys = self._keys(connection, audience)
+        if not keys:
+            raise NoReceiptKey(
+                f"The owner has registered no receipt key for '{audience}', so no receipts are kept. Give the owner "
+                "your keys/signing.pub (there: apikey create --role features --receipt-key FILE)."
+            )
+        try:
+            named = named_key(envelope)
+        except LabelDPError:
+            raise MalformedReceipt("The receipt is not a DSSE envelope with exactly one signature.") from None
+        if named not in keys:
+            raise SignatureInvalid(
+                f"The receipt is signed with another key than the one registered for '{audience}'; give the owner "
+                "your keys/signing.pub."
+            )
+        return keys[named]
+
+    def _check(self, receipt: Receipt, release: str, manifest: str, audience: str) -> None:
+        wrong = (
+            "is of another audience than that of this API key" if receipt.audience != audience
+            else "names another labels party's key than ours" if receipt.labels_key_id != self.key.id
+            else "is of another release than the one it was sent for" if receipt.release != release
+            else "is of another manifest than the one we published" if receipt.manifest_digest != manifest
+            else ""
+        )  # fmt: skip
+        if wrong:
+            raise MalformedReceipt(f"The receipt {wrong}; nothing was kept.")
+
+    @staticmethod
+    def _known(connection: Connection, receipt: Receipt, key_id: str) -> bool:
+        """True for this very receipt. Raises ReceiptConflict where it does not fit what was kept."""
+        t = receipts
+        listed = t.c.key_id == key_id
+        same = (t.c.audience == receipt.audience) & (t.c.release == receipt.release)
+        near = t.c.position.between(receipt.position - 1, receipt.position + 1)
+        rows = connection.execute(sa.select(t).where((listed & near) | same)).all()
+        if any(row.digest == receipt.digest for row in rows):
+            return True
+        if any(row.release == receipt.release for row in rows):
+            raise ReceiptConflict(
+                f"Another receipt of release '{receipt.release}' was given by '{receipt.audience}' before: "
+                f"{ROLLED_BACK}."
+            )
+        beside = {row.position: row for row in rows if row.key_id == key_id}
+        before, after = beside.get(receipt.position - 1), beside.get(receipt.position + 1)
+        expected = GENESIS if receipt.position == 1 else None if before is None else before.digest
+        forked = expected is not None and receipt.previous != expected
+        if receipt.position in beside or forked or (after is not None and after.previous != receipt.digest):
+            raise ReceiptConflict(
+                f"Receipt {receipt.position} of '{receipt.audience}' does not continue the receipts that it gave "
+                f"before: {ROLLED_BACK}."
+            )
+        return False
+
+    @staticmethod
+    def _state(connection: Connection, key_id: str) -> dict[str, Any]:
+        t = receipts
+        mine = t.c.key_id == key_id
+        query = sa.select(t.c.position, t.c.digest).where(mine).order_by(t.c.position.desc()).limit(1)
+        last = connection.execute(query).first()
+        count = int(connection.execute(sa.select(sa.func.count()).where(mine)).scalar() or 0)
+        missing: list[int] = []
+        if last is not None and count < last.position:
+            have = set(connection.execute(sa.select(t.c.position).where(mine)).scalars())
+            missing = [p for p in range(1, last.position) if p not in have][:MOST_MISSING]
+        found = {"last": 0, "digest": None} if last is None else {"last": last.position, "digest": last.digest}
+        return {"key_id": key_id, "missing": missing} | found
+
+
+def receipt_key(given: str) -> VerifyingKey:
+    """A receiver's key from its PEM file `keys/signing.pub`, or its 32 raw bytes in base64. Raises InvalidInput."""
+    try:
+        if len(base64.b64decode(given, validate=True)) == 32:
+            return read_public_key(given)
+    except (ValueError, binascii.Error):
+        pass  # then it is a path
+    try:
+        return VerifyingKey.from_pem(Path(given).read_bytes())
+    except (OSError, InvalidFile, ValueError):
+        raise InvalidInput(
+            "The receipt key is neither a file with an Ed25519 public key (the receiver's keys/signing.pub) nor 32 "
+            "bytes in base64."
+        ) from None

@@ -1,0 +1,129 @@
+"""The receipts in an audit store: at the receiver in `message-accepted`, at the labels party in `receipt-received`.
+
+They are parts of chained events, so the append-only store, its export and its verification hold for them too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from shared.audit.events import ACCEPTED, PUBLISHED, RECEIPT_KEY, RECEIVED, Event, Subject
+from shared.errors import AuditChainBroken, InvalidFile, LabelDPError
+from shared.message.receipt import Receipt, envelope_bytes, open_receipt, public_key_text, read_public_key
+from shared.message.signing import VerifyingKey, named_key
+
+Positions = dict[int, Receipt]
+
+
+def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
+    """The owner vouches for the key with which an audience signs its receipts."""
+    details = {"key_id": key.id, "public_key": public_key_text(key)}
+    return Event(RECEIPT_KEY, audiences=(audience,), actor=actor, details=details)
+
+
+def received_event(subject: Subject, receipt: Receipt, envelope: Any, actor: str) -> Event:
+    """A receipt as the labels party keeps it; no charge (see `shared.message.receipt`)."""
+    details = {"receipt": envelope, "position": receipt.position}
+    return Event(RECEIVED, subject, audiences=(receipt.audience,), actor=actor, details=details)
+
+
+def registered(events: Iterable[Event], audience: str) -> dict[str, VerifyingKey]:
+    """The keys of an audience by id, from its `receipt-key-registered` events. Raises AuditChainBroken."""
+    return {key.id: key for event in events if event.audiences == (audience,) for key in [_registered(event)]}
+
+
+def _registered(event: Event) -> VerifyingKey:
+    try:
+        key = read_public_key(event.details["public_key"])
+    except (KeyError, TypeError, InvalidFile):
+        raise AuditChainBroken(f"Audit event {event.sequence} registers something that is no key.") from None
+    if key.id != event.details.get("key_id"):
+        raise AuditChainBroken(f"Audit event {event.sequence} registers another key than it names.")
+    return key
+
+
+class Receipts:
+    """Reads events in order, checks every receipt among them, and keeps what a comparison needs.
+
+    `key` is the store's own: a receiver's receipts must be signed with it.
+    """
+
+    def __init__(self, key: VerifyingKey) -> None:
+        self.key = key
+        self.keys: dict[tuple[str, str], VerifyingKey] = {}  # by audience and key id
+        self.received: dict[str, Positions] = defaultdict(dict)  # by the id of the receiver's key
+        self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
+        self.published: dict[str, Event] = {}  # by release
+        self.accepted: dict[tuple[str, str], Event] = {}  # by the labels party's key and release
+
+    @classmethod
+    def of(cls, events: Iterable[Event], key: VerifyingKey) -> Receipts:
+        found = cls(key)
+        for event in events:
+            found.add(event)
+        return found
+
+    def add(self, event: Event) -> None:
+        """Raises AuditChainBroken naming the event whose receipt does not fit."""
+        release = str(event.subject.release)
+        if event.kind == PUBLISHED:
+            self.published[release] = event
+        elif event.kind == RECEIPT_KEY:
+            key = _registered(event)
+            self.keys.update({(audience, key.id): key for audience in event.audiences})
+        elif event.kind == RECEIVED:
+            self._received(event, release)
+        elif event.kind == ACCEPTED:
+            self.accepted[str(event.details.get("key_id")), release] = event
+            if "receipt" in event.details:
+                self._given(event, release)
+
+    def _received(self, event: Event, release: str) -> None:
+        envelope, published = event.details.get("receipt"), self.published.get(release)
+        audience = event.audiences[0] if len(event.audiences) == 1 else ""
+        named = self._named(event, envelope)
+        key = self.keys.get((audience, named))
+        if key is None:
+            raise _wrong(event, "its key is not registered for its audience")
+        receipt = self._opened(event, envelope, key)
+        if published is None or published.details.get("manifest_sha256") != receipt.manifest_digest:
+            raise _wrong(event, "it is not of the release that was published")
+        if (receipt.release, receipt.audience, receipt.labels_key_id) != (release, audience, self.key.id):
+            raise _wrong(event, "it is of another release, audience or labels party")
+        kept = self.received[named]
+        before, after = kept.get(receipt.position - 1), kept.get(receipt.position + 1)
+        links = before is None or receipt.follows(before)
+        if receipt.position in kept or not links or (after is not None and not after.follows(receipt)):
+            raise _wrong(event, "it does not link to the receipts beside it")
+        kept[receipt.position] = receipt
+
+    def _given(self, event: Event, release: str) -> None:
+        envelope, details = event.details["receipt"], event.details
+        receipt = self._opened(event, envelope, self.key)
+        truth = (release, details.get("manifest_digest"), details.get("key_id"), event.time)
+        if (receipt.release, receipt.manifest_digest, receipt.labels_key_id, receipt.accepted) != truth:
+            raise _wrong(event, "it does not say what the event says")
+        given = self.given[receipt.labels_key_id]
+        if receipt.audience not in event.audiences or not receipt.follows(given.get(len(given))):
+            raise _wrong(event, "it is of another audience, or does not follow the one before")
+        given[receipt.position] = receipt
+
+    @staticmethod
+    def _named(event: Event, envelope: Any) -> str:
+        try:
+            return named_key(envelope_bytes(envelope))
+        except LabelDPError:
+            raise _wrong(event, "it is no signed document") from None
+
+    @staticmethod
+    def _opened(event: Event, envelope: Any, key: VerifyingKey) -> Receipt:
+        try:
+            return open_receipt(envelope_bytes(envelope), key)
+        except LabelDPError:
+            raise _wrong(event, "its signature or form does not verify") from None
+
+
+def _wrong(event: Event, why: str) -> AuditChainBroken:
+    return AuditChainBroken(f"The receipt in audit event {event.sequence} is not right: {why}.")
