@@ -1,0 +1,209 @@
+"""Receipts over HTTP: kept once, refused where they do not fit, delivered after an outage, sent by both doors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from features_party.api.app import create_app
+from shared import errors
+from shared.audit.events import RECEIVED, Event
+from shared.message.receipt import Receipt, open_receipt, public_key_text, read_public_key
+from shared.message.signing import SigningKey
+from tests.support.labels import label_table
+from tests.support.labels_api import is_problem
+from tests.support.receipts import Away, Pair, accept, pair
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Pair]:
+    with pair(tmp_path) as started:
+        yield started
+
+
+def kept(both: Pair) -> list[Event]:
+    return [e for e in both.labels_events() if e.kind == RECEIVED]
+
+
+def test_a_pull_is_accounted_for_and_acknowledged(tmp_path: Path, database_url: str) -> None:
+    with pair(tmp_path, database_url=database_url) as both:
+        first, second = both.release(), both.release()
+        assert both.pull(first).as_json() == {"delivered": 1, "problem": None}
+        assert both.pull(second).delivered == 1
+        events = kept(both)
+        assert [e.subject.release for e in events] == [first, second]
+        assert all(e.split.total.nano == 0 and e.audiences == ("features-party",) for e in events)
+        receipts = [open_receipt(e.details["receipt"], both.receiver.key.public) for e in events]
+        assert [r.position for r in receipts] == [1, 2]
+        assert receipts[1].previous == receipts[0].digest
+        accepted = [e for e in both.receiver.events() if e.kind == "message-accepted"]
+        assert [e.time for e in accepted] == [r.accepted for r in receipts]
+        assert both.pull(second).sentence == "receipts: all were delivered before"
+        assert len(kept(both)) == 2
+        assert both.labels.spent(str(events[0].subject.batch)) == "1"
+        both.labels.services.database.read("test", both.labels.services.receipts.check)
+
+
+def test_receipts_hold_nothing_but_public_facts(both: Pair) -> None:
+    both.pull()
+    (event,) = kept(both)
+    receipt = open_receipt(event.details["receipt"], both.receiver.key.public)
+    members = {"format", "release", "manifest_digest", "labels_key_id", "audience", "accepted", "position", "previous"}
+    assert set(receipt.as_json()) == members
+
+
+def test_without_a_registered_key_nothing_is_stored_and_the_receiver_is_told(tmp_path: Path) -> None:
+    with pair(tmp_path, registered=False) as both:
+        said = both.pull()
+        assert said.delivered == 0
+        assert "--receipt-key" in str(said.problem)
+        assert kept(both) == []
+        release, envelope = both.receiver.receipts()[0]
+        answer = client(both).post(f"/v1/releases/{release}/receipt", json=envelope)
+        is_problem(answer, 409, "no-receipt-key")
+        found = both.receiver.compare(both.labels_export())
+        assert found["agrees"]
+        assert "no receipt key" in found["notes"][0]
+        both.register()  # what was accepted before is delivered with the next pull
+        assert both.pull().delivered == 2
+
+
+def test_delivery_is_tried_again_after_an_outage(both: Pair) -> None:
+    said = accept(both, both.release()).acknowledge(Away())
+    assert said is not None
+    assert "the next pull tries again" in said.sentence
+    assert "\n" not in said.sentence
+    assert kept(both) == []
+    assert both.pull().delivered == 2
+    assert [e.details["position"] for e in kept(both)] == [1, 2]
+
+
+def test_gaps_are_asked_for_and_filled(both: Pair) -> None:
+    for _ in range(3):
+        accept(both, both.release())
+    _, (release, second), _ = both.receiver.receipts()
+    reader = client(both)
+    assert reader.post(f"/v1/releases/{release}/receipt", json=second).status_code == 201
+    (state,) = reader.get("/v1/receipts").json()["keys"]
+    assert (state["last"], state["missing"]) == (2, [1])
+    assert both.pull().delivered == 3
+    assert reader.get("/v1/receipts").json()["keys"][0] | {"digest": ""} == {
+        "key_id": both.receiver.key.public.id, "last": 4, "digest": "", "missing": [],
+    }  # fmt: skip
+    assert client(both, "nobody").get("/v1/receipts").json() == {"audience": "nobody", "keys": []}
+    assert all(found["agrees"] and not found["notes"] for found in both.compare_both())
+
+
+def client(both: Pair, audience: str = "features-party") -> TestClient:
+    return both.labels.client("features", audience)
+
+
+def send(both: Pair, release: str, receipt: Receipt, key: SigningKey | None = None, by: str = "features-party") -> Any:
+    envelope = receipt.sign(key or both.receiver.key)
+    return client(both, by).post(f"/v1/releases/{release}/receipt", json=envelope)
+
+
+@pytest.fixture
+def waiting(both: Pair) -> tuple[str, Receipt]:
+    """A published release and the right receipt of it, not delivered."""
+    release = both.release()
+    manifest = both.labels.state(release).manifest_sha256
+    labels_key = both.labels.services.key.public.id
+    return release, Receipt(release, manifest, labels_key, "features-party", "2030-01-01T00:05:00Z", 1, "0" * 64)
+
+
+WRONG: dict[str, tuple[Callable[[Receipt], Receipt], str]] = {
+    "another release": (lambda r: replace(r, release="rel_0"), "another release"),
+    "another manifest": (lambda r: replace(r, manifest_digest="1" * 64), "another manifest"),
+    "another labels party": (lambda r: replace(r, labels_key_id="ed25519:" + "0" * 64), "another labels party"),
+    "another audience": (lambda r: replace(r, audience="somebody"), "another audience"),
+    "no time": (lambda r: replace(r, accepted="yesterday"), "of the wrong form"),
+    "position 0": (lambda r: replace(r, position=0), "of the wrong form"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_signed_receipt_that_does_not_fit_is_refused(both: Pair, waiting: tuple[str, Receipt], name: str) -> None:
+    release, receipt = waiting
+    change, says = WRONG[name]
+    answer = send(both, release, change(receipt))
+    is_problem(answer, 422, "malformed-receipt")
+    assert says in answer.json()["detail"]
+    assert kept(both) == []
+    assert send(both, release, receipt).status_code == 201
+
+
+def test_wrong_keys_foreign_audiences_and_damaged_envelopes_are_refused(
+    both: Pair, waiting: tuple[str, Receipt]
+) -> None:
+    release, receipt = waiting
+    is_problem(send(both, release, receipt, SigningKey.generate()), 422, "signature-invalid")
+    is_problem(send(both, release, receipt, by="somebody"), 404, "not-found")
+    is_problem(send(both, "rel_none", receipt), 404, "not-found")
+    whole = receipt.sign(both.receiver.key)
+    reader = client(both)
+    for damaged in (
+        whole | {"payloadType": "application/vnd.label-dp.manifest+json"},
+        whole | {"signatures": []},
+        whole | {"signatures": [{**whole["signatures"][0], "sig": "AAAA"}]},
+        whole | {"payload": whole["payload"][:-4]},
+        whole | {"more": 1.5},
+        {},
+    ):
+        answer = reader.post(f"/v1/releases/{release}/receipt", json=damaged)
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["code"] in ("malformed-receipt", "signature-invalid")
+    assert reader.post(f"/v1/releases/{release}/receipt").status_code == 422
+    unpublished = both.labels.charge(both.labels.sealed_batch(label_table(5, prefix="few")))
+    is_problem(send(both, unpublished, replace(receipt, release=unpublished)), 409, "conflict")
+    assert kept(both) == []
+
+
+def test_replays_are_harmless_and_second_histories_refused(both: Pair, waiting: tuple[str, Receipt]) -> None:
+    release, receipt = waiting
+    first = send(both, release, receipt)
+    again = send(both, release, receipt)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    # the same release accepted again, by a store that forgot the first time
+    later = replace(receipt, accepted="2030-01-02T00:00:00Z")
+    is_problem(send(both, release, later), 409, "receipt-conflict")
+    second = both.release()
+    manifest = both.labels.state(second).manifest_sha256
+    other = replace(receipt, release=second, manifest_digest=manifest)
+    is_problem(send(both, second, other), 409, "receipt-conflict")  # position 1 is taken
+    unlinked = replace(other, position=2, previous="1" * 64)
+    answer = send(both, second, unlinked)
+    is_problem(answer, 409, "receipt-conflict")
+    assert "rolled back" in answer.json()["detail"]
+    # the receipt of one release sent for another
+    is_problem(send(both, second, receipt), 422, "malformed-receipt")
+    assert send(both, second, replace(other, position=2, previous=receipt.digest)).status_code == 201
+    assert len(kept(both)) == 2
+
+
+def test_over_rest_the_receipt_goes_with_the_message(both: Pair) -> None:
+    release = both.release()
+    services = both.receiver.services
+    with TestClient(create_app(services), raise_server_exceptions=False) as app:
+        key = services.apikeys.create("trainer")[1]
+        body = {"url": both.url, "release": release, "api_key": both.api_key}
+        answer = app.post("/v1/messages", json=body, headers={"Authorization": f"Bearer {key}"})
+        assert answer.status_code == 201, answer.text
+        assert [e.subject.release for e in kept(both)] == [release]
+
+
+def test_a_receipt_key_is_a_pem_file_or_base64(both: Pair) -> None:
+    from labels_party.release.receipts import receipt_key
+
+    key, path = both.receiver.key.public, both.receiver.services.home.public_key
+    assert receipt_key(str(path)).id == key.id
+    assert read_public_key(public_key_text(key)).id == receipt_key(public_key_text(key)).id == key.id
+    for wrong in ("no-such-file", "AAAA", str(both.folder)):
+        with pytest.raises(errors.InvalidInput):
+            receipt_key(wrong)
