@@ -6,11 +6,14 @@ then the bytes of every file; only afterwards may a Parquet reader see one of th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from shared.errors import AudienceMismatch, DigestMismatch, InvalidFile, MalformedManifest
 from shared.message.canonical import digest
@@ -45,13 +48,22 @@ class Bundle:
 
     def envelope(self) -> bytes:
         try:
-            with self.envelope_path.open("rb") as file:
+            with open_file(self.envelope_path) as file:
                 return file.read(MAX_ENVELOPE_BYTES + 1)
         except OSError as error:
             raise InvalidFile(
                 f"The signed manifest '{self.envelope_path}' cannot be read ({error.strerror}); "
                 "it must lie beside the message."
             ) from None
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A part of a message, to be read: a pipe in its place would be waited for without end. Raises OSError."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return file
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ def check_bytes(path: Path, entry: FileEntry, copy_to: Path | None = None) -> No
     """Compare length and SHA-256 of `path` with the manifest, copying on the way if asked. Raises DigestMismatch."""
     hasher, size = hashlib.sha256(), 0
     try:
-        with path.open("rb") as source:
+        with open_file(path) as source:
             target = copy_to.open("wb") if copy_to is not None else None
             try:
                 while (chunk := source.read(CHUNK)) and size <= entry.bytes:
