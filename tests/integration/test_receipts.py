@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
+from features_party.storage import tables
+from labels_party.bootstrap import MIGRATIONS
+from labels_party.storage.tables import HEAD, receipts
 from shared import errors
 from shared.audit.events import RECEIVED, Event
+from shared.audit.store import append_only_drop
 from shared.message.receipt import Receipt, open_receipt, public_key_text, read_public_key
 from shared.message.signing import SigningKey
+from shared.service.migrations import downgrade, upgrade
 from tests.support.labels import label_table
 from tests.support.labels_api import is_problem
 from tests.support.receipts import Away, Pair, accept, pair
@@ -38,11 +45,11 @@ def test_a_pull_is_accounted_for_and_acknowledged(tmp_path: Path, database_url: 
         events = kept(both)
         assert [e.subject.release for e in events] == [first, second]
         assert all(e.split.total.nano == 0 and e.audiences == ("features-party",) for e in events)
-        receipts = [open_receipt(e.details["receipt"], both.receiver.key.public) for e in events]
-        assert [r.position for r in receipts] == [1, 2]
-        assert receipts[1].previous == receipts[0].digest
+        opened = [open_receipt(e.details["receipt"], both.receiver.key.public) for e in events]
+        assert [r.position for r in opened] == [1, 2]
+        assert opened[1].previous == opened[0].digest
         accepted = [e for e in both.receiver.events() if e.kind == "message-accepted"]
-        assert [e.time for e in accepted] == [r.accepted for r in receipts]
+        assert [e.time for e in accepted] == [r.accepted for r in opened]
         assert both.pull(second).sentence == "receipts: all were delivered before"
         assert len(kept(both)) == 2
         assert both.labels.spent(str(events[0].subject.batch)) == "1"
@@ -207,3 +214,50 @@ def test_a_receipt_key_is_a_pem_file_or_base64(both: Pair) -> None:
     for wrong in ("no-such-file", "AAAA", str(both.folder)):
         with pytest.raises(errors.InvalidInput):
             receipt_key(wrong)
+
+
+def test_migrations_down_and_up_keep_every_receipt_and_the_table_append_only(tmp_path: Path, database_url: str) -> None:
+    with pair(tmp_path, database_url=database_url) as both:
+        both.pull()
+        both.pull()
+        labels, features = both.labels.services, both.receiver.services
+        columns = sa.select(receipts).order_by(receipts.c.position)
+        before = labels.database.read("test", lambda c: c.execute(columns).all())
+        assert len(before) == 2
+        downgrade(labels.database, MIGRATIONS, "0003")
+        downgrade(features.database, tables.MIGRATIONS, "0003")
+        upgrade(labels.database, MIGRATIONS, HEAD)
+        tables.migrate(features.database)
+        assert labels.database.read("test", lambda c: c.execute(columns).all()) == before
+        labels.database.read("test", labels.receipts.check)
+        for statement in (sa.update(receipts).values(position=9), sa.delete(receipts)):
+            with pytest.raises((sa.exc.DBAPIError, errors.Unavailable)):
+                labels.database.write("test", lambda c, s=statement: c.execute(s) and None)  # type: ignore[misc]  # bound now
+        assert both.pull().delivered == 1
+        assert [e.details["position"] for e in kept(both)] == [1, 2, 3]
+
+
+def test_a_table_of_receipts_that_lost_a_row_is_noticed(both: Pair) -> None:
+    both.pull()
+    labels = both.labels.services
+
+    def damage(connection: sa.Connection) -> None:
+        for statement in append_only_drop("sqlite", "receipts"):
+            connection.execute(sa.text(statement))
+        connection.execute(sa.delete(receipts))
+
+    labels.database.write("test", damage)
+    with pytest.raises(errors.AuditChainBroken, match="receipts"):
+        labels.database.read("test", labels.receipts.check)
+
+
+def test_many_at_once_keep_one_receipt(tmp_path: Path, database_url: str) -> None:
+    with pair(tmp_path, database_url=database_url) as both:
+        release = both.release()
+        accept(both, release)
+        _, envelope = both.receiver.receipts()[0]
+        book = both.labels.services.receipts
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: book.keep(release, envelope, "features-party", "test")[0], range(16)))
+        assert sorted(found) == [False] * 15 + [True]
+        assert len(kept(both)) == 1
