@@ -18,10 +18,12 @@ from shared.domain import Domain
 from shared.errors import Conflict, InvalidInput, NotFound
 from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
 
-# code points that Unicode says to ignore in display: names that differ by them look the same, but would be two scopes
+# code points that Unicode says to ignore in display, or whose glyph is blank, and a second space in a row: names that
+# differ by them look the same, but would be two scopes
 IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U0001d159]"
+    "|  "
 )
 DEFAULT_AUDIENCE = "features-party"
 MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
@@ -96,7 +98,8 @@ def declare(
         plain = text == text.strip() and text.isprintable() and not IGNORABLE.search(text)
         if not 1 <= len(text) <= 200 or not plain:
             raise InvalidInput(
-                f"The {what} of a population must be 1 to 200 visible, printable characters without outer spaces."
+                f"The {what} of a population must be 1 to 200 visible, printable characters without outer or double "
+                "spaces."
             )
     if not audiences or len(set(audiences)) != len(audiences) or len(audiences) > 1000:
         raise InvalidInput("A population names at least one audience, each once.")

@@ -45,7 +45,9 @@ class ReleaseCancelled(Refusal):
 def person(name: str) -> str:
     """The actor behind a name given on the command line. Raises InvalidInput."""
     if not 1 <= len(name) <= MAX_NAME or name != name.strip() or not name.isprintable() or IGNORABLE.search(name):
-        raise InvalidInput(f"A person's name is 1 to {MAX_NAME} visible, printable characters without outer spaces.")
+        raise InvalidInput(
+            f"A person's name is 1 to {MAX_NAME} visible, printable characters without outer or double spaces."
+        )
     return f"{COMMAND_LINE}: {name}"
 
 

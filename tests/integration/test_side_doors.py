@@ -158,7 +158,13 @@ def test_the_same_id_twice_is_masked_differently(party: LabelsParty) -> None:
 # --- budget ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", ["revenue\ufe0f", "rev\u034fenue", "\u3164revenue", "revenue\u17b4", "rev\u200benue"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("revenue\ufe0f", "rev\u034fenue", "\u3164revenue", "revenue\u17b4", "rev\u200benue"),
+        *("revenue\u2800", "revenue\U0001d159", "net  revenue"),
+    ],
+)
 def test_a_label_name_with_invisible_characters_is_no_second_budget(label: str) -> None:
     with pytest.raises(InvalidInput, match="visible"):
         parse_population("p", label, Domain.parse("0:10"), "1")
