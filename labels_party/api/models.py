@@ -234,6 +234,7 @@ class BudgetOut(BaseModel):
     unit: UnitOut
     epsilon_lifetime: str
     epsilon_spent_at_most: str
+    epsilon_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")
     alert_percent: list[int]
     batches: list[dict[str, Any]]
 
