@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from shared.audit.events import RETURNED
+from shared.audit.events import CHARGED, RETURNED
 from shared.audit.store import append_only_drop
 from shared.errors import AuditChainBroken, BudgetExceeded, InvalidEpsilon
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from tests.support.labels import LabelsParty, label_table
+from tests.support.ledger_race import race
 
 
 def population(party: LabelsParty, name: str = "shop") -> Any:
@@ -37,6 +38,19 @@ def test_sixteen_threads_against_a_cap_get_exactly_the_cap(party_on: LabelsParty
         granted = sum(sum(job.result()) for job in jobs)
     assert granted == 100
     assert party_on.spent(batch) == "0.0000001"
+    count, _ = party_on.services.database.read("v", party_on.services.audit.verify)
+    assert count == 3 + 100
+
+
+def test_sixty_four_clients_of_four_processes_get_exactly_the_cap(party_on: LabelsParty) -> None:
+    """The shape of anchor 8; a thousand spends each against a cap of a thousand are in `make soak`."""
+    batch = party_on.sealed_batch(label_table(5), lifetime="0.0000001")  # 100 nano-ε
+    found = race(party_on.settings.url, "shop", batch, clients=64, spends=4, processes=4)
+    assert sum(f.granted for f in found) == 100
+    assert sum(f.granted + f.refused for f in found) == 256
+    assert party_on.spent(batch) == "0.0000001"
+    events = party_on.services.database.read("e", lambda c: party_on.services.audit.events(c, kind=CHARGED))
+    assert len({(e.subject.release, e.sequence) for e in events}) == 100
     count, _ = party_on.services.database.read("v", party_on.services.audit.verify)
     assert count == 3 + 100
 
