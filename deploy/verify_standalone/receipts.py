@@ -27,7 +27,8 @@ class Receipts:
         self.keys: dict[tuple[str, str], Ed25519PublicKey] = {}
         self.published: dict[str, str] = {}
         self.given: dict[str, list[str]] = {}  # digests, by the labels party's key
-        self.kept: dict[str, dict[int, tuple[str, str]]] = {}  # (digest, previous) by the receiver's key and position
+        # (digest, previous) by position, of each list: the receiver's key and that of the labels party
+        self.kept: dict[tuple[str, str], dict[int, tuple[str, str]]] = {}
 
     @property
     def count(self) -> int:
@@ -68,11 +69,11 @@ class Receipts:
             refuse(f"event {number}: its receipt is signed with a key that is not registered for '{audience}'")
         receipt, digest = _open(number, envelope, self.keys[audience, named], named)
         release = event["subject"]["release"]
-        if (receipt["release"], receipt["audience"], receipt["labels_key_id"]) != (release, audience, self.key_id):
-            refuse(f"event {number}: its receipt is of another release, audience or labels party")
+        if (receipt["release"], receipt["audience"]) != (release, audience):
+            refuse(f"event {number}: its receipt is of another release or audience")
         if self.published.get(release) != receipt["manifest_digest"]:
             refuse(f"event {number}: its receipt is not of the release that was published")
-        kept, place = self.kept.setdefault(named, {}), receipt["position"]
+        kept, place = self.kept.setdefault((named, receipt["labels_key_id"]), {}), receipt["position"]
         before = GENESIS if place == 1 else kept.get(place - 1, (receipt["previous"],))[0]
         after = kept.get(place + 1, ("", digest))[1]
         if place in kept or receipt["previous"] != before or after != digest:

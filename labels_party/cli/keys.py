@@ -44,6 +44,7 @@ def apikey_create(
     party = services()
     if key is not None and reads is not None:
         party.receipts.register(reads, key, "command line")
+        typer.echo(f"receipts of {reads} are checked with {key.id}; compare it with its owner", err=True)
     apikey_commands.create(party.apikeys, role, reads, expires, as_json)
 
 

@@ -77,7 +77,8 @@ class ReceiptBook:
             subject = self.releases.ledger.subject(population, release.batch, release_id)
             placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor))
             row = {"audience": audience, "release": release_id, "digest": receipt.digest, "event": placed.sequence}
-            place = {"key_id": key.id, "position": receipt.position, "previous": receipt.previous}
+            place = {"key_id": key.id, "labels_key_id": self.key.id, "position": receipt.position}
+            place |= {"previous": receipt.previous}
             connection.execute(sa.insert(receipts).values(**place, **row))
             return True, receipt
 
@@ -152,7 +153,7 @@ class ReceiptBook:
     def _known(connection: Connection, receipt: Receipt, key_id: str) -> bool:
         """True for this very receipt. Raises ReceiptConflict where it does not fit what was kept."""
         t = receipts
-        listed = t.c.key_id == key_id
+        listed = (t.c.key_id == key_id) & (t.c.labels_key_id == receipt.labels_key_id)
         same = (t.c.audience == receipt.audience) & (t.c.release == receipt.release)
         near = t.c.position.between(receipt.position - 1, receipt.position + 1)
         rows = connection.execute(sa.select(t).where((listed & near) | same)).all()
@@ -163,7 +164,8 @@ class ReceiptBook:
                 f"Another receipt of release '{receipt.release}' was given by '{receipt.audience}' before: "
                 f"{ROLLED_BACK}."
             )
-        beside = {row.position: row for row in rows if row.key_id == key_id}
+        place = (key_id, receipt.labels_key_id)
+        beside = {row.position: row for row in rows if (row.key_id, row.labels_key_id) == place}
         before, after = beside.get(receipt.position - 1), beside.get(receipt.position + 1)
         expected = GENESIS if receipt.position == 1 else None if before is None else before.digest
         forked = expected is not None and receipt.previous != expected
@@ -174,10 +176,9 @@ class ReceiptBook:
             )
         return False
 
-    @staticmethod
-    def _state(connection: Connection, key_id: str) -> dict[str, Any]:
+    def _state(self, connection: Connection, key_id: str) -> dict[str, Any]:
         t = receipts
-        mine = t.c.key_id == key_id
+        mine = (t.c.key_id == key_id) & (t.c.labels_key_id == self.key.id)
         query = sa.select(t.c.position, t.c.digest).where(mine).order_by(t.c.position.desc()).limit(1)
         last = connection.execute(query).first()
         count = int(connection.execute(sa.select(sa.func.count()).where(mine)).scalar() or 0)

@@ -129,7 +129,9 @@ release_files = sa.Table(
 receipts = sa.Table(
     "receipts",
     metadata,
-    sa.Column("key_id", sa.String(80), primary_key=True),  # of the receiver
+    # one list is of a receiver's key for a key of ours
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("labels_key_id", sa.String(80), primary_key=True),
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("audience", sa.String(200), nullable=False),

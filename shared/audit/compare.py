@@ -128,7 +128,7 @@ def _receipts(
     found: Comparison, labels: Side, features: Side, at_labels: Receipts, at_features: Receipts, missing: set[str]
 ) -> int:
     """The receiver's list as each side has it; returns how many entries are newer than the export."""
-    given, kept = at_features.given[labels.key.id], at_labels.received[features.key.id]
+    given, kept = at_features.given[labels.key.id], at_labels.received[features.key.id, labels.key.id]
     newer = 0
     forked = next((p for p in sorted(kept) if p in given and kept[p] != given[p]), None)
     if forked is not None:

@@ -53,7 +53,8 @@ class Receipts:
     def __init__(self, key: VerifyingKey) -> None:
         self.key = key
         self.keys: dict[tuple[str, str], VerifyingKey] = {}  # by audience and key id
-        self.received: dict[str, Positions] = defaultdict(dict)  # by the id of the receiver's key
+        # by the ids of the receiver's key and of the labels party's
+        self.received: dict[tuple[str, str], Positions] = defaultdict(dict)
         self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
         self.published: dict[str, Event] = {}  # by release
         self.accepted: dict[tuple[str, str], Event] = {}  # by the labels party's key and release
@@ -90,9 +91,10 @@ class Receipts:
         receipt = self._opened(event, envelope, key)
         if published is None or published.details.get("manifest_sha256") != receipt.manifest_digest:
             raise _wrong(event, "it is not of the release that was published")
-        if (receipt.release, receipt.audience, receipt.labels_key_id) != (release, audience, self.key.id):
-            raise _wrong(event, "it is of another release, audience or labels party")
-        kept = self.received[named]
+        if (receipt.release, receipt.audience) != (release, audience):
+            raise _wrong(event, "it is of another release or audience")
+        # which of our keys signed the manifest is in the manifest, whose digest was compared
+        kept = self.received[named, receipt.labels_key_id]
         before, after = kept.get(receipt.position - 1), kept.get(receipt.position + 1)
         links = before is None or receipt.follows(before)
         if receipt.position in kept or not links or (after is not None and not after.follows(receipt)):

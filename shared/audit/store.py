@@ -35,7 +35,7 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("digest", sa.String(64), nullable=False, unique=True),
         sa.Column("body", sa.LargeBinary, nullable=False),
-        sa.Column("kind", sa.String(40), nullable=False),
+        sa.Column("kind", sa.String(40), nullable=False, index=True),
         sa.Column("population", sa.String(64), index=True),
         sa.Column("batch", sa.String(64), index=True),
         sa.Column("release", sa.String(64), index=True),

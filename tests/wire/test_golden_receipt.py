@@ -131,7 +131,6 @@ FORGED: dict[str, Forge] = {
     "a receipt of a stranger": lambda d, _: resigned(held(d)[1], KEY),
     "another manifest": lambda d, k: resigned(held(d)[1], k, manifest_digest="0" * 64),
     "another release": lambda d, k: resigned(held(d)[1], k, release="rel_0"),
-    "another labels party": lambda d, k: resigned(held(d)[1], k, labels_key_id="ed25519:" + "0" * 64),
     "another audience": lambda d, k: resigned(held(d)[1], k, audience="somebody"),
     "a wrong link": lambda d, k: resigned(held(d)[1], k, previous="0" * 64),
     "a taken position": lambda d, k: resigned(held(d)[1], k, position=1),
@@ -147,6 +146,7 @@ AT_LABELS: dict[str, Forge] = {
     ].update(key_id=KEY.public.id),
 }
 AT_FEATURES: dict[str, Forge] = {
+    "another labels party": lambda d, k: resigned(held(d)[1], k, labels_key_id="ed25519:" + "0" * 64),
     "one left out": lambda d, _: d["events"].remove(held(d)[1]),
     "another time": lambda d, k: resigned(held(d)[1], k, accepted="2029-01-01T00:00:00Z"),
 }

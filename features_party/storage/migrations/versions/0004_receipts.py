@@ -12,6 +12,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
+    op.create_index("ix_audit_events_kind", "audit_events", ["kind"])
     op.add_column("messages", sa.Column("receipt_position", sa.BigInteger))
     op.add_column("messages", sa.Column("receipt_digest", sa.String(64)))
     op.add_column("messages", sa.Column("receipt_event", sa.BigInteger))
@@ -46,6 +47,7 @@ def _refill() -> None:
 
 def downgrade() -> None:
     # the signed receipts stay in the audit events, which are never migrated
+    op.drop_index("ix_audit_events_kind", "audit_events")
     op.drop_index("ix_messages_receipt", "messages")
     for column in ("receipt_event", "receipt_digest", "receipt_position"):
         op.drop_column("messages", column)

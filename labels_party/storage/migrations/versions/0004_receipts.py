@@ -13,15 +13,18 @@ revision = "0004"
 down_revision = "0003"
 
 SAME = (
-    "(key_id = NEW.key_id AND position = NEW.position) OR digest = NEW.digest OR event = NEW.event "
+    "(key_id = NEW.key_id AND labels_key_id = NEW.labels_key_id AND position = NEW.position) "
+    "OR digest = NEW.digest OR event = NEW.event "
     "OR (audience = NEW.audience AND release = NEW.release)"
 )
 
 
 def upgrade() -> None:
+    op.create_index("ix_audit_events_kind", "audit_events", ["kind"])  # finds the few registered keys among all events
     table = op.create_table(
         "receipts",
         sa.Column("key_id", sa.String(80), primary_key=True),
+        sa.Column("labels_key_id", sa.String(80), primary_key=True),
         sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("previous", sa.String(64), nullable=False),
         sa.Column("audience", sa.String(200), nullable=False),
@@ -43,7 +46,7 @@ def _refill(table: sa.Table) -> None:
         envelope = json.loads(bytes(body))["details"]["receipt"]
         payload = base64.b64decode(envelope["payload"])
         receipt = json.loads(payload)
-        row = {name: receipt[name] for name in ("position", "previous", "audience", "release")}
+        row = {name: receipt[name] for name in ("labels_key_id", "position", "previous", "audience", "release")}
         row |= {"key_id": envelope["signatures"][0]["keyid"], "digest": hashlib.sha256(payload).hexdigest()}
         connection.execute(sa.insert(table).values(**row, event=sequence))
 
@@ -52,3 +55,4 @@ def downgrade() -> None:
     for statement in append_only_drop(op.get_bind().dialect.name, "receipts"):
         op.execute(statement)
     op.drop_table("receipts")
+    op.drop_index("ix_audit_events_kind", "audit_events")
