@@ -1,0 +1,278 @@
+"""A labels party's whole day, recorded field by field, in a world where only labels can make a difference.
+
+Ids, keys and clock are those of a script, and the two places that ε pays for (the estimate of a prior, the draw) are
+replaced by constants. What is then different between two worlds came from a label by a side door.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import logging
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+
+from labels_party.labels import from_files
+from labels_party.offline import PrivatizeJob, privatize
+from labels_party.options import parse_population, parse_request
+from labels_party.release import engine
+from labels_party.storage.tables import metadata
+from shared.channel import Channel
+from shared.channel_base import smallest_unsigned
+from shared.domain import Domain
+from shared.errors import LabelDPError
+from tests.support.labels import FakeClock, LabelsParty
+
+VICTIM = "c-07"
+IDS = [f"c-{i:02d}" for i in range(24)]
+K = 11
+TOOK = re.compile(r"\d+ms|'milliseconds': \d+")
+Entry = tuple[str, str, Any]
+
+
+@contextmanager
+def scripted(seed: str) -> Iterator[None]:
+    """Ids and keys from a counter, and a draw and a prior that do not look at labels."""
+    numbers = itertools.count()
+
+    def token_bytes(n: int = 32) -> bytes:
+        return hashlib.shake_256(f"{seed} {next(numbers)}".encode()).digest(n)
+
+    def constant_draw(channel: Channel, index: Any) -> Any:
+        return (np.arange(len(index)) * 7 % channel.m).astype(smallest_unsigned(channel.m))
+
+    def constant_prior(counts: Any, *_: Any) -> Any:
+        return np.arange(1.0, counts.size + 1) / np.arange(1.0, counts.size + 1).sum()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_bytes", token_bytes)
+        patch.setattr(secrets, "token_hex", lambda n=16: token_bytes(n).hex())
+        patch.setattr(secrets, "token_urlsafe", lambda n=32: token_bytes(n).hex())
+        patch.setattr(from_files, "token_hex", lambda n=16: token_bytes(n).hex())
+        patch.setattr(engine, "sample", constant_draw)
+        patch.setattr(engine, "estimate_prior", constant_prior)
+        yield
+
+
+@dataclass
+class Day:
+    """One world: `label` is that of the victim (None: it is deleted again)."""
+
+    home: Path
+    label: float | None
+    entries: list[Entry] = field(default_factory=list)
+
+    def note(self, where: str, what: str, value: Any) -> None:
+        self.entries.append((where, what, value))
+
+    def call(self, method: str, path: str, client: TestClient | None = None, **options: Any) -> Any:
+        self.clock.move(seconds=1)
+        answer = (client or self.owner).request(method, path, **options)
+        where = f"{method} {path} #{len(self.entries)}"
+        self.note(where, "status", answer.status_code)
+        content = answer.content
+        if path == "/metrics":  # when a counter was made is told by the wall clock, in more or fewer digits
+            content = b"\n".join(line for line in content.splitlines() if b"_created" not in line)
+        for name, value in sorted(answer.headers.items()):
+            self.note(where, f"header {name}", len(content) if path == "/metrics" and "length" in name else value)
+        self.note(where, "body", content)
+        return answer.json() if "json" in answer.headers.get("content-type", "") else answer
+
+    def labels(self, ids: list[str]) -> list[float]:
+        """What is sent for these ids; a label that will be deleted is sent first."""
+        own = 7.0 if self.label is None else self.label
+        return [own if i == VICTIM else float(int(i[2:]) % K) for i in ids]
+
+    # --- the day ------------------------------------------------------------------------------------------
+
+    def live(self, keys: Path) -> None:
+        """Everything that an owner, a sender, a receiver and an auditor can ask for, refusals included."""
+        self.clock = FakeClock()
+        shutil.copytree(keys, self.home / "keys")
+        log = Log(self)
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(log)
+        root.setLevel(logging.DEBUG)
+        try:
+            with scripted("day"), LabelsParty(self.home, clock=self.clock, worker=False) as party:
+                self.party, self.owner = party, party.client("owner")
+                self.sender, self.receiver = party.client("ingest"), party.client("features")
+                self.auditor = party.client("auditor")
+                for client in (self.owner, self.sender, self.receiver, self.auditor):
+                    client.portal = party._clients[0].portal  # one event loop for all calls: half the time
+                self.hook = self.call("POST", "/v1/webhooks", json={"url": "https://example.org/x"})["id"]
+                batch = self.intake()
+                self.refused_seals(batch)
+                self.releases(batch)
+                self.on_files()
+                self.end_of(batch)
+                self.left_behind()
+        finally:
+            root.removeHandler(log)
+            root.setLevel(level)
+
+    def population(self, name: str, **rules: Any) -> str:
+        body = {"name": name, "label": name, "domain": "0:10", "lifetime_epsilon": "3", "missing_label": 0} | rules
+        return str(self.call("POST", "/v1/populations", json=body)["id"])
+
+    def batch(self, population: str, presence: str = "public", **schedule: Any) -> str:
+        body = {"presence": presence} | schedule
+        return str(self.call("POST", f"/v1/populations/{population}/batches", json=body)["id"])
+
+    def intake(self) -> str:
+        """Labels in every format, and every refusal of them that has the victim's label beside it."""
+        self.shop = self.population("shop", alert_percent=[50])
+        batch = self.batch(self.shop, "id-list")
+        path = f"/v1/batches/{batch}/labels"
+        self.call("PUT", f"/v1/batches/{batch}/examples", self.receiver, json={"example_id": IDS})
+        first, rest = [VICTIM, *IDS[:3]], [i for i in IDS[3:] if i != VICTIM]
+        rows: dict[str, list[Any]] = {"example_id": first, "label": self.labels(first)}
+        for extra, label in (("c-20", "nan"), ("stranger", 1), (VICTIM, 3.0)):
+            bad = {"example_id": [*first, extra], "label": [*rows["label"], label]}
+            self.call("POST", path, self.sender, json=bad)
+        self.call("POST", path, self.sender, content=_parquet(rows), headers=PARQUET)
+        for again in (3.0, 9.0):  # a second label for the id, equal in one world
+            self.call("POST", path, self.sender, json={"example_id": [VICTIM], "label": [again]})
+        others = {"example_id": rest[:8], "label": self.labels(rest[:8])}
+        self.call("POST", path, self.sender, content=_csv(others), headers={"Content-Type": "text/csv"})
+        lines = [
+            json.dumps({"example_id": i, "label": y}) for i, y in zip(rest[8:], self.labels(rest[8:]), strict=True)
+        ]
+        self.call("POST", path, self.sender, content="\n".join(lines), headers={"Content-Type": "application/x-ndjson"})
+        for label in (self.label, self.label):  # None deletes it
+            self.call("POST", f"{path}?mode=upsert", self.sender, json={"example_id": [VICTIM], "label": [label]})
+        self.call("PUT", f"/v1/batches/{batch}/examples", self.receiver, json={"example_id": IDS[:3]})
+        self.call("GET", f"/v1/batches/{batch}")
+        return batch
+
+    def refused_seals(self, batch: str) -> None:
+        strict = self.batch(self.population("strict", missing_label=None), "id-list")
+        self.call("PUT", f"/v1/batches/{strict}/examples", json={"example_id": IDS})
+        given = [i for i in IDS if i != "c-20"]
+        self.call("POST", f"/v1/batches/{strict}/labels", json={"example_id": given, "label": self.labels(given)})
+        self.call("POST", f"/v1/batches/{strict}/seal")
+        units = self.batch(self.population("units", missing_label=None, unit_column="u", max_examples_per_unit=2))
+        rows = {"example_id": IDS, "label": self.labels(IDS), "unit": ["u"] * len(IDS)}
+        self.call("POST", f"/v1/batches/{units}/labels", json=rows)
+        self.call("POST", f"/v1/batches/{units}/seal")
+        self.call("POST", f"/v1/batches/{batch}/seal", self.receiver)
+        for _ in range(2):
+            self.call("POST", f"/v1/batches/{batch}/seal")
+        late = self.batch(self.shop, seal_at="2030-01-02T00:00:00Z", release={"epsilon": "1"})
+        self.call("POST", f"/v1/batches/{late}/labels", json={"example_id": [VICTIM], "label": self.labels([VICTIM])})
+        self.clock.move(days=2)
+        self.party.services.worker.drain()
+        self.call("GET", f"/v1/batches/{late}")
+
+    def releases(self, batch: str) -> None:
+        plan = f"/v1/populations/{self.shop}/plan?epsilon=0.5&epsilon=1"
+        self.call("GET", f"{plan}&batch={batch}")
+        asked: list[dict[str, Any]] = [
+            {"epsilon": "0.5", "mechanism": "rr-on-bins", "prior_epsilon": "0.1"},
+            {"epsilon": "0.3"},
+            {"epsilon": "0.7", "mechanism": "discrete-laplace", "additional_release": True},
+            {"epsilon": "0.4", "prior": "latest", "additional_release": True},
+            {"epsilon": "9", "additional_release": True},
+            {"epsilon": "0.1", "mechanism": "one-bit", "clip": ["8", "3"], "additional_release": True},
+        ]
+        for body in asked:
+            answer = self.call("POST", f"/v1/batches/{batch}/releases", json=body)
+            release = str(answer.get("id"))
+            if not release.startswith("rel_"):
+                continue
+            self.call("GET", f"/v1/releases/{release}")
+            self.party.services.pipeline.run(release, lambda what, share: self.note("progress", what, share))
+            for client in (self.owner, self.receiver, self.auditor):
+                self.call("GET", f"/v1/releases/{release}", client)
+                self.call("GET", f"/v1/releases/{release}/statement", client)
+            for part in ("manifest", "message", "files/prior.parquet", "files/none"):
+                self.call("GET", f"/v1/releases/{release}/{part}", self.receiver)
+            self.call("GET", f"/v1/releases/{release}/message", self.receiver, headers={"Range": "bytes=0-9"})
+            self.call("POST", f"/v1/releases/{release}/cancel")
+        self.call("GET", f"{plan}&batch={batch}&prior=latest")
+
+    def on_files(self) -> None:
+        """The command's way, with its summary, progress and refusals."""
+        services, folder = self.party.services, self.home.parent
+        path = folder / "labels.parquet"
+        path.write_bytes(_parquet({"example_id": IDS, "label": self.labels(IDS)}))
+        for name, more in (("files", False), ("files", False), ("files", True), ("shop", True)):
+            declared = parse_population(name, "files", Domain.parse("0:10"), "2", missing_label=0)
+            wanted = parse_request(services, declared, epsilon="0.5", prior="estimate", additional_release=more)
+            out = folder / f"{name}-{len(self.entries)}.parquet"
+            job = PrivatizeJob(path, "example_id", "label", declared, wanted, out)
+            try:
+                told = privatize(services, job, lambda what, share: self.note("privatize: progress", what, share))
+                self.note("privatize", "summary", str(told).replace(str(folder), ""))
+            except LabelDPError as error:
+                self.note("privatize", "refused", f"{error.code}: {error.detail}".replace(str(folder), ""))
+
+    def end_of(self, batch: str) -> None:
+        for ids in ([VICTIM], ["stranger"]):
+            self.call("POST", f"/v1/populations/{self.shop}/erasures", json={"example_ids": ids})
+        self.party.services.worker.drain()
+        self.call("GET", f"/v1/populations/{self.shop}/erasures", self.auditor)
+        self.call("POST", f"/v1/batches/{batch}/purge")
+        self.call("POST", f"/v1/batches/{batch}/releases", json={"epsilon": "0.1", "additional_release": True})
+        for path in (f"/v1/populations/{self.shop}/budget", "/v1/audit/events?limit=1000", "/v1/audit/export"):
+            self.call("GET", path, self.auditor)
+        for path in (f"/v1/webhooks/{self.hook}/deliveries", "/v1/releases", "/v1/populations", "/metrics", "/readyz"):
+            self.call("GET", path)
+        self.call("GET", "/v1/releases", self.receiver)
+
+    def left_behind(self) -> None:
+        """Every row of the database, and every file by name and size: neither may tell one label from another."""
+        for table in metadata.sorted_tables:
+            rows = self.party.services.database.read("dump", lambda c, t=table: c.execute(t.select()).all())
+            for row in rows:
+                self.note(f"table {table.name}", "row", tuple(row))
+        for path in sorted(p for p in self.home.rglob("*") if p.is_file() and ".sqlite" not in p.name):
+            self.note("file", str(path.relative_to(self.home)), path.stat().st_size)
+
+
+class Log(logging.Handler):
+    """Every record of every logger, as text, without how long something took."""
+
+    def __init__(self, day: Day) -> None:
+        super().__init__(logging.DEBUG)
+        self.day = day
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(("label_dp", "labels_party", "shared", "sqlalchemy", "alembic", "uvicorn")):
+            said = f"{record.getMessage()} {record.exc_info} {getattr(record, 'label_dp_fields', '')}"
+            self.day.note(f"log {record.name}", record.levelname, TOOK.sub("", said))
+
+
+PARQUET = {"Content-Type": "application/vnd.apache.parquet"}
+
+
+def _parquet(rows: dict[str, list[Any]]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(rows), sink)
+    return sink.getvalue()
+
+
+def _csv(rows: dict[str, list[Any]]) -> bytes:
+    lines = [",".join(rows), *(",".join(map(str, row)) for row in zip(*rows.values(), strict=True))]
+    return "\n".join(lines).encode()
+
+
+def differences(one: Day, two: Day) -> list[tuple[Entry, Entry]]:
+    """Entries that are not the same, in order; of days of different length also the first that is too many."""
+    pairs = itertools.zip_longest(one.entries, two.entries, fillvalue=("nothing", "", None))
+    return [(a, b) for a, b in pairs if a != b]
