@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
+from features_party.labels_service import LabelsService
 from features_party.storage import tables
 from labels_party.bootstrap import MIGRATIONS
+from labels_party.release.receipts import ReceiptBook, receipt_key
 from labels_party.storage.tables import HEAD, receipts
 from shared import errors
 from shared.audit.events import RECEIVED, Event
+from shared.audit.receipts import Receipts
 from shared.audit.store import append_only_drop
 from shared.message.receipt import Receipt, open_receipt, public_key_text, read_public_key
 from shared.message.signing import SigningKey
@@ -206,8 +211,6 @@ def test_over_rest_the_receipt_goes_with_the_message(both: Pair) -> None:
 
 
 def test_a_receipt_key_is_a_pem_file_or_base64(both: Pair) -> None:
-    from labels_party.release.receipts import receipt_key
-
     key, path = both.receiver.key.public, both.receiver.services.home.public_key
     assert receipt_key(str(path)).id == key.id
     assert read_public_key(public_key_text(key)).id == receipt_key(public_key_text(key)).id == key.id
@@ -261,3 +264,53 @@ def test_many_at_once_keep_one_receipt(tmp_path: Path, database_url: str) -> Non
             found = list(pool.map(lambda _: book.keep(release, envelope, "features-party", "test")[0], range(16)))
         assert sorted(found) == [False] * 15 + [True]
         assert len(kept(both)) == 1
+
+
+def test_a_new_signing_key_of_the_labels_party_begins_a_new_list(both: Pair) -> None:
+    both.pull()
+    services, release, new = both.labels.services, both.release(), SigningKey.generate().public
+    manifest = both.labels.state(release).manifest_sha256
+    first = Receipt(release, manifest, new.id, "features-party", "2030-01-01T01:00:00Z", 1, "0" * 64)
+    book = ReceiptBook(services.releases, new)
+    assert book.keep(release, first.sign(both.receiver.key), "features-party", "test") == (True, first)
+    assert [state["last"] for state in book.state("features-party")] == [1]
+    assert len(Receipts.of(both.labels_events(), new).received) == 2
+    services.database.read("test", book.check)
+
+
+HOSTILE: dict[str, Any] = {
+    "no JSON": b"<html>",
+    "a list": [],
+    "no keys": {"audience": "features-party"},
+    "a key that is no object": {"keys": [1]},
+    "a last that is text": {"keys": [{"key_id": "KEY", "last": "1", "digest": "0" * 64, "missing": []}]},
+    "a last below zero": {"keys": [{"key_id": "KEY", "last": -1, "digest": None, "missing": []}]},
+    "no digest": {"keys": [{"key_id": "KEY", "last": 1, "digest": None, "missing": []}]},
+    "a missing one that is text": {"keys": [{"key_id": "KEY", "last": 0, "digest": None, "missing": ["x"]}]},
+    "too many missing": {"keys": [{"key_id": "KEY", "last": 0, "digest": None, "missing": [1] * 1001}]},
+    "a receipt that we never gave": {"keys": [{"key_id": "KEY", "last": 1 << 52, "digest": "0" * 64, "missing": [7]}]},
+    "keys of others only": {"keys": [{"key_id": "ed25519:0", "last": 0, "digest": None, "missing": []}]},
+    "an older version's 404": None,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_a_labels_party_answers_delivery_is_one_line(both: Pair, name: str) -> None:
+    both.pull()
+    answer = HOSTILE[name]
+    own = both.receiver.key.public.id
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if answer is None:
+            return httpx.Response(404, json={"detail": "There is no such thing.\n\x1b[2J"})
+        if isinstance(answer, bytes):
+            return httpx.Response(200, content=answer)
+        return httpx.Response(200, text=json.dumps(answer).replace("KEY", own))
+
+    transport = httpx.MockTransport(handle)
+    with LabelsService("http://labels", "secret", transport=transport, sleep=lambda _s: None) as service:
+        said = both.receiver.services.receipts.deliver(service, both.labels.services.key.public.id)
+    assert said.delivered == 0
+    assert said.problem
+    assert said.sentence.isprintable()
+    assert "secret" not in said.sentence
