@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 PRIOR_ROW_BYTES = 32  # two 64-bit floats, each perhaps in a dictionary and once more as its index
 PRIOR_SLACK = 1 << 16  # page headers, statistics, the footer
 PRIOR_BATCH = 1 << 16
-PRIOR_WIDTHS = {"label": Width(9), "probability": Width(9)}  # either may have levels, for what is missing
+PRIOR_WIDTHS = (Width(9), Width(9))  # either may have levels, for what is missing
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ FORMAT_NAME = "label-dp-message"
 MAJOR, MINOR = 1, 1  # 1.1: more kinds of channels
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_FILES = 4096
+Number = Field(pattern=r"^[0-9]{1,30}(\.[0-9]{1,18})?$")  # in ASCII: numbers have other digits, too
 Text = Field(min_length=1, max_length=400)
 Id = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")
 PRIOR_FILE = "prior.parquet"
@@ -86,7 +87,7 @@ class Manifest(_Strict):
     population: PopulationRef
     audiences: list[str] = Field(min_length=1, max_length=1000)
     key_id: str = Field(pattern=r"^ed25519:[0-9a-f]{64}$")
-    created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    created: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
     n: int = Field(ge=1, le=1 << 40)
     domain: dict[str, Any]
     domain_source: Literal["declared public by the owner", "bought with ε_clip"] = "declared public by the owner"
@@ -99,8 +100,8 @@ class Manifest(_Strict):
     expected_loss: str | None
     prior: PriorRef
     epsilon: dict[str, str]
-    epsilon_spent: str
-    epsilon_lifetime: str
+    epsilon_spent: str = Number
+    epsilon_lifetime: str = Number
     unit: Unit = Unit()
     adjacency: Literal["replace one example's label"] = "replace one example's label"
     randomness: str = RANDOMNESS
@@ -119,6 +120,8 @@ class Manifest(_Strict):
     def _parts(cls, value: dict[str, str]) -> dict[str, str]:
         if set(value) != {"clip", "prior", "randomize", "total", "delta"}:
             raise ValueError("ε has the parts clip, prior, randomize, their total, and δ")
+        if any(not part.isascii() or not part.replace(".", "", 1).isdigit() for part in value.values()):
+            raise ValueError("the parts of ε are plain decimal numbers")
         return value
 
     @model_validator(mode="after")
@@ -142,6 +145,8 @@ class Manifest(_Strict):
         per_unit, many = self.unit.epsilon_per_unit, self.unit.max_examples
         if per_unit is not None and (many is None or Fraction(per_unit) < many * spent.fraction):
             raise ValueError("ε per unit is less than its examples may have spent together")
+        if self.read_domain().as_json() != self.domain:
+            raise ValueError("the domain is not in its one spelling")
         if not self.read_channel().satisfies(self.split.randomize):
             raise ValueError("the channel does not keep the ε it states")
         return self

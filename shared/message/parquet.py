@@ -24,7 +24,7 @@ ROW_GROUP = 1 << 17
 ROWS_AT_ONCE = 1 << 10
 READ_BUFFER = 1 << 20  # bytes of a column read at once
 # ids are all different, so they are never in a dictionary: it would only make them expand
-WIDTHS = {"example_id": Width(4 + MAX_ID_BYTES, dictionary=False), "bin": Width(8), "label": Width(8)}
+WIDTHS = (Width(4 + MAX_ID_BYTES, dictionary=False), Width(8), Width(8))
 
 
 def message_schema(outputs: int) -> pa.Schema:

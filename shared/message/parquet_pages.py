@@ -9,7 +9,7 @@ that no two readers can understand them differently.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -69,9 +69,10 @@ def check_footer(path: Path, columns: int, rows: int) -> None:
         raise LyingFile("its footer is damaged or describes other columns")
 
 
-def check_pages(path: Path, meta: pq.FileMetaData, widths: Mapping[str, Width], rows: int) -> None:
+def check_pages(path: Path, meta: pq.FileMetaData, widths: Sequence[Width], rows: int) -> None:
     """Refuse row groups whose pages are not exactly what a decoder will meet: their values add up to the `rows` rows,
-    and none becomes larger than its values can be. `meta` is the footer as the decoder reads it.
+    and none becomes larger than its values can be. `meta` is the footer as the decoder reads it, its columns checked;
+    `widths` are theirs, in order.
 
     Reads page headers only: some microseconds per MiB of rows. Raises LyingFile, OSError.
     """
@@ -82,9 +83,9 @@ def check_pages(path: Path, meta: pq.FileMetaData, widths: Mapping[str, Width], 
             total += group.num_rows
             if group.num_columns != len(widths) or not 0 <= group.num_rows <= rows:
                 raise LyingFile
-            for column in (group.column(i) for i in range(group.num_columns)):
-                width = widths.get(column.path_in_schema)
-                if width is None or column.num_values != group.num_rows:
+            for place, width in enumerate(widths):  # by its place: a column's metadata may name another one
+                column = group.column(place)
+                if column.num_values != group.num_rows:
                     raise LyingFile
                 start = column.data_page_offset
                 if column.dictionary_page_offset is not None and 0 < column.dictionary_page_offset < start:
@@ -96,7 +97,7 @@ def check_pages(path: Path, meta: pq.FileMetaData, widths: Mapping[str, Width], 
                     _walk(file, start, stop, width, group.num_rows)
                 except LyingFile:
                     raise LyingFile(
-                        f"a page of {column.path_in_schema} is larger, or encoded otherwise, than its values call for"
+                        f"a page of column {place + 1} is larger, or encoded otherwise, than its values call for"
                     ) from None
     if total != rows:
         raise LyingFile

@@ -84,9 +84,7 @@ def write_value(kind: int, value: Any) -> bytes:
         head = bytes([len(items) << 4 | inner]) if len(items) < 15 else bytes([0xF0 | inner]) + varint(len(items))
         raw = inner in (TRUE, FALSE)
         return head + b"".join(item if raw else write_value(inner, item) for item in items)
-    if kind == STRUCT:
-        return write_struct(value)
-    return bytes(value)
+    return write_struct(value) if isinstance(value, dict) else bytes(value)
 
 
 def write_struct(struct: Struct) -> bytes:
