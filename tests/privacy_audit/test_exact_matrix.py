@@ -6,18 +6,22 @@ same audit, or a clean run would mean nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from labels_party.mechanisms import auto
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.one_bit import sample_one_bit
-from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
+from labels_party.mechanisms.randomized_response import rr_weights
+from labels_party.mechanisms.sampling import SAMPLERS
 from shared.channel import (
     AdditiveChannel,
+    DenseChannel,
     ExponentialChannel,
     KnotsChannel,
     N,
@@ -28,62 +32,24 @@ from shared.channel import (
 )
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.support.exact_matrix import (
+    CASES,
+    LINEAR_PROGRAMS,
+    check_matrix,
+    columns,
+    columns_of,
+    design,
+    knot_rows,
+    lattice_rows,
+    uncovered,
+    violations,
+    window_columns,
+    wrong_words,
+)
 
 EPSILONS = ["0.05", "0.1", "0.25", "0.5", "0.693147181", "1", "1.5", "2", "3", "4.605170186", "6", "8", "10"]
+ADDITIVE = ["laplace", "discrete-laplace", "staircase", "discrete-staircase"]
 OUTPUTS = [2, 3, 5, 17, 64, 255, 256, 257, 1000, 4096]
-
-
-def exp_below(epsilon: Epsilon) -> Fraction:
-    """A partial sum of the series of e^ε: a lower bound, independent of the library's."""
-    total = term = Fraction(1)
-    for i in range(1, 80):
-        term = term * epsilon.fraction / i
-        total += term
-    return total
-
-
-def violations(columns: list[tuple[int, int]], epsilon: Epsilon) -> int:
-    """How many outputs have largest weight > e^ε·smallest weight, in integers; `columns` lists (largest, smallest)."""
-    bound = exp_below(epsilon)
-    return sum(largest * bound.denominator > bound.numerator * smallest for largest, smallest in columns)
-
-
-def columns_of(weights: list[list[int]]) -> list[tuple[int, int]]:
-    return [(max(column), min(column)) for column in zip(*weights, strict=True)]
-
-
-def lattice_rows(cells: int, reach: int, weights: list[int]) -> list[list[int]]:
-    """The rows of some lattice points, the ends among them: noise of the given weights added, clipped at the reach."""
-    noise, last = weights[:0:-1] + weights, len(weights) - 1
-    rows = []
-    for point in sorted({*range(0, cells + 1, max(1, cells // 7)), 1, cells}):
-        to_bottom, to_top = point + reach, cells + reach - point
-        inside = noise[last - to_bottom + 1 : last + to_top]
-        rows.append([sum(noise[: last - to_bottom + 1]), *inside, sum(noise[last + to_top :])])
-    return rows
-
-
-def rows_of(channel: NoiseChannel) -> list[list[int]]:
-    return lattice_rows(channel.cells, channel.reach, channel.weights.tolist())
-
-
-def knot_rows(channel: KnotsChannel) -> list[list[int]]:
-    """The rows of all labels, out of 2¹²⁸: a mixture of the rows of the knots beside them."""
-    weights = channel.weights.tolist()
-    places = zip(channel.lower.tolist(), channel.upper.tolist(), channel.upper_chance.tolist(), strict=True)
-    return [
-        [(N - chance) * a + chance * b for a, b in zip(weights[lower], weights[upper], strict=True)]
-        for lower, upper, chance in places
-    ]
-
-
-def top_label_rows(channel: TopLabelsChannel) -> list[list[int]]:
-    whole, rest = channel.uniform_weights
-    others = [whole + (j < rest) for j in range(channel.d)]
-    return [
-        others if own == channel.d else [channel.A if j == own else channel.B for j in range(channel.d)]
-        for own in channel.own.tolist()
-    ]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -97,42 +63,59 @@ def test_randomized_response_up_to_4096_outputs(epsilon: str) -> None:
         assert violations([(A + (d - 1), B - 1)], eps) == 1
 
 
+def noise_rows(channel: NoiseChannel) -> list[list[int]]:
+    return lattice_rows(channel.cells, channel.reach, channel.weights.tolist())
+
+
+def test_no_mechanism_option_or_sampler_is_left_out() -> None:
+    assert uncovered() == []
+
+
+def test_control_a_mechanism_an_option_or_a_sampler_that_nobody_checks_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MECHANISMS, "new", MECHANISMS["rr"])
+    monkeypatch.setitem(MECHANISMS, "laplace", dataclasses.replace(MECHANISMS["rr"], options=frozenset({"wider"})))
+    monkeypatch.setitem(cast("dict[Any, Any]", SAMPLERS), DenseChannel, SAMPLERS[RRChannel])
+    monkeypatch.setattr(auto, "CANDIDATES", (*auto.CANDIDATES, auto.Candidate("rr", {"new": 1}, "newer")))
+    found = ["new", "laplace: unclipped", "laplace: wider", "auto: newer", "sampler: DenseChannel"]
+    assert uncovered() == found
+
+
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("name", list(MECHANISMS))
-def test_designed_channels_satisfy_their_epsilon(name: str, epsilon: str) -> None:
-    eps = Epsilon.parse(epsilon)
-    # a linear program of many labels takes a second
-    domain = Domain.parse("0:24" if name in ("unbiased", "balanced") else "0:120")
-    prior = np.exp(-6.0 * np.arange(domain.k) / domain.k)
-    channel = MECHANISMS[name].design(domain, prior / prior.sum(), eps, "squared", {})
-    assert channel.satisfies(eps)
-    assert channel.epsilon <= eps
-    if isinstance(channel, RRChannel):
-        rows = [[channel.A if j == int(b) else channel.B for j in range(channel.d)] for b in channel.bins]
-        assert all(sum(row) == N for row in rows)
-        assert channel.d == 1 or violations(columns_of(rows), eps) == 0
-    elif isinstance(channel, OneBitChannel):
-        rows = [[N - int(w), int(w)] for w in channel.weights.tolist()]
-        assert violations(columns_of(rows), eps) == 0
-    elif isinstance(channel, NoiseChannel):
-        rows = rows_of(channel)
-        assert all(sum(row) == N for row in rows)
-        assert violations(columns_of(rows), eps) == 0
-        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
-    elif isinstance(channel, ExponentialChannel):
-        rows = channel.weights.tolist()
-        assert {sum(row) for row in rows} == {N}
-        assert violations(columns_of(rows), eps) == 0
-    elif isinstance(channel, KnotsChannel):
-        rows = knot_rows(channel)
-        assert {sum(row) for row in rows} == {N * N}
-        assert violations(columns_of(rows), eps) == 0
-        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
-    else:
-        assert isinstance(channel, TopLabelsChannel)
-        rows = top_label_rows(channel)
-        assert {sum(row) for row in rows} == {N}
-        assert violations(columns_of(rows), eps) == 0
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_every_mechanism_keeps_its_epsilon(name: str, options: dict[str, Any], epsilon: str) -> None:
+    domain = Domain.parse("0:24" if name in LINEAR_PROGRAMS else "0:120")
+    assert check_matrix(design(name, domain, Epsilon.parse(epsilon), options), Epsilon.parse(epsilon)) >= 1
+
+
+@pytest.mark.parametrize("epsilon", ["0.05", "1.5", "10"])
+@pytest.mark.parametrize("name", ["rr", "rr-with-prior", "discrete-laplace", "discrete-staircase", "exponential"])
+def test_mechanisms_of_thousands_of_outputs(name: str, epsilon: str) -> None:
+    domain, eps = Domain.parse("1:2048" if name == "exponential" else "1:4096"), Epsilon.parse(epsilon)
+    channel = design(name, domain, eps, {}, np.full(domain.k, 1 / domain.k))
+    outputs = check_matrix(channel, eps)
+    assert outputs == domain.k or name == "rr-with-prior"
+
+
+def test_noise_has_the_same_extremes_with_and_without_its_matrix() -> None:
+    for name, unclipped in itertools.product(ADDITIVE, (False, True)):
+        channel = design(name, Domain.parse("0:40"), Epsilon.parse("2"), {"unclipped": unclipped})
+        assert isinstance(channel, NoiseChannel)
+        assert window_columns(channel) == columns(channel)
+
+
+def words_are_right(name: str, options: dict[str, Any], domain: Domain) -> bool:
+    channel = design(name, domain, Epsilon.parse("2"), options)
+    positions = {0, 1, channel.k // 2, channel.k - 1} if channel.m < 5000 else {1}
+    return not any(wrong_words(channel, position) for position in positions)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_every_word_of_a_sampler_gives_the_output_that_its_weights_say(name: str, options: dict[str, Any]) -> None:
+    assert words_are_right(name, options, Domain.parse("0:12"))
+    if not name.startswith("discrete-"):  # which takes equally spaced values only
+        assert words_are_right(name, options, Domain.from_values([0, 1, 2, 4.5, 7, 20]))
 
 
 @pytest.mark.parametrize("name", ["unbiased", "balanced"])
@@ -172,9 +155,6 @@ def test_one_bit_with_clipping_on_fine_domains(epsilon: str) -> None:
         assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
 
 
-ADDITIVE = ["laplace", "discrete-laplace", "staircase", "discrete-staircase"]
-
-
 @pytest.mark.parametrize("epsilon", ["0.05", "0.7", "10"])
 @pytest.mark.parametrize("name", ADDITIVE)
 def test_additive_noise_on_domains_of_every_size_clipped_and_not(name: str, epsilon: str) -> None:
@@ -184,7 +164,7 @@ def test_additive_noise_on_domains_of_every_size_clipped_and_not(name: str, epsi
         channel = MECHANISMS[name].design(Domain.parse(text), None, eps, "squared", {"unclipped": unclipped})
         assert isinstance(channel, NoiseChannel)
         assert unclipped == (channel.reach > 0)
-        rows = rows_of(channel)
+        rows = noise_rows(channel)
         assert {sum(row) for row in rows} == {N}
         assert violations(columns_of(rows), eps) == 0
         assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
@@ -204,7 +184,7 @@ def test_control_noise_for_another_sensitivity_epsilon_or_place_is_detected(name
     narrow = MECHANISMS[name].design(
         Domain.parse(f"0:{k - 1}"), None, Epsilon.parse("1.515"), "squared", {"unclipped": unclipped}
     )
-    assert violations(columns_of(rows_of(narrow)), eps) > 0  # type: ignore[arg-type]  # it is noise as well
+    assert violations(columns_of(noise_rows(narrow)), eps) > 0  # type: ignore[arg-type]  # it is noise as well
     assert not narrow.satisfies(eps)
     moved = [weights[0], *weights[:-1]]  # every weight one step further out, the tail cut
     assert violations(columns_of(lattice_rows(cells, reach, moved)), eps) > 0
@@ -242,41 +222,6 @@ def test_control_exponential_rows_normalised_alike_or_for_more_are_detected() ->
     assert violations(columns_of(alike), eps) > 0
     sharper = ExponentialChannel(domain=domain, cells=40, decay=Epsilon(eps.nano * 101 // 100))
     assert not sharper.satisfies(eps)
-
-
-class Words:
-    """A source that hands out given words."""
-
-    def __init__(self, words: list[int]) -> None:
-        self.words = np.array(words, dtype=np.uint64)
-
-    def uint64(self, n: int) -> np.ndarray:
-        taken, self.words = self.words[:n].copy(), self.words[n:]
-        return taken
-
-
-@pytest.mark.parametrize("d", [2, 3, 7, 256, 4096])
-def test_the_sampler_turns_exactly_a_words_into_the_own_bin_and_b_into_each_other(d: int) -> None:
-    A, B = rr_weights(Epsilon.parse("1"), d)
-    dtype = np.uint8 if d <= 256 else np.uint16
-    for own in {0, 1, d // 2, d - 1}:
-        others = [j for j in range(d) if j != own]
-        ends = [(0, own), (A - 1, own)]
-        for position, other in enumerate(others):
-            ends += [(A + position * B, other), (A + (position + 1) * B - 1, other)]
-        assert ends[-1][0] == N - 1
-        bins = np.full(len(ends), own, dtype=dtype)
-        drawn = sample_rr(bins, d, A, B, Words([u for u, _ in ends]))
-        assert drawn.tolist() == [want for _, want in ends]
-
-
-def test_the_one_bit_sampler_turns_exactly_w_words_into_the_upper_output() -> None:
-    channel = MECHANISMS["one-bit"].design(Domain.parse("0:9"), None, Epsilon.parse("1"), "squared", {})
-    assert isinstance(channel, OneBitChannel)
-    for index, weight in enumerate(channel.weights.tolist()):
-        words = [0, weight - 1, weight, N - 1]
-        drawn = sample_one_bit(np.full(4, index), channel, Words(words))
-        assert drawn.tolist() == [1, 1, 0, 0]
 
 
 # --- planted controls --------------------------------------------------------------------------------------------
