@@ -116,7 +116,9 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
             )
     newer += _receipts(found, labels, features, at_labels, at_features, missing)
     if newer:
-        found.notes.append(f"{counted(newer, 'release or receipt')} came after the export was made")
+        # its party states the time: an old one hides what should be there, so it is shown
+        made = labels.made or features.made
+        found.notes.append(f"{newer} of the releases and receipts came after {made}, when the export says it was made")
     name = features.events[0].party if features.events else ""
     waiting = [r for r, e in at_labels.published.items() if name in e.audiences and r not in own]
     if waiting:
