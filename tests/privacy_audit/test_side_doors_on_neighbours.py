@@ -1,9 +1,10 @@
 """Side doors: what a labels party shows besides the randomized labels is the same for neighbouring label vectors.
 
-One whole day (intake in four formats, refusals, seals that fail, plans, releases, statements, the command's way, budget,
-audit, webhooks, metrics, erasure, purge) is lived in two worlds that differ in one label, the two reads of labels that ε
-pays for being replaced by constants. Every status, header, body, log record, progress report, row of the database and
-size of a file is recorded and must be the same, to the byte; only durations are left out, which have their own test.
+One whole day (intake in four formats, refusals, seals that fail, plans, releases, statements, the command's way,
+budget, audit, webhooks, metrics, erasure, purge) is lived in two worlds that differ in one label, the two reads of
+labels that ε pays for being replaced by constants. Every status, header, body, log record, progress report, row of the
+database and size of a file is recorded and must be the same, to the byte; durations alone are left out
+(`test_durations.py`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ def test_everything_but_what_epsilon_pays_for_is_the_same(
     assert {"GET", "POST", "PUT", "log", "progress", "privatize", "privatize:", "table", "file"} <= seen
     statuses = {value for _, what, value in usual.entries if what == "status"}
     assert {200, 201, 202, 206, 403, 404, 409, 422} <= statuses
+
+
+def test_whether_a_listed_example_ever_had_a_label_shows_only_to_its_sender(
+    usual: Day, keys: Path, tmp_path: Path
+) -> None:
+    """An upload's own answer counts its rows; everything else is as if the missing-label value had been sent."""
+    never = Day(tmp_path / "world" / "home", 3.0, sent=False)
+    never.live(keys)
+    found = differences(usual, never)
+    assert found
+    assert all("/labels" in entry[0] for pair in found for entry in pair), found
 
 
 # --- planted controls ----------------------------------------------------------------------------------------

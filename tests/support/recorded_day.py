@@ -70,10 +70,12 @@ def scripted(seed: str) -> Iterator[None]:
 
 @dataclass
 class Day:
-    """One world: `label` is that of the victim (None: it is deleted again)."""
+    """One world: `label` is that of the victim (None: it is deleted again). With `sent` False the shop's batch, whose
+    ids are listed, never gets one; calls about it are made about another example then."""
 
     home: Path
     label: float | None
+    sent: bool = True
     entries: list[Entry] = field(default_factory=list)
 
     def note(self, where: str, what: str, value: Any) -> None:
@@ -140,14 +142,15 @@ class Day:
         batch = self.batch(self.shop, "id-list")
         path = f"/v1/batches/{batch}/labels"
         self.call("PUT", f"/v1/batches/{batch}/examples", self.receiver, json={"example_id": IDS})
-        first, rest = [VICTIM, *IDS[:3]], [i for i in IDS[3:] if i != VICTIM]
+        own = VICTIM if self.sent else IDS[0]
+        first, rest = [VICTIM, *IDS[:3]][not self.sent :], [i for i in IDS[3:] if i != VICTIM]
         rows: dict[str, list[Any]] = {"example_id": first, "label": self.labels(first)}
-        for extra, label in (("c-20", "nan"), ("stranger", 1), (VICTIM, 3.0)):
+        for extra, label in (("c-20", "nan"), ("stranger", 1), (own, 3.0)):
             bad = {"example_id": [*first, extra], "label": [*rows["label"], label]}
             self.call("POST", path, self.sender, json=bad)
         self.call("POST", path, self.sender, content=_parquet(rows), headers=PARQUET)
         for again in (3.0, 9.0):  # a second label for the id, equal in one world
-            self.call("POST", path, self.sender, json={"example_id": [VICTIM], "label": [again]})
+            self.call("POST", path, self.sender, json={"example_id": [own], "label": [again]})
         others = {"example_id": rest[:8], "label": self.labels(rest[:8])}
         self.call("POST", path, self.sender, content=_csv(others), headers={"Content-Type": "text/csv"})
         lines = [
@@ -155,7 +158,7 @@ class Day:
         ]
         self.call("POST", path, self.sender, content="\n".join(lines), headers={"Content-Type": "application/x-ndjson"})
         for label in (self.label, self.label):  # None deletes it
-            self.call("POST", f"{path}?mode=upsert", self.sender, json={"example_id": [VICTIM], "label": [label]})
+            self.call("POST", f"{path}?mode=upsert", self.sender, json={"example_id": [own], "label": [label]})
         self.call("PUT", f"/v1/batches/{batch}/examples", self.receiver, json={"example_id": IDS[:3]})
         self.call("GET", f"/v1/batches/{batch}")
         return batch
@@ -166,6 +169,9 @@ class Day:
         given = [i for i in IDS if i != "c-20"]
         self.call("POST", f"/v1/batches/{strict}/labels", json={"example_id": given, "label": self.labels(given)})
         self.call("POST", f"/v1/batches/{strict}/seal")
+        self.call(
+            "PATCH", f"/v1/batches/{strict}", json={"seal_at": "2030-01-01T12:00:00Z", "release": {"epsilon": "1"}}
+        )
         units = self.batch(self.population("units", missing_label=None, unit_column="u", max_examples_per_unit=2))
         rows = {"example_id": IDS, "label": self.labels(IDS), "unit": ["u"] * len(IDS)}
         self.call("POST", f"/v1/batches/{units}/labels", json=rows)
@@ -177,7 +183,8 @@ class Day:
         self.call("POST", f"/v1/batches/{late}/labels", json={"example_id": [VICTIM], "label": self.labels([VICTIM])})
         self.clock.move(days=2)
         self.party.services.worker.drain()
-        self.call("GET", f"/v1/batches/{late}")
+        for waiting in (late, strict):  # `schedule_problem` says why
+            self.call("GET", f"/v1/batches/{waiting}")
 
     def releases(self, batch: str) -> None:
         plan = f"/v1/populations/{self.shop}/plan?epsilon=0.5&epsilon=1"
