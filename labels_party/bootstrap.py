@@ -24,10 +24,11 @@ from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
 from labels_party.notify.webhooks import Webhooks
 from labels_party.release.approvals import Approvals
+from labels_party.release.leases import Leases
 from labels_party.release.pipeline import Pipeline
 from labels_party.release.priors import PublishedPriors
 from labels_party.release.receipts import ReceiptBook
-from labels_party.release.releases import Releases
+from labels_party.release.releases import WORKING, Releases
 from labels_party.release.retention import Retention
 from labels_party.release.schedule import Schedule
 from labels_party.release.statement import Statements
@@ -36,6 +37,7 @@ from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import HEAD, api_keys, audit_events, installation
+from labels_party.storage.tables import releases as releases_table
 from shared.audit.store import AuditStore, utc_now
 from shared.errors import NotFound, Unavailable
 from shared.message.signing import SigningKey
@@ -112,6 +114,7 @@ def bootstrap(
     _check_keys(database, home)
     secrets, key = home.secrets(), home.signing_key()
     _check_secret(database, secrets)
+    _check_age(database, home)
     audit = AuditStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
     batches = Batches(populations, clock)
@@ -124,17 +127,18 @@ def bootstrap(
     priors = PublishedPriors(database, releases, home.releases)
     sort = LabelSort(vault, secrets, home.spill, settings.memory_limit_mb)
     sealer = Sealer(database, batches, vault, secrets, audit, sort)
-    schedule = Schedule(database, batches, sealer, releases, priors)
-    retention = Retention(database, batches, releases, vault, audit)
-    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
-    rules = AddressRules(settings.webhook_host_list)
-    webhooks = Webhooks(secrets, rules, outbox, clock)
     # imported here: numba, scipy and opendp behind it are needed by those who draw only
     from labels_party.release.engine import LocalEngine
 
     pipeline = Pipeline(
         releases, vault, secrets, key, home, LocalEngine(), settings.lease_seconds, settings.rows_per_file
     )
+    leases = Leases(database, lambda: pipeline.worker, settings.lease_seconds)
+    schedule = Schedule(database, batches, sealer, releases, priors, leases)
+    retention = Retention(database, batches, releases, vault, audit)
+    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
+    rules = AddressRules(settings.webhook_host_list)
+    webhooks = Webhooks(secrets, rules, outbox, clock)
     return Services(
         settings=settings,
         home=home,
@@ -191,4 +195,24 @@ def _check_secret(database: Database, secrets: Secrets) -> None:
         raise Unavailable(
             "The folder's keys/secret.key is not the one this database was made with; restore both from one backup. "
             "Without it, examples that were charged before would not be recognised."
+        )
+
+
+def _check_age(database: Database, home: Home) -> None:
+    """Refuse a database that is older than the folder: what was charged and drawn since would be drawn again."""
+    found = {path.name for path in home.releases.glob("rel_*")}  # before the rows: another process may add both
+    t = releases_table
+    rows = database.read("installation.releases", lambda c: c.execute(sa.select(t.c.id, t.c.state, t.c.attempt)).all())
+    unknown = found - {row.id for row in rows}
+    for row in rows:
+        if row.state in WORKING and row.id in found:
+            attempts = (home.releases / row.id).glob("attempt-*")
+            if any(int(path.name.removeprefix("attempt-")) > row.attempt for path in attempts):
+                unknown.add(row.id)
+    if unknown:
+        raise Unavailable(
+            f"The database is older than the folder '{home.path}': it does not know of release '{min(unknown)}' what "
+            "was done with it, so an old copy of it was restored, and the ε charged since would be forgotten. Restore "
+            "the newest copy of both. If there is none, keep the folders of such releases elsewhere, and never release "
+            "their batches again."
         )

@@ -39,7 +39,10 @@ class Settings(ServiceSettings):
         default=1024, ge=64, description="Memory that sorting and joining labels may use before it spills to disk."
     )
     lease_seconds: float = Field(
-        default=30.0, ge=1, description="How long a worker on another host keeps a release before it may be taken over."
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="How long a worker on another host keeps a release before it may be taken over.",
     )
     poll_seconds: float = Field(
         default=1.0, gt=0, description="How often the background worker looks for work it was not told of."

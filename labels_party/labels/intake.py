@@ -342,6 +342,7 @@ class Intake:
         try:
             received.receive(chunks)
             call.settle()
+            self.database.fault("upload.received")
             committing = True
             answer = self._retry(attempt)
         except BaseException as error:

@@ -150,6 +150,7 @@ class Sealer:
             )
         examples = Examples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
         sealed = self.prepare(batch, population, examples, [self.vault.run(s.key) for s in runs])
+        self.database.fault("seal.prepared")
 
         def store(connection: Connection) -> Answer:
             def effect() -> Answer:

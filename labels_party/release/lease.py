@@ -10,8 +10,9 @@ import fcntl
 import os
 import secrets
 import socket
-import time
 from pathlib import Path
+
+LONGEST_LEASE = 3600.0
 
 
 class WorkerIdentity:
@@ -23,8 +24,17 @@ class WorkerIdentity:
             self._locked(path)  # removes what dead processes left
         self.name = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
         self._path = self._lock_path(self.name)
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        self._handle = self._own(self._path)
+
+    @staticmethod
+    def _own(path: Path) -> int:
+        """The locked file at `path`; made again where another process took it for a dead one's and removed it."""
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+            os.close(handle)
 
     def _lock_path(self, name: str) -> Path:
         return self.folder / f"{name.rsplit('/', 1)[-1]}.lock"
@@ -33,15 +43,16 @@ class WorkerIdentity:
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
 
-    def holds(self, owner: str | None, until: float | None) -> bool:
-        """Whether `owner` may still be working."""
+    def holds(self, owner: str | None, left: float | None) -> bool:
+        """Whether `owner`, whose lease has `left` seconds to go, may still be working."""
         if owner is None:
             return False
         if owner == self.name:
             return True
         if owner.split("/", 1)[0] == socket.gethostname():
             return self._locked(self._lock_path(owner))
-        return until is not None and until > time.time()
+        # more than any lease is given: the clock was set back since
+        return left is not None and 0 < left <= LONGEST_LEASE
 
     @staticmethod
     def _locked(path: Path) -> bool:

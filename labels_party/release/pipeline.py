@@ -11,9 +11,6 @@ import hashlib
 import logging
 import os
 import shutil
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +25,7 @@ from labels_party.labels.vault import LabelVault
 from labels_party.notify.outbox import RELEASE_FAILED, RELEASE_PUBLISHED
 from labels_party.release.engine import DrawJob, Engine, ProgressHook, reserve
 from labels_party.release.lease import WorkerIdentity
+from labels_party.release.leases import heartbeat
 from labels_party.release.manifest import build_manifest
 from labels_party.release.plan import Plan
 from labels_party.release.releases import DRAWING, FAILED, PUBLISHED, WORKING, Release, Releases
@@ -161,14 +159,14 @@ class Pipeline:
         return FAILED if refusal is not None else "free"
 
     def _take(self, connection: Connection, release_id: str) -> Lease | None:
-        release = self.releases.get(connection, release_id)
+        release, now = self.releases.get(connection, release_id), self.database.now(connection)
         if release.state not in WORKING:
             return None
         if release.lease_owner == self.worker.name:
             # our own name without work behind it: a reply of the database was lost
             if (release_id, release.attempt) in self._active:
                 return None
-        elif self.worker.holds(release.lease_owner, release.lease_until):
+        elif self.worker.holds(release.lease_owner, release.lease_until and release.lease_until - now):
             return None
         attempt = release.attempt + 1
         connection.execute(
@@ -178,7 +176,7 @@ class Pipeline:
                 state=DRAWING,
                 attempt=attempt,
                 lease_owner=self.worker.name,
-                lease_until=time.time() + self.lease_seconds,
+                lease_until=now + self.lease_seconds,
             )
         )
         batch, population = self.releases.population_of(connection, release)
@@ -278,30 +276,17 @@ class Pipeline:
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _heartbeat(self, lease: Lease) -> Iterator[None]:
+    def _heartbeat(self, lease: Lease) -> contextlib.AbstractContextManager[None]:
         """Keep the lease while working; losing it is noticed at publication by the fencing number."""
-        stop = threading.Event()
-
-        def beat() -> None:
-            while not stop.wait(self.lease_seconds / 3):
-                with contextlib.suppress(LabelDPError):
-                    self.database.write("release.heartbeat", extend)
 
         def extend(connection: Connection) -> None:
             connection.execute(
                 sa.update(releases)
                 .where(releases.c.id == lease.release.id, releases.c.attempt == lease.attempt)
-                .values(lease_until=time.time() + self.lease_seconds)
+                .values(lease_until=self.database.now(connection) + self.lease_seconds)
             )
 
-        thread = threading.Thread(target=beat, name="lease", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        return heartbeat(self.database, "release.heartbeat", self.lease_seconds / 3, extend)
 
     def _clean(self, release_id: str, published: int) -> None:
         """Remove the folders of abandoned attempts; they were never visible."""

@@ -1,7 +1,8 @@
 """Conversion windows: at `seal_at` a batch seals, and releases as its template says, by itself and once.
 
 Exactly once over restarts and several workers: the seal is one transaction that also sees whether the schedule is still
-the same, and the charge notes its release on the batch in the transaction that charges. What is refused is kept with
+the same, and the charge notes its release on the batch in the transaction that charges. Of several replicas one at a
+time works on a batch, so that a large one is not sorted by all of them. What is refused is kept with
 the batch, for its owner, and tried again when an upload or a change of the schedule may have mended it; what may pass
 by itself (a full disk, a lost database) is tried again with growing pauses.
 """
@@ -21,6 +22,7 @@ from labels_party.budget.ledger import Account, judge
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import Batch, Batches, require_open, timestamp
 from labels_party.labels.seal import Sealer
+from labels_party.release.leases import Leases
 from labels_party.release.plan import make_plan
 from labels_party.release.priors import PublishedPriors
 from labels_party.release.releases import Releases
@@ -56,10 +58,16 @@ def parse_time(text: str) -> dt.datetime:
 
 class Schedule:
     def __init__(
-        self, database: Database, batches: Batches, sealer: Sealer, releases: Releases, priors: PublishedPriors
+        self,
+        database: Database,
+        batches: Batches,
+        sealer: Sealer,
+        releases: Releases,
+        priors: PublishedPriors,
+        leases: Leases,
     ) -> None:
         self.database, self.batches, self.sealer, self.releases = database, batches, sealer, releases
-        self.priors, self.clock = priors, batches.clock
+        self.priors, self.leases, self.clock = priors, leases, batches.clock
         self._pauses: dict[str, tuple[float, float]] = {}  # batch → (not before, this pause), on the monotonic clock
 
     # --- setting it ---------------------------------------------------------------------------------------
@@ -158,12 +166,16 @@ class Schedule:
 
     def _run(self, batch: Batch) -> None:
         try:
-            if batch.state == OPEN:
-                self.sealer.seal(batch.id, f"schedule of {batch.scheduled_by}", guard=lambda c: self._same(c, batch))
-                batch = self.database.read("schedule.look", lambda c: self.batches.get(c, batch.id))[0]
-            if batch.state == SEALED and batch.release_template is not None and batch.scheduled_release is None:
-                self._release(batch)
-            self._pauses.pop(batch.id, None)
+            with self.leases.hold(f"schedule {batch.id}") as mine:
+                if not mine:
+                    return
+                if batch.state == OPEN:
+                    by = f"schedule of {batch.scheduled_by}"
+                    self.sealer.seal(batch.id, by, guard=lambda c: self._same(c, batch))
+                    batch = self.database.read("schedule.look", lambda c: self.batches.get(c, batch.id))[0]
+                if batch.state == SEALED and batch.release_template is not None and batch.scheduled_release is None:
+                    self._release(batch)
+                self._pauses.pop(batch.id, None)
         except Changed:
             return
         except Exception as error:  # whatever it is, the other batches of the day go on

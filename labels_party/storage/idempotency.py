@@ -121,7 +121,8 @@ class IdempotentCall:
         return idempotency.c.caller == self.caller, idempotency.c.key == self.key
 
     def _check_claim(self, row: Any) -> None:
-        if row.claimed_until != self.claimed_until and row.claimed_until > time.time():
+        # a claim that is longer than any was made before the clock was set back, and would hold the key till then
+        if row.claimed_until != self.claimed_until and 0 < row.claimed_until - time.time() <= 2 * CLAIM_SECONDS:
             raise IdempotencyInFlight(
                 "A call with this Idempotency-Key is still being answered; repeat yours in a moment for its answer."
             )

@@ -8,7 +8,7 @@ from shared.audit.store import audit_table
 from shared.service.apikeys import apikey_table
 
 metadata = sa.MetaData()
-HEAD = "0004"
+HEAD = "0005"
 
 audit_events = audit_table(metadata)
 api_keys = apikey_table(metadata)
@@ -111,6 +111,15 @@ releases = sa.Table(
     sa.Column("requested_by", sa.String(60)),
     sa.Column("approved_by", sa.String(60)),
     sa.Column("approved", sa.String(20)),
+)
+
+# work that one of several replicas does at a time; what it may change is fenced elsewhere
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("work", sa.String(80), primary_key=True),
+    sa.Column("owner", sa.String(120), nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
 )
 
 release_files = sa.Table(

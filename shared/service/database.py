@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 WRITER_LOCK = 0x6C6162656C6470  # "labeldp": the advisory lock that makes writers take turns on PostgreSQL
 ATTEMPTS = 12
+LOCK_SECONDS = 30  # how long a writer waits for its turn before it counts as an attempt, on both engines
+IDLE_SECONDS = 120  # a process that froze inside a transaction is thrown out: everybody would wait for it
 
 
 def create_engine(url: str) -> Engine:
@@ -41,7 +43,7 @@ def create_engine(url: str) -> Engine:
     if backend == "sqlite":
         engine = sa.create_engine(
             parsed,
-            connect_args={"timeout": 30, "check_same_thread": False},
+            connect_args={"timeout": LOCK_SECONDS, "check_same_thread": False},
             pool_size=8,
             max_overflow=16,
             hide_parameters=True,
@@ -54,9 +56,11 @@ def create_engine(url: str) -> Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         # a stricter default of the server would fix the snapshot before the writers' lock is held
         level = "READ COMMITTED"
-        return sa.create_engine(
+        engine = sa.create_engine(
             parsed, pool_size=8, max_overflow=16, pool_pre_ping=True, hide_parameters=True, isolation_level=level
         )
+        event.listen(engine, "connect", _postgresql_connect)
+        return engine
     raise InvalidSettings(f"Databases of kind '{backend}' are not supported; use SQLite or PostgreSQL.")
 
 
@@ -67,11 +71,18 @@ def _sqlite_connect(connection: Any, _record: Any) -> None:
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",
-        "busy_timeout=30000",
+        f"busy_timeout={1000 * LOCK_SECONDS}",
         "trusted_schema=OFF",
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _postgresql_connect(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+    connection.commit()
 
 
 def _sqlite_begin(connection: Connection) -> None:
@@ -93,19 +104,21 @@ class Database:
     def write(self, name: str, work: Callable[[Connection], T]) -> T:
         """Run `work` in one write transaction; retried while the engine says it certainly did not commit."""
         for attempt in range(ATTEMPTS):
+            committing = False
             try:
                 with self._transaction(name, read_only=False) as connection:
                     result = work(connection)
+                    committing = True
             except OperationalError as error:
                 if attempt + 1 < ATTEMPTS and self._did_not_commit(error):
                     # spreads writers out, decides nothing about privacy
                     time.sleep(random.uniform(0.002, 0.02) * (attempt + 1))  # noqa: S311 - no secret
                     continue
-                raise self._unavailable(name, error) from error
+                raise self._unavailable(name, error, committing) from error
             except IntegrityError:
                 raise
             except (DBAPIError, PoolTimeout) as error:
-                raise self._unavailable(name, error) from error
+                raise self._unavailable(name, error, committing) from error
             self.fault(f"{name}:after-commit")
             return result
         raise AssertionError("unreachable")
@@ -117,6 +130,12 @@ class Database:
                 return work(connection)
         except (DBAPIError, PoolTimeout) as error:
             raise self._unavailable(name, error) from error
+
+    def now(self, connection: Connection) -> float:
+        """Seconds of the epoch by the one clock that all processes of this database share: leases are set by it."""
+        if self.dialect == "sqlite":
+            return time.time()
+        return float(connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
     @contextmanager
     def _transaction(self, name: str, *, read_only: bool) -> Iterator[Connection]:
@@ -139,11 +158,16 @@ class Database:
         return getattr(error.orig, "sqlstate", None) in ("40001", "40P01", "55P03")
 
     @staticmethod
-    def _unavailable(name: str, error: DBAPIError | PoolTimeout) -> Unavailable:
+    def _unavailable(name: str, error: DBAPIError | PoolTimeout, committing: bool = False) -> Unavailable:
         if isinstance(error, PoolTimeout):
             return Unavailable(f"Every connection to the database was busy during '{name}'; try again.")
         # the driver's text may quote parameters, so only the type of the failure is passed on
         kind = type(error.orig).__name__ if error.orig is not None else type(error).__name__
+        if committing:
+            return Unavailable(
+                f"The database failed while '{name}' was being stored ({kind}); it is not known whether it was. Check "
+                "its disk and connection, then repeat the call with the same Idempotency-Key, or look first."
+            )
         return Unavailable(
             f"The database failed during '{name}' ({kind}); nothing was changed. "
             "Check its disk and connection, then try again."

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.soak.report import Report
 from tests.support.labels import LabelsParty, label_table
 from tests.support.ledger_race import race

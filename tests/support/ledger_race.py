@@ -1,7 +1,7 @@
 """Clients in processes of their own who spend from one batch as fast as they can.
 
-`python -m tests.support.ledger_race URL POPULATION BATCH THREADS SPENDS` says "ready", waits for a line, then spends one
-nano-ε SPENDS times in each of THREADS threads and prints how many were granted and how many refused.
+`python -m tests.support.ledger_race URL POPULATION BATCH THREADS SPENDS` says "ready", waits for a line, then spends
+one nano-ε SPENDS times in each of THREADS threads and prints how many were granted and how many refused.
 """
 
 from __future__ import annotations

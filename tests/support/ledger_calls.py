@@ -1,0 +1,91 @@
+"""Everything that changes a labels party's ledger or its batches, as named calls with plain arguments and answers.
+
+The same calls are made in this process and in one that is killed (`ledger_process`). Each takes an idempotency key, and
+is safe to repeat with it; the answer of a repeated call is that of the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from labels_party.bootstrap import Services
+from labels_party.options import parse_population
+from labels_party.release.plan import ReleaseRequest
+from labels_party.storage.idempotency import IdempotentCall
+from shared.domain import Domain
+from shared.message.bundle import Bundle, verify
+from shared.privacy import Epsilon
+
+POPULATION, LIFETIME = "shop", "3"
+
+
+def found_population(services: Services) -> None:
+    """The one population of the calls."""
+    s = services
+    shop = parse_population(POPULATION, "revenue", Domain.parse("0:10"), LIFETIME, missing_label="0")
+    s.database.write("test.population", lambda c: s.populations.create(c, shop, "test"))
+
+
+class Calls:
+    def __init__(self, services: Services) -> None:
+        self.s = services
+
+    def call(self, name: str, key: str, arguments: list[Any]) -> Any:
+        """The answer as JSON would carry it. Raises what the services raise."""
+        about = hashlib.sha256(json.dumps([name, *arguments]).encode()).hexdigest()
+        once = IdempotentCall("test", key or None, about)
+        return json.loads(json.dumps(getattr(self, name)(once, *arguments)))
+
+    def create(self, once: IdempotentCall, presence: str) -> Any:
+        s = self.s
+
+        def make(connection: Any) -> Any:
+            shop = s.populations.get(connection, POPULATION)
+            return once.once(connection, lambda: (201, {"id": s.batches.create(connection, shop, presence).id}))
+
+        return s.database.write("batch.create", make)
+
+    def list(self, once: IdempotentCall, batch: str, ids: list[str]) -> Any:
+        return self.s.intake.put_examples(batch, pa.table({"example_id": ids}), call=once)
+
+    def ingest(self, once: IdempotentCall, batch: str, ids: list[str], label: int, mode: str) -> Any:
+        table = pa.table({"example_id": ids, "label": pa.array([label] * len(ids), pa.float64())})
+        return self.s.intake.add_labels(batch, table, call=once, mode=mode)
+
+    def seal(self, once: IdempotentCall, batch: str) -> Any:
+        return self.s.sealer.seal(batch, "test", once)
+
+    def release(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
+        asked = ReleaseRequest(Epsilon.parse(epsilon), mechanism="rr-on-bins", additional_release=additional)
+        return self.s.releases.request(batch, asked, "test", once)
+
+    def purge(self, once: IdempotentCall, batch: str) -> Any:
+        return self.s.retention.purge(batch, "test", once)
+
+    def work(self, _once: IdempotentCall) -> Any:
+        """One round of the background worker."""
+        return self.s.worker.drain()
+
+    def draw(self, _once: IdempotentCall, release: str) -> Any:
+        return self.s.pipeline.run(release)
+
+    def verify(self, _once: IdempotentCall) -> Any:
+        """Digest of the manifest of every published release, its files checked against it."""
+        return {release: self._verified(release) for release in self.published()}
+
+    def published(self) -> list[str]:
+        s = self.s
+        shop = s.database.read("test.shop", lambda c: s.populations.get(c, POPULATION))
+        found = s.database.read("test.releases", lambda c: s.releases.of_population(c, shop.id))
+        return [release.id for release in found if release.state == "published"]
+
+    def folder(self, release: str) -> Bundle:
+        files = self.s.database.read("test.files", lambda c: self.s.releases.files(c, release))
+        return Bundle((self.s.home.releases / files[0].path).parent)
+
+    def _verified(self, release: str) -> str:
+        return verify(self.folder(release).path, self.s.key.public, "features-party").digest
