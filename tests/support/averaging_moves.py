@@ -115,7 +115,7 @@ class Attack:
         if prior is not None:
             body["prior"] = prior
         if prior == "estimate" and rng.random() < 0.7:
-            body["prior_epsilon"] = rng.choice(("0.01", "0.1", "theorem7"))
+            body["prior_epsilon"] = rng.choice(("0.005", "0.02", "theorem7"))
             body["prior_method"] = rng.choice(("project", "clip"))
         return body
 
@@ -329,6 +329,7 @@ WEIGHTS = {
     "as_receiver": 2,
     "restart": 1,
 }
+LAST = frozenset({"purge", "erase"})  # then there is little left to learn
 PER_ATTACK = 25  # attempts on one label before the next one
 
 
@@ -341,7 +342,9 @@ def run(world: World, attempts: int, moves: Iterable[str] = tuple(WEIGHTS)) -> N
             world.move = "opening"
             attack = Attack(world, number // PER_ATTACK)
         world.tried += 1
-        (world.move,) = world.rng.choices(names, [WEIGHTS[name] for name in names])
+        early = number % PER_ATTACK < PER_ATTACK * 2 // 3
+        weights = [WEIGHTS[name] / (20 if early and name in LAST else 1) for name in names]
+        (world.move,) = world.rng.choices(names, weights)
         getattr(attack, world.move)()
         world.drain()
         world.check()
