@@ -219,6 +219,15 @@ def test_an_example_is_its_id_as_it_is_written(tmp_path: Path) -> None:
             assert sealed(world, f"of-{same[0]}-{len(same)}", same)[0] == 409
 
 
+def test_no_population_is_named_as_another_ones_id(tmp_path: Path) -> None:
+    """Both find a population: with the name it would lend its own lifetime ε and audiences to the other's batches."""
+    with worlds(tmp_path, 0, (9, 1)) as (world,):
+        body = {"name": "a", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "1"}
+        first = world.call("POST", "/populations", json=body).json()["id"]
+        again = world.call("POST", "/populations", json=body | {"name": first, "label": "x", "lifetime_epsilon": "9"})
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+
+
 # --- units ---------------------------------------------------------------------------------------------------
 
 

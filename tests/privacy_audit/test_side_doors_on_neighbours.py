@@ -56,7 +56,7 @@ def test_everything_but_what_epsilon_pays_for_is_the_same(
     other = lived(tmp_path, keys, label)
     assert differences(usual, other) == []
     seen = {where.split(" ")[0] for where, _, _ in usual.entries}
-    assert {"GET", "POST", "PUT", "log", "progress", "privatize", "privatize:", "table", "file"} <= seen
+    assert {"GET", "POST", "PUT", "log", "progress", "privatize", "privatize:", "labels-party", "table", "file"} <= seen
     statuses = {value for _, what, value in usual.entries if what == "status"}
     assert {200, 201, 202, 206, 403, 404, 409, 422} <= statuses
 

@@ -14,8 +14,9 @@ import logging
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
+from labels_party import cli
 from labels_party.labels import from_files
 from labels_party.offline import PrivatizeJob, privatize
 from labels_party.options import parse_population, parse_request
@@ -41,6 +43,7 @@ VICTIM = "c-07"
 IDS = [f"c-{i:02d}" for i in range(24)]
 K = 11
 TOOK = re.compile(r"\d+ms|'milliseconds': \d+")
+TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?Z?)?")
 Entry = tuple[str, str, Any]
 
 
@@ -124,6 +127,8 @@ class Day:
                 self.on_files()
                 self.end_of(batch)
                 self.left_behind()
+            with scripted("commands"):
+                self.commands()
         finally:
             root.removeHandler(log)
             root.setLevel(level)
@@ -228,6 +233,35 @@ class Day:
                 self.note("privatize", "summary", str(told).replace(str(folder), ""))
             except LabelDPError as error:
                 self.note("privatize", "refused", f"{error.code}: {error.detail}".replace(str(folder), ""))
+
+    def commands(self) -> None:
+        """What the command prints, on either stream, and its exit code; times of the day are the machine's."""
+        table = ["--labels", "labels.parquet", "--id-column", "example_id", "--label-column", "label"]
+        rules = ["--domain", "0:10", "--population", "own", "--budget", "2", "--epsilon", "0.5", "--missing-label", "0"]
+        privatize_ = ["privatize", *table, *rules, "--mechanism", "rr-on-bins", "--prior-epsilon", "0.1", "--out"]
+        asked = (
+            [*privatize_, "a.parquet"],
+            [*privatize_, "b.parquet"],
+            [*privatize_, "c.parquet", "--additional-release", "--json"],
+            ["inspect", "a.parquet"],
+            ["plan", "--population", "own", "--epsilon", "0.5", "--n", "24"],
+            ["budget"],
+            ["audit", "show"],
+            ["erase", "--population", "own", "--id", VICTIM],
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LABELS_PARTY_HOME", str(self.home))
+            patch.chdir(self.home.parent)
+            for arguments in asked:
+                streams, code = (io.StringIO(), io.StringIO()), 0
+                patch.setattr(sys, "argv", ["labels-party", *arguments])
+                with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+                    try:
+                        cli.main()
+                    except SystemExit as stop:
+                        code = stop.code if isinstance(stop.code, int) else 1
+                said = [TIME.sub("", s.getvalue()).replace(str(self.home.parent), "") for s in streams]
+                self.note(f"labels-party {arguments[0]}", "exit, output, errors", (code, *said))
 
     def end_of(self, batch: str) -> None:
         for ids in ([VICTIM], ["stranger"]):
