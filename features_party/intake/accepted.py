@@ -14,11 +14,10 @@ from shared.errors import MalformedManifest
 from shared.message.bundle import check_bytes
 from shared.message.manifest import Manifest
 from shared.message.parquet import iter_message, read_message
-from shared.message.parquet_pages import LyingFile, Width, check_footer, check_pages
+from shared.message.parquet_pages import LyingFile, Width, check_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -107,10 +106,9 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
         raise MalformedManifest("The prior of the message has more rows or bytes than its label domain calls for.")
     labels, probability, at = np.empty(entry.rows), np.empty(entry.rows), 0
     try:
-        check_footer(path, len(PRIOR_WIDTHS), entry.rows)
+        check_sizes(path, PRIOR_WIDTHS, entry.rows)
         with pq.ParquetFile(path) as file:
-            _refuse_other_columns(file, entry.rows)
-            check_pages(path, file.metadata, PRIOR_WIDTHS, entry.rows)
+            _refuse_other_columns(file.schema_arrow)
             for batch in file.iter_batches(batch_size=PRIOR_BATCH):
                 stop = at + batch.num_rows
                 if stop > entry.rows:
@@ -132,13 +130,9 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
     return prior
 
 
-def _refuse_other_columns(file: pq.ParquetFile, rows: int) -> None:
-    """By the footer alone. Raises MalformedManifest."""
+def _refuse_other_columns(schema: pa.Schema) -> None:
     import pyarrow as pa
 
-    meta, schema = file.metadata, file.schema_arrow
-    if meta.num_rows != rows or meta.num_row_groups > rows:
-        raise MalformedManifest("The prior of the message does not have the rows its manifest states.")
     if schema.names != ["label", "probability"] or any(kind != pa.float64() for kind in schema.types):
         raise MalformedManifest(
             "The prior of the message does not have the columns label, probability (64-bit floats)."

@@ -2,20 +2,18 @@
 
 A signature does not make a file honest. A page header may claim two gigabytes, and a decoder allocates what it claims
 before it decompresses; a dictionary or a difference encoding may make gigabytes of a few bytes whatever the footer
-says. So the footer and every page header are read here first, strictly: nothing out of order, repeated or unknown, so
-that no two readers can understand them differently.
+says; and some lies in a footer end the process of who asks pyarrow for the metadata of a column. So the footer and
+every page header are read here first, strictly: nothing out of order, repeated or of another type, so that no two
+readers can understand them differently.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+from typing import BinaryIO
 
 MAGIC = b"PAR1"
 TAIL = 8  # length of the footer, magic
@@ -24,10 +22,18 @@ MOST_DEPTH = 10
 MOST_HEADER = 1 << 13  # bytes of a page header: lengths, and the least and largest value
 MOST_PAGE = 1 << 24  # bytes of a page once decompressed; a writer begins a new one after about 2²⁰
 PAGE_SLACK = 1 << 12  # levels and the like
-FALSE, TRUE, BYTE, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 2, 1, 3, 5, 6, 7, 8, 9, 12
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
 Fields = dict[int, tuple[int, int | None]]
+Shape = Mapping[int, tuple[int, "Shape"]]
+ANY: Shape = {}
+# What the elements of each list are, and where lists are inside: decoders do not look at the type that a list states.
+HISTOGRAMS: Shape = {2: (I64, ANY), 3: (I64, ANY)}
+COLUMN: Shape = {2: (I32, ANY), 3: (BINARY, ANY), 8: (STRUCT, ANY), 13: (STRUCT, ANY), 16: (STRUCT, HISTOGRAMS)}
+CHUNK: Shape = {3: (STRUCT, COLUMN)}
+ROW_GROUP: Shape = {1: (STRUCT, CHUNK), 4: (STRUCT, ANY)}
+FOOTER: Shape = {2: (STRUCT, ANY), 4: (STRUCT, ROW_GROUP), 5: (STRUCT, ANY), 7: (STRUCT, ANY)}
 
 
 class LyingFile(ValueError):
@@ -48,66 +54,84 @@ class Width:
     dictionary: bool = True
 
 
-def check_footer(path: Path, columns: int, rows: int) -> None:
-    """Refuse a footer too large for `rows` rows, or with another number of columns. Raises LyingFile, OSError."""
+@dataclass(frozen=True)
+class _Chunk:
+    """The pages of one column in one row group: where they begin and end in the file, and their values."""
+
+    start: int
+    stop: int
+    values: int
+
+
+def check_sizes(path: Path, widths: Sequence[Width], rows: int) -> None:
+    """Refuse a file that does not hold exactly `rows` rows of columns as wide as `widths`, in pages that a decoder will
+    meet just there, none larger than its values can be.
+
+    Reads the footer and page headers only: some microseconds per MiB of rows. Raises LyingFile, OSError.
+    """
     with path.open("rb") as file:
-        file.seek(0, 2)
-        size = file.tell()
+        size = file.seek(0, 2)
         if size < TAIL + len(MAGIC):
             raise LyingFile
         file.seek(size - TAIL)
         length, magic = struct.unpack("<I4s", file.read(TAIL))
-        if magic != MAGIC or not 0 < length <= min(size - TAIL - len(MAGIC), MOST_FOOTER):
+        end = size - TAIL - length
+        if magic != MAGIC or not length or end < len(MAGIC):
             raise LyingFile
-        if length > FOOTER_SLACK + rows // ROWS_PER_FOOTER_BYTE:
+        if length > min(FOOTER_SLACK + rows // ROWS_PER_FOOTER_BYTE, MOST_FOOTER):
             raise LyingFile("its footer is larger than its rows call for")
-        file.seek(size - TAIL - length)
-        cursor = _Cursor(file.read(length))
-    found = cursor.fields()
-    # version, schema, rows, row groups, metadata, writer, orders; beyond them lies encryption
-    if cursor.at != length or max(found, default=8) > 7 or found.get(2) != (LIST, columns + 1):
-        raise LyingFile("its footer is damaged or describes other columns")
-
-
-def check_pages(path: Path, meta: pq.FileMetaData, widths: Sequence[Width], rows: int) -> None:
-    """Refuse row groups whose pages are not exactly what a decoder will meet: their values add up to the `rows` rows,
-    and none becomes larger than its values can be. `meta` is the footer as the decoder reads it, its columns checked;
-    `widths` are theirs, in order.
-
-    Reads page headers only: some microseconds per MiB of rows. Raises LyingFile, OSError.
-    """
-    total = 0
-    with path.open("rb") as file:
-        end = file.seek(0, 2) - TAIL - meta.serialized_size
-        for group in (meta.row_group(i) for i in range(meta.num_row_groups)):
-            total += group.num_rows
-            if group.num_columns != len(widths) or not 0 <= group.num_rows <= rows:
-                raise LyingFile
-            for place, width in enumerate(widths):  # by its place: a column's metadata may name another one
-                column = group.column(place)
-                if column.num_values != group.num_rows:
-                    raise LyingFile
-                start = column.data_page_offset
-                if column.dictionary_page_offset is not None and 0 < column.dictionary_page_offset < start:
-                    start = column.dictionary_page_offset
-                stop = start + column.total_compressed_size
-                if not len(MAGIC) <= start <= stop <= end:
-                    raise LyingFile
+        file.seek(end)
+        try:
+            groups = _footer(_Cursor(file.read(length)), len(widths), rows)
+        except LyingFile:
+            raise LyingFile("its footer is damaged, or describes other rows or columns") from None
+        for group in groups:
+            for place, (chunk, width) in enumerate(zip(group, widths, strict=True)):
                 try:
-                    _walk(file, start, stop, width, group.num_rows)
+                    if not len(MAGIC) <= chunk.start <= chunk.stop <= end:
+                        raise LyingFile
+                    _walk(file, chunk, width)
                 except LyingFile:
                     raise LyingFile(
                         f"a page of column {place + 1} is larger, or encoded otherwise, than its values call for"
                     ) from None
-    if total != rows:
+
+
+def _footer(cursor: _Cursor, columns: int, rows: int) -> list[list[_Chunk]]:
+    groups: list[list[_Chunk]] = []
+    found = cursor.fields(FOOTER, each={4: lambda c: groups.append(_row_group(c, columns))})
+    # version, schema, rows, row groups, metadata, writer, orders; beyond them lies encryption
+    if cursor.at != len(cursor.data) or max(found, default=8) > 7 or found.get(2) != (LIST, columns + 1):
         raise LyingFile
+    if _number(found, 3, I64) != rows or sum(group[0].values for group in groups) != rows:
+        raise LyingFile
+    return groups
 
 
-def _walk(file: BinaryIO, start: int, stop: int, width: Width, rows: int) -> None:
-    at, seen, first = start, 0, True
-    while at < stop:
+def _row_group(cursor: _Cursor, columns: int) -> list[_Chunk]:
+    chunks: list[_Chunk] = []
+    found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(_chunk(c))})
+    rows = _number(found, 3, I64)
+    if len(chunks) != columns or rows < 0 or any(chunk.values != rows for chunk in chunks):
+        raise LyingFile
+    return chunks
+
+
+def _chunk(cursor: _Cursor) -> _Chunk:
+    cursor.inside.clear()
+    cursor.fields(CHUNK, 2, inside=(3,))
+    about = cursor.inside.get(3, {})
+    start, dictionary = _number(about, 9, I64), _number(about, 11, I64) if 11 in about else 0
+    if 0 < dictionary < start:
+        start = dictionary
+    return _Chunk(start, start + _number(about, 7, I64), _number(about, 5, I64))
+
+
+def _walk(file: BinaryIO, chunk: _Chunk, width: Width) -> None:
+    at, seen, first = chunk.start, 0, True
+    while at < chunk.stop:
         file.seek(at)
-        cursor = _Cursor(file.read(min(MOST_HEADER, stop - at)))
+        cursor = _Cursor(file.read(min(MOST_HEADER, chunk.stop - at)))
         kind, plain, packed, values, encoding = _page(cursor)
         at += cursor.at + packed
         if kind == DICTIONARY_PAGE:
@@ -119,16 +143,16 @@ def _walk(file: BinaryIO, start: int, stop: int, width: Width, rows: int) -> Non
             indexed = encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY) and width.dictionary
             if encoding != PLAIN and not indexed:
                 raise LyingFile
-        if at > stop or seen > rows or plain > min(MOST_PAGE, values * width.bytes + PAGE_SLACK):
+        if at > chunk.stop or seen > chunk.values or plain > min(MOST_PAGE, values * width.bytes + PAGE_SLACK):
             raise LyingFile
         first = False
-    if seen != rows:
+    if seen != chunk.values:
         raise LyingFile
 
 
 def _page(cursor: _Cursor) -> tuple[int, int, int, int, int]:
     """(kind, bytes decompressed, bytes in the file, values, encoding) of a page."""
-    header = cursor.fields(inside=(5, 7))
+    header = cursor.fields(ANY, inside=(5, 7))
     kind = _number(header, 1)
     inner = cursor.inside.get(5 if kind == DATA_PAGE else 7)
     # a checksum (4) is optional; indexes and pages of version 2 are not written here
@@ -144,11 +168,16 @@ def _page(cursor: _Cursor) -> tuple[int, int, int, int, int]:
     return kind, sizes[0], sizes[1], sizes[2], _number(inner, 2)
 
 
-def _number(fields: Fields, field: int) -> int:
-    kind, value = fields.get(field, (0, None))
-    if kind != I32 or value is None or not -(1 << 31) <= value < 1 << 31:  # a decoder would cut off what is above
+def _number(fields: Fields, field: int, kind: int = I32) -> int:
+    found, value = fields.get(field, (0, None))
+    most = 1 << (31 if kind == I32 else 63)
+    if found != kind or value is None or not -most <= value < most:  # a decoder would cut off what is above
         raise LyingFile
     return value
+
+
+Each = Callable[["_Cursor"], object]
+NOTHING: Mapping[int, Each] = {}
 
 
 class _Cursor:
@@ -158,8 +187,11 @@ class _Cursor:
         self.data, self.at = data, 0
         self.inside: dict[int, Fields] = {}
 
-    def fields(self, depth: int = 0, inside: tuple[int, ...] = ()) -> Fields:
-        """{field: (type, number, or length of a list)} of a struct; those named `inside` are kept too."""
+    def fields(
+        self, shape: Shape, depth: int = 0, inside: tuple[int, ...] = (), each: Mapping[int, Each] = NOTHING
+    ) -> Fields:
+        """{field: (type, number, or length of a list)} of a struct; structs named `inside` are kept there too, and
+        those in the list that `each` names are read by its function."""
         found: Fields = {}
         last = 0
         while head := self._byte():
@@ -167,40 +199,41 @@ class _Cursor:
             if not last < field < 1 << 15 or depth > MOST_DEPTH:
                 raise LyingFile
             kind, last = head & 15, field
+            if field in each and kind != LIST:
+                raise LyingFile
             if kind == STRUCT:
-                within = self.fields(depth + 1)
+                within = self.fields(shape.get(field, (STRUCT, ANY))[1], depth + 1)
                 if field in inside:
                     self.inside[field] = within
                 found[field] = (kind, None)
+            elif kind == LIST:
+                found[field] = (kind, self._list(shape.get(field), depth, each.get(field)))
             else:
-                found[field] = (kind, self._value(kind, depth))
+                found[field] = (kind, self._scalar(kind))
         return found
 
-    def _value(self, kind: int, depth: int) -> int | None:
-        if kind in (I32, I64, 4):
-            return self._zigzag()
-        if kind in (TRUE, FALSE):
-            return None
-        if kind == LIST:
-            return self._list(depth)
-        if kind not in (BYTE, DOUBLE, BINARY):
-            raise LyingFile  # sets, maps and what is not known
-        self._skip({BYTE: 1, DOUBLE: 8}.get(kind) or self._varint())
-        return None
-
-    def _list(self, depth: int) -> int:
+    def _list(self, elements: tuple[int, Shape] | None, depth: int, read: Each | None) -> int:
         head = self._byte()
         count, kind = head >> 4 if head >> 4 < 15 else self._varint(), head & 15
-        if count > len(self.data) - self.at or depth > MOST_DEPTH:  # each takes a byte at least
+        if elements is None or kind != elements[0] or count > len(self.data) - self.at:  # each takes a byte at least
             raise LyingFile
         for _ in range(count):
-            if kind == STRUCT:
-                self.fields(depth + 1)
-            elif kind in (TRUE, FALSE):
-                self._skip(1)
+            if read is not None:
+                read(self)
+            elif kind == STRUCT:
+                self.fields(elements[1], depth + 1)
             else:
-                self._value(kind, depth + 1)
+                self._scalar(kind)
         return count
+
+    def _scalar(self, kind: int) -> int | None:
+        if kind in (I16, I32, I64):
+            return self._zigzag()
+        if kind in (BYTE, DOUBLE, BINARY):
+            self._skip({BYTE: 1, DOUBLE: 8}.get(kind) or self._varint())
+        elif kind not in (TRUE, FALSE):
+            raise LyingFile  # sets, maps and what is not known
+        return None
 
     def _byte(self) -> int:
         if self.at >= len(self.data):

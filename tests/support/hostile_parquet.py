@@ -160,6 +160,10 @@ def lying_footers(data: bytes) -> Iterator[tuple[str, bytes]]:
         "50,000 more row groups": more_groups(50_000),
         "one more row group": more_groups(1),
         "the same group twice": lambda m: m.update({4: (LIST, (STRUCT, m[4][1][1] * 2))}),
+        "a histogram of other levels": lambda m: chunk(m, 0).update(
+            {16: (STRUCT, {1: (I64, 5), 2: (LIST, (I64, [1, 2])), 3: (LIST, (I64, [1, 2, 3]))})}
+        ),
+        "a list of another type": lambda m: chunk(m, 0).update({2: (LIST, (STRUCT, [{1: (I32, 0)}]))}),
         "no row groups": lambda m: m.update({4: (LIST, (STRUCT, []))}),
         "a column of more values": about(5, 1 << 40),
         "a column of minus one value": about(5, -1),

@@ -79,7 +79,7 @@ def test_no_file_passes_crashes_or_expands(
     assert max(t.resident for t in told) < MOST_GROWN
 
 
-@pytest.mark.parametrize("planted", ["check_pages", "_check_rows"])
+@pytest.mark.parametrize("planted", ["check_sizes", "_check_rows"])
 def test_a_reader_that_skips_a_check_is_caught(
     planted: str, good: Path, hostile: Path, sender: Sender, files: list[tuple[str, bytes]]
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_reader_that_skips_a_check_is_caught(
     names = malice.sign_all(good, few, "message", sender.key, hostile)
     status, told = contained(hostile, sender.public_key(hostile.parent), planted)
     assert status == 0
-    if planted == "check_pages":
+    if planted == "check_sizes":
         assert sum(t.grown for t in told) > 1024
         assert max(t.resident for t in told) > MOST_GROWN
     else:

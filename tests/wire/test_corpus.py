@@ -1,0 +1,48 @@
+"""The kept corpus of every reader of foreign bytes, and some hundred seeded mutations of each.
+
+What a longer run (`tests/soak/soak_tampering.py`) finds goes into `corpus/`, named after what it is.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.support.fuzz_targets import CORPUS, Targets, corpus, mutated
+
+NAMES = sorted(path.name for path in CORPUS.iterdir())
+MUTATIONS, SEED = 200, 20261121
+MOST_GROWN = 64 << 20
+BELIEVED = ("labels-parquet",)  # uploads: see the weakness in deploy/SECURITY.md; their sizes are not checked yet
+
+
+@pytest.fixture
+def targets(tmp_path: Path) -> Targets:
+    return Targets(tmp_path)
+
+
+def test_every_target_has_a_corpus(targets: Targets) -> None:
+    assert sorted(targets.all) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_corpus_and_its_mutations_are_taken_or_refused(name: str, targets: Targets) -> None:
+    kept, rng = corpus(name), random.Random(f"{name}-{SEED}")
+    assert any(targets.run(name, data) for data in kept), "the valid one must pass"
+    for _ in range(MUTATIONS):
+        data = mutated(rng.choice(kept), rng, kept)
+        before = pa.default_memory_pool().max_memory()
+        targets.run(name, data)  # refusals only: whatever else is raised fails the test
+        assert pa.default_memory_pool().max_memory() - before < MOST_GROWN or name in BELIEVED
+
+
+def test_a_reader_that_lets_something_else_escape_is_caught(targets: Targets) -> None:
+    def escaping(data: bytes) -> bool:
+        raise KeyError("payload")
+
+    targets.all["envelope"] = escaping
+    with pytest.raises(KeyError):
+        targets.run("envelope", b"{}")
