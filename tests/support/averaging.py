@@ -45,9 +45,18 @@ def read_alike(label: str) -> str:
 class World:
     """One labels party under attack. `y` is the position of the chosen example's label, all else is `seed`'s."""
 
-    def __init__(self, home: Path, seed: int, counts: dict[str, NoisyCounts], y: int = 9, other: int = 1) -> None:
+    def __init__(
+        self,
+        home: Path,
+        seed: int,
+        counts: dict[str, NoisyCounts],
+        y: int = 9,
+        other: int = 1,
+        database_url: str | None = None,
+    ) -> None:
         self.seed, self.counts, self.y, self.other = seed, counts, y, other
         self.rng, self.clock, self.home = random.Random(seed), FakeClock(), home
+        self.database_url = database_url
         self.transcript: list[tuple[Any, ...]] = []
         self.tried = self.whole = self.refused = self.charged = 0
         self.share = 0.0  # largest part of a charged ε that the drawn messages gave away
@@ -59,7 +68,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        self.party = LabelsParty(self.home, clock=self.clock, worker=False)
+        self.party = LabelsParty(self.home, database_url=self.database_url, clock=self.clock, worker=False)
         self.owner, self.colleague = self.party.client(), self.party.client()
         self.audiences: dict[str, list[TestClient]] = {}
         self.receivers = {name: self.party.client("features", name) for name in AUDIENCES}
