@@ -3,7 +3,7 @@
 Label vectors that differ in one label are released many times, the prior and the bins made anew each time. All bounds
 of this file that must hold are wrong together with probability at most ALPHA; that is how often it fails by chance.
 
-What it can see, at these sizes: 60,000 draws of one channel prove more than 0.9 of an ε of 1, and a tenth too much is
+What it can see, at these sizes: 100,000 draws of one channel prove more than 0.9 of an ε of 1, and a tenth too much is
 found; a thousand releases with a prior of their own prove about half of what prior and labels together may leak; 70
 releases through REST prove 0.6 at most, which a prior without noise exceeds. `tests/soak/soak_privacy.py` takes longer.
 """
@@ -29,7 +29,7 @@ from tests.support.pipeline_audit import by_functions, through_rest
 ALPHA = 1e-6
 AUDITS = len(CASES) + 4  # as many bounds must hold
 EACH = ALPHA / AUDITS
-MANY, SOME, FEW = 60_000, 1200, 70
+MANY, SOME, FEW = 100_000, 1200, 70
 
 # the chosen example comes first; its label is 1, or 0 in the neighbouring vector
 PRIORS: list[tuple[str, list[int], dict[str, Any]]] = [
@@ -95,7 +95,7 @@ def test_control_a_prior_without_noise_is_found_through_rest(tmp_path: Path, mon
     assert over_rest(tmp_path) > 0.5
 
 
-@pytest.mark.parametrize(("plant", "releases"), [(without_noise, 400), (with_half_the_noise, 1500)])
+@pytest.mark.parametrize(("plant", "releases"), [(without_noise, 400), (with_half_the_noise, 2400)])
 def test_control_a_prior_that_pays_too_little_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], releases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
