@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 
 from labels_party.offline import PrivatizeJob, privatize
 from labels_party.options import parse_population, parse_request
+from labels_party.release.approvals import person
 from shared.domain import Domain
 from shared.errors import LabelDPError
 from tests.support.averaging import AUDIENCES, OTHERS, VICTIM, K, World
@@ -231,17 +232,24 @@ class Attack:
         """The command's way: a file, a population that is new or was renamed."""
         world, services = self.world, self.world.party.services
         path = world.home.parent / f"labels-{world.tried}.parquet"
-        path.write_bytes(_parquet(self.rows(self.overlapping())))
-        name = self.rng.choice((f"people-{self.number}-1", f"file-{world.tried}"))
-        declared = parse_population(name, self.spelled(), Domain.parse("0:10"), "5", audiences=["publisher"])
+        rows = self.rows(self.overlapping() if self.rng.random() < 0.5 else [VICTIM, *OTHERS])
+        path.write_bytes(_parquet({"person" if name == "unit" else name: column for name, column in rows.items()}))
+        rules: dict[str, Any] = {"missing_label": 0, "audiences": self.audiences, "four_eyes": self.four_eyes}
+        if self.units:
+            rules |= {"unit_column": "person", "max_examples_per_unit": 5}
+        own = self.rng.random() < 0.6
+        name, label, lifetime = f"people-{self.number}-1", self.label, self.lifetime
+        if not own:
+            name, label, lifetime = f"file-{world.tried}", self.spelled(), "5"
+        declared = parse_population(name, label, Domain.parse("0:10"), lifetime, **rules)
         request = self.request() | {"additional_release": self.rng.random() < 0.5}
         request.pop("prior", None)
         try:
             wanted = parse_request(services, declared, **request)
-            privatize(
-                services, PrivatizeJob(path, "example_id", "label", declared, wanted, path.with_suffix(".out")), _quiet
-            )
-            world.transcript.append((world.move, "written"))
+            out = path.with_suffix(".out")
+            job = PrivatizeJob(path, "example_id", "label", declared, wanted, out, actor=person("Mallory"))
+            told = privatize(services, job, _quiet)
+            world.transcript.append((world.move, told.get("state", "written"), str(told["epsilon"])))
         except LabelDPError as error:
             world.transcript.append((world.move, error.code))
             world.refused += 1
