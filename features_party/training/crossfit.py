@@ -36,7 +36,6 @@ FOLD_SEARCH = (
 PROCESS = "gaussian process"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 MANY = 200_000  # rows from which validation takes fewer folds
-HUGE = 1_000_000  # rows of a fold's complement from which one booster is validated for all
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 
 
@@ -220,7 +219,7 @@ def _fold(
             on_top,
             rounds[-1],
             start,
-            1 if on_top or len(sample.labels) >= HUGE else BAGS,
+            BAGS if task.few and not on_top else 1,  # with many effective rows one stands for all
             _part(report, 0.4 + 0.3 * on_top, 0.3),
         )
         first = starting_score(*base, boosters[0].link is not None, task.bounds) if base and on_top else None
