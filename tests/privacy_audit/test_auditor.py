@@ -5,7 +5,7 @@ of this file that must hold are wrong together with probability at most ALPHA; t
 
 What it can see, at these sizes: 100,000 draws of one channel prove more than 0.9 of an ε of 1, and a tenth too much is
 found; a thousand releases with a prior of their own prove about half of what prior and labels together may leak; 70
-releases through REST prove 0.6 at most, which a prior without noise exceeds. `tests/soak/soak_privacy.py` takes longer.
+releases through REST prove 0.8 at most, which a prior without noise exceeds. `tests/soak/soak_privacy.py` takes longer.
 """
 
 from __future__ import annotations

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from labels_party.mechanisms.catalogue import MECHANISMS, sample
+from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import Keystream, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
+from labels_party.mechanisms.sampling import sample
 from shared.channel import KnotsChannel, N
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.support.exact_matrix import CASES, design
 
 ALPHA = 1e-6
 DRAWS = 1_000_000
@@ -83,17 +86,12 @@ def test_one_bit(epsilon: str) -> None:
     assert np.all(np.abs(mean - channel.labels) < 6 * deviation)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["rr-on-bins", "one-bit", "discrete-laplace", "discrete-staircase", "rr", "rr-with-prior", "unbiased", "balanced"],
-)
-def test_every_mechanism_samples_its_own_matrix(name: str) -> None:
-    domain = Domain.parse("0:30")
-    prior = np.exp(-np.arange(31) / 6.0)
-    channel = MECHANISMS[name].design(domain, prior / prior.sum(), Epsilon.parse("3"), "squared", {})
-    for y in (0, 11, 30):
-        counts = np.bincount(sample(channel, np.full(60_000, y)), minlength=channel.m)
-        assert p_value(counts, channel.matrix()[y]) > ALPHA
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_every_mechanism_samples_its_own_matrix(name: str, options: dict[str, Any]) -> None:
+    channel = design(name, Domain.parse("0:30"), Epsilon.parse("3"), options)
+    for y, draws in ((0, DRAWS), (11, 60_000), (30, 60_000)):
+        counts = np.bincount(sample(channel, np.full(draws, y)), minlength=channel.m)
+        assert p_value(counts, channel.rows(y, y + 1)[0]) > ALPHA
 
 
 def test_labels_between_knots_follow_the_mixture_of_their_rows() -> None:

@@ -61,17 +61,16 @@ def audit(one: Sequence[Hashable], two: Sequence[Hashable], alpha: float) -> Fin
     found = []
     for left, right in ((one, two), (two, one)):
         i, j = int(CHOOSING * len(left)), int(CHOOSING * len(right))
-        # roughly how sure the bound must be in the end, with as many releases as choose
         event = _chosen(left[:i], right[:j], 0.05)
         hits, others = (sum(s in event for s in part) for part in (left[i:], right[j:]))
-        bound = epsilon_bound(hits, len(left) - i, others, len(right) - j, alpha / 2)
+        bound = max(0.0, epsilon_bound(hits, len(left) - i, others, len(right) - j, alpha / 2))
         found.append(Finding(bound, event, (hits, others), len(left) + len(right)))
     return max(found, key=lambda finding: finding.bound)
 
 
 def power(epsilon: float, releases: int, alpha: float) -> float:
-    """The largest lower bound that as many releases of each vector could prove of randomized response of this ε: what a
-    leak of ε has to exceed to be noticed lies about as far above it."""
+    """The lower bound that as many releases of each vector prove of randomized response of this ε, on average: a leak
+    is noticed where this exceeds what was charged."""
     n = releases - int(CHOOSING * releases)
     p = math.exp(epsilon) / (1.0 + math.exp(epsilon))
-    return epsilon_bound(round(p * n), n, round((1.0 - p) * n), n, alpha / 2)
+    return max(0.0, epsilon_bound(round(p * n), n, round((1.0 - p) * n), n, alpha / 2))
