@@ -14,7 +14,8 @@ from shared.errors import MalformedManifest
 from shared.message.bundle import check_bytes
 from shared.message.manifest import Manifest
 from shared.message.parquet import iter_message, read_message
-from shared.message.parquet_pages import LyingFile, Width, check_sizes
+from shared.message.parquet_pages import Width, check_sizes
+from shared.message.thrift import LyingFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

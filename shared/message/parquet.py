@@ -14,7 +14,8 @@ from shared.ahead import ahead
 from shared.channel import Channel, smallest_unsigned
 from shared.errors import MalformedManifest
 from shared.message.manifest import Manifest
-from shared.message.parquet_pages import LyingFile, Width, check_sizes
+from shared.message.parquet_pages import Width, check_sizes
+from shared.message.thrift import LyingFile
 from shared.tables import MAX_ID_BYTES
 
 if TYPE_CHECKING:

@@ -10,40 +10,27 @@ readers can understand them differently.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from shared.message.thrift import ANY, BINARY, I32, I64, LIST, STRUCT, Cursor, LyingFile, Shape, number
+
 MAGIC = b"PAR1"
 TAIL = 8  # length of the footer, magic
 FOOTER_SLACK, ROWS_PER_FOOTER_BYTE, MOST_FOOTER = 1 << 18, 1 << 5, 1 << 24  # 4 KiB for a row group of 2¹⁷ rows
-MOST_DEPTH = 10
 MOST_HEADER = 1 << 13  # bytes of a page header: lengths, and the least and largest value
 MOST_PAGE = 1 << 24  # bytes of a page once decompressed; a writer begins a new one after about 2²⁰
 PAGE_SLACK = 1 << 12  # levels and the like
-TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
-Fields = dict[int, tuple[int, int | None]]
-Shape = Mapping[int, tuple[int, "Shape"]]
-ANY: Shape = {}
 # What the elements of each list are, and where lists are inside: decoders do not look at the type that a list states.
 HISTOGRAMS: Shape = {2: (I64, ANY), 3: (I64, ANY)}
 COLUMN: Shape = {2: (I32, ANY), 3: (BINARY, ANY), 8: (STRUCT, ANY), 13: (STRUCT, ANY), 16: (STRUCT, HISTOGRAMS)}
 CHUNK: Shape = {3: (STRUCT, COLUMN)}
 ROW_GROUP: Shape = {1: (STRUCT, CHUNK), 4: (STRUCT, ANY)}
 FOOTER: Shape = {2: (STRUCT, ANY), 4: (STRUCT, ROW_GROUP), 5: (STRUCT, ANY), 7: (STRUCT, ANY)}
-
-
-class LyingFile(ValueError):
-    """The file claims more than its signed manifest allows, or is no Parquet file as this project writes them.
-
-    Its text is a part of a sentence, without a point.
-    """
-
-    def __init__(self, text: str = "it is damaged, or of another kind than this project writes") -> None:
-        super().__init__(text)
 
 
 @dataclass(frozen=True)
@@ -55,7 +42,7 @@ class Width:
 
 
 @dataclass(frozen=True)
-class _Chunk:
+class Chunk:
     """The pages of one column in one row group: where they begin and end in the file, and their values."""
 
     start: int
@@ -82,7 +69,7 @@ def check_sizes(path: Path, widths: Sequence[Width], rows: int) -> None:
             raise LyingFile("its footer is larger than its rows call for")
         file.seek(end)
         try:
-            groups = _footer(_Cursor(file.read(length)), len(widths), rows)
+            groups = _footer(Cursor(file.read(length)), len(widths), rows)
         except LyingFile:
             raise LyingFile("its footer is damaged, or describes other rows or columns") from None
         for group in groups:
@@ -97,41 +84,42 @@ def check_sizes(path: Path, widths: Sequence[Width], rows: int) -> None:
                     ) from None
 
 
-def _footer(cursor: _Cursor, columns: int, rows: int) -> list[list[_Chunk]]:
-    groups: list[list[_Chunk]] = []
+def _footer(cursor: Cursor, columns: int, rows: int) -> list[list[Chunk]]:
+    groups: list[list[Chunk]] = []
     found = cursor.fields(FOOTER, each={4: lambda c: groups.append(_row_group(c, columns))})
     # version, schema, rows, row groups, metadata, writer, orders; beyond them lies encryption
     if cursor.at != len(cursor.data) or max(found, default=8) > 7 or found.get(2) != (LIST, columns + 1):
         raise LyingFile
-    if _number(found, 3, I64) != rows or sum(group[0].values for group in groups) != rows:
+    if number(found, 3, I64) != rows or sum(group[0].values for group in groups) != rows:
         raise LyingFile
     return groups
 
 
-def _row_group(cursor: _Cursor, columns: int) -> list[_Chunk]:
-    chunks: list[_Chunk] = []
-    found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(_chunk(c))})
-    rows = _number(found, 3, I64)
+def _row_group(cursor: Cursor, columns: int) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
+    rows = number(found, 3, I64)
     if len(chunks) != columns or rows < 0 or any(chunk.values != rows for chunk in chunks):
         raise LyingFile
     return chunks
 
 
-def _chunk(cursor: _Cursor) -> _Chunk:
+def chunk_of(cursor: Cursor) -> Chunk:
+    """Where the pages of a column lie, by its part of the footer. Raises LyingFile."""
     cursor.inside.clear()
     cursor.fields(CHUNK, 2, inside=(3,))
     about = cursor.inside.get(3, {})
-    start, dictionary = _number(about, 9, I64), _number(about, 11, I64) if 11 in about else 0
+    start, dictionary = number(about, 9, I64), number(about, 11, I64) if 11 in about else 0
     if 0 < dictionary < start:
         start = dictionary
-    return _Chunk(start, start + _number(about, 7, I64), _number(about, 5, I64))
+    return Chunk(start, start + number(about, 7, I64), number(about, 5, I64))
 
 
-def _walk(file: BinaryIO, chunk: _Chunk, width: Width) -> None:
+def _walk(file: BinaryIO, chunk: Chunk, width: Width) -> None:
     at, seen, first = chunk.start, 0, True
     while at < chunk.stop:
         file.seek(at)
-        cursor = _Cursor(file.read(min(MOST_HEADER, chunk.stop - at)))
+        cursor = Cursor(file.read(min(MOST_HEADER, chunk.stop - at)))
         kind, plain, packed, values, encoding = _page(cursor)
         at += cursor.at + packed
         if kind == DICTIONARY_PAGE:
@@ -150,111 +138,19 @@ def _walk(file: BinaryIO, chunk: _Chunk, width: Width) -> None:
         raise LyingFile
 
 
-def _page(cursor: _Cursor) -> tuple[int, int, int, int, int]:
+def _page(cursor: Cursor) -> tuple[int, int, int, int, int]:
     """(kind, bytes decompressed, bytes in the file, values, encoding) of a page."""
     header = cursor.fields(ANY, inside=(5, 7))
-    kind = _number(header, 1)
+    kind = number(header, 1)
     inner = cursor.inside.get(5 if kind == DATA_PAGE else 7)
     # a checksum (4) is optional; indexes and pages of version 2 are not written here
     if kind not in (DATA_PAGE, DICTIONARY_PAGE) or inner is None or len(cursor.inside) != 1:
         raise LyingFile
     if set(header) - {1, 2, 3, 4, 5, 7}:
         raise LyingFile
-    if kind == DATA_PAGE and (_number(inner, 3), _number(inner, 4)) != (RLE, RLE):
+    if kind == DATA_PAGE and (number(inner, 3), number(inner, 4)) != (RLE, RLE):
         raise LyingFile
-    sizes = [_number(header, 2), _number(header, 3), _number(inner, 1)]
+    sizes = [number(header, 2), number(header, 3), number(inner, 1)]
     if min(sizes) < 0:
         raise LyingFile
-    return kind, sizes[0], sizes[1], sizes[2], _number(inner, 2)
-
-
-def _number(fields: Fields, field: int, kind: int = I32) -> int:
-    found, value = fields.get(field, (0, None))
-    most = 1 << (31 if kind == I32 else 63)
-    if found != kind or value is None or not -most <= value < most:  # a decoder would cut off what is above
-        raise LyingFile
-    return value
-
-
-Each = Callable[["_Cursor"], object]
-NOTHING: Mapping[int, Each] = {}
-
-
-class _Cursor:
-    """Thrift's compact protocol, as much of it as Parquet uses; `at` is the next byte."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-        self.inside: dict[int, Fields] = {}
-
-    def fields(
-        self, shape: Shape, depth: int = 0, inside: tuple[int, ...] = (), each: Mapping[int, Each] = NOTHING
-    ) -> Fields:
-        """{field: (type, number, or length of a list)} of a struct; structs named `inside` are kept there too, and
-        those in the list that `each` names are read by its function."""
-        found: Fields = {}
-        last = 0
-        while head := self._byte():
-            field = last + (head >> 4) if head >> 4 else self._zigzag()
-            if not last < field < 1 << 15 or depth > MOST_DEPTH:
-                raise LyingFile
-            kind, last = head & 15, field
-            if field in each and kind != LIST:
-                raise LyingFile
-            if kind == STRUCT:
-                within = self.fields(shape.get(field, (STRUCT, ANY))[1], depth + 1)
-                if field in inside:
-                    self.inside[field] = within
-                found[field] = (kind, None)
-            elif kind == LIST:
-                found[field] = (kind, self._list(shape.get(field), depth, each.get(field)))
-            else:
-                found[field] = (kind, self._scalar(kind))
-        return found
-
-    def _list(self, elements: tuple[int, Shape] | None, depth: int, read: Each | None) -> int:
-        head = self._byte()
-        count, kind = head >> 4 if head >> 4 < 15 else self._varint(), head & 15
-        if elements is None or kind != elements[0] or count > len(self.data) - self.at:  # each takes a byte at least
-            raise LyingFile
-        for _ in range(count):
-            if read is not None:
-                read(self)
-            elif kind == STRUCT:
-                self.fields(elements[1], depth + 1)
-            else:
-                self._scalar(kind)
-        return count
-
-    def _scalar(self, kind: int) -> int | None:
-        if kind in (I16, I32, I64):
-            return self._zigzag()
-        if kind in (BYTE, DOUBLE, BINARY):
-            self._skip({BYTE: 1, DOUBLE: 8}.get(kind) or self._varint())
-        elif kind not in (TRUE, FALSE):
-            raise LyingFile  # sets, maps and what is not known
-        return None
-
-    def _byte(self) -> int:
-        if self.at >= len(self.data):
-            raise LyingFile
-        self.at += 1
-        return self.data[self.at - 1]
-
-    def _varint(self) -> int:
-        value = 0
-        for shift in range(0, 64, 7):
-            byte = self._byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise LyingFile
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def _skip(self, count: int) -> None:
-        self.at += count
-        if self.at > len(self.data):
-            raise LyingFile
+    return kind, sizes[0], sizes[1], sizes[2], number(inner, 2)

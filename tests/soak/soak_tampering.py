@@ -10,6 +10,7 @@ import importlib.util
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -137,7 +138,13 @@ def test_guided_by_coverage(name: str, scale: Scale, report: Report, tmp_path: P
     found = RESULTS / "found"
     found.mkdir(parents=True, exist_ok=True)
     options = [f"-max_total_time={seconds}", f"-seed={scale.seed % (1 << 31)}", "-max_len=65536", "-timeout=30"]
-    options += ["-rss_limit_mb=2048", f"-artifact_prefix={found}/{name}-", str(tmp_path / "new"), str(CORPUS / name)]
+    # the limit is above what this process has had at most, which its children inherit as theirs
+    options += [
+        f"-rss_limit_mb={2048 + (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)}",
+        f"-artifact_prefix={found}/{name}-",
+        str(tmp_path / "new"),
+        str(CORPUS / name),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.soak.fuzz_guided", name, *options],
         cwd=PROGRAM,

@@ -15,8 +15,7 @@ from tests.support.fuzz_targets import CORPUS, Targets, corpus, mutated
 
 NAMES = sorted(path.name for path in CORPUS.iterdir())
 MUTATIONS, SEED = 200, 20261121
-MOST_GROWN = 64 << 20
-BELIEVED = ("labels-parquet",)  # uploads: see the weakness in deploy/SECURITY.md; their sizes are not checked yet
+MOST_GROWN = 256 << 20  # an upload may become 64 MiB and more; what lies claims 2 GB
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def test_the_corpus_and_its_mutations_are_taken_or_refused(name: str, targets: T
         data = mutated(rng.choice(kept), rng, kept)
         before = pa.default_memory_pool().max_memory()
         targets.run(name, data)  # refusals only: whatever else is raised fails the test
-        assert pa.default_memory_pool().max_memory() - before < MOST_GROWN or name in BELIEVED
+        assert pa.default_memory_pool().max_memory() - before < MOST_GROWN
 
 
 def test_a_reader_that_lets_something_else_escape_is_caught(targets: Targets) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
+from labels_party.labels.formats.parquet_guard import check_claims
 from labels_party.labels.formats.source import BLOCK, Source
 from labels_party.labels.formats.spool import Spool
 from labels_party.labels.parsing import LABEL
 from shared.errors import InvalidFile, TooLarge, Unavailable
+from shared.message.thrift import LyingFile
 
 ROWS_AT_ONCE = 1 << 13  # a dictionary page makes many long values of a few bytes
 CHUNK_BYTES = 1 << 22
@@ -42,6 +44,7 @@ def _decoded(spool: Spool, fields: tuple[str, ...], label: str) -> Iterator[Chun
 
     most, decoded = DECODED_FLOOR + DECODED_RATIO * spool.size(), 0
     try:
+        check_claims(cast("BinaryIO", spool), most)
         file = pq.ParquetFile(spool, buffer_size=BLOCK, pre_buffer=False)
         check_schema(file.schema_arrow, fields, label)
         waiting: list[pa.RecordBatch] = []
@@ -56,7 +59,7 @@ def _decoded(spool: Spool, fields: tuple[str, ...], label: str) -> Iterator[Chun
                 waiting = []
         if waiting:
             yield _chunk(waiting)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError, LyingFile):
         raise InvalidFile(BAD) from None
 
 
