@@ -1,8 +1,9 @@
 """The only module that touches the operating system's randomness.
 
 `Keystream` is AES-256 in counter mode under a fresh key of the operating system (NIST SP 800-38A): the ε of a channel
-is exact for ideal bits, with a keystream it is computational. `discrete_laplace` is OpenDP's exact sampler. Nothing
-here falls back on a weaker source: a failure is RandomnessUnavailable, and nothing was drawn.
+is exact for ideal bits, with a keystream it is computational. `discrete_laplace` is OpenDP's exact sampler, whose bits
+come from OpenSSL's generator, seeded by the system and again after a fork. Nothing here falls back on a weaker source:
+a failure is RandomnessUnavailable, and nothing was drawn.
 """
 
 from __future__ import annotations
@@ -28,6 +29,17 @@ class Uint64Source(Protocol):
     def uint64(self, n: int) -> npt.NDArray[np.uint64]: ...
 
 
+def _system_bytes(n: int) -> bytes:
+    """n bytes of the operating system's randomness. Raises RandomnessUnavailable."""
+    try:
+        found = os.urandom(n)
+    except (OSError, NotImplementedError):  # the latter is what Python raises where a system has no source
+        raise RandomnessUnavailable("The operating system gave no randomness, so nothing was drawn.") from None
+    if len(found) != n:
+        raise RandomnessUnavailable("The operating system gave too little randomness, so nothing was drawn.")
+    return found
+
+
 class Keystream:
     """Independent uniform 64-bit words. One per draw operation; not for several threads.
 
@@ -40,12 +52,7 @@ class Keystream:
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-        try:
-            key = os.urandom(KEY_BYTES)
-        except (OSError, NotImplementedError):  # the latter is what Python raises where a system has no source
-            raise RandomnessUnavailable("The operating system gave no randomness, so nothing was drawn.") from None
-        if len(key) != KEY_BYTES:
-            raise RandomnessUnavailable("The operating system gave too little randomness, so nothing was drawn.")
+        key = _system_bytes(KEY_BYTES)
         self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
         self._pid = os.getpid()
         self._zeros = b""
@@ -101,6 +108,7 @@ def discrete_laplace(scale: Fraction, n: int) -> npt.NDArray[np.int64]:
     from opendp.metrics import l1_distance
     from opendp.mod import OpenDPException
 
+    _system_bytes(KEY_BYTES)  # without the system's randomness OpenDP draws on from what it has, or ends the process
     _enable_opendp()
     measurement = make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=rounded)
     try:

@@ -6,9 +6,13 @@ Words have 60 bits or more: a word comes twice by chance with probability below 
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
+import sys
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +20,20 @@ import pytest
 
 from labels_party.mechanisms import entropy, sampling
 from labels_party.mechanisms import prior as prior_module
-from labels_party.mechanisms.entropy import Keystream
+from labels_party.mechanisms.entropy import Keystream, discrete_laplace
 from shared.errors import RandomnessUnavailable, Unavailable
 from tests.support.labels import LabelsParty, label_table
-from tests.support.streams import Words, in_forks, in_fresh_processes, in_threads, noise_drawn, repeated, words_drawn
+from tests.support.streams import (
+    WIDE,
+    Words,
+    in_forks,
+    in_fresh_processes,
+    in_threads,
+    noise_drawn,
+    repeated,
+    without_kernel_randomness,
+    words_drawn,
+)
 
 DRAWS = [(words_drawn, 200), (noise_drawn, 200)]
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks where there are threads, as is tried here
@@ -179,3 +193,34 @@ def test_over_rest_a_release_without_randomness_waits_and_shows_nothing(
     assert party.services.pipeline.run(release)
     assert publisher.get(f"/v1/releases/{release}/message").status_code == 200
     assert party.spent(batch) == "1"
+
+
+def _nothing_comes_out(home: Path, told: Any) -> None:
+    """In a process of its own: a release is charged, the kernel stops giving randomness, and nobody catches that."""
+    with LabelsParty(home) as party:
+        batch = party.sealed_batch(label_table(300))
+        release = party.charge(batch, "1", prior="estimate", prior_epsilon="0.5")
+        assert party.services.pipeline.worker.name  # drawn when a worker starts
+        if not without_kernel_randomness():
+            told.put("cannot be tried here")
+            return
+        # as the worker draws: in a thread that has not drawn before
+        refusals = []
+        for draw in (Keystream, lambda: discrete_laplace(WIDE, 3), lambda: party.services.pipeline.run(release)):
+            with ThreadPoolExecutor(1) as pool:
+                refusals.append(type(pool.submit(draw).exception()).__name__)
+        told.put((refusals, party.state(release).state, files_of(party, release), party.spent(batch)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's randomness is cut off by a filter of Linux")
+def test_where_the_kernel_gives_no_randomness_every_draw_is_refused_and_the_process_lives(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    told = spawn.Queue()
+    child = spawn.Process(target=_nothing_comes_out, args=(tmp_path / "home", told))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    found = told.get(timeout=5)
+    if found == "cannot be tried here":
+        pytest.skip(found)
+    assert found == (["RandomnessUnavailable"] * 3, "drawing", [], "1")
