@@ -21,6 +21,7 @@ import pytest
 
 from features_party.bootstrap import Services
 from shared.errors import LabelDPError
+from shared.message.canonical import digest
 from tests.soak.conftest import RESULTS, Scale
 from tests.soak.report import Report
 from tests.support import malice
@@ -107,7 +108,7 @@ def test_signed_lies(scale: Scale, report: Report, tmp_path: Path) -> None:
 def _found(name: str, data: bytes) -> Path:
     folder = RESULTS / "found"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-{hash(data) & 0xFFFFFFFF:08x}"
+    path = folder / f"{name}-{digest(data)[:16]}"
     path.write_bytes(data)
     return path
 
