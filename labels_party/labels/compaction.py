@@ -60,10 +60,11 @@ class Compaction:
             else:
                 with tempfile.TemporaryDirectory(prefix="merge-", dir=self.spill) as folder:
                     self.vault.put_run(key, *spilled(merged_pieces(runs), Path(folder)))
-            merged = self.database.write("runs.merge", lambda c: self._replace(c, batch_id, chosen, key, rows))
         except BaseException:
             self.vault.delete(key)
             raise
+        # where this fails the commit may have gone through: what it then names stays
+        merged = self.database.write("runs.merge", lambda c: self._replace(c, batch_id, chosen, key, rows))
         for unused in [s.key for s in chosen] if merged else [key]:
             self.vault.delete(unused)
         return merged

@@ -346,7 +346,9 @@ class Intake:
             committing = True
             answer = self._retry(attempt)
         except BaseException as error:
-            if not (committing and isinstance(error, Unavailable)):  # else the commit may have gone through
+            # whatever else ends it, an interrupt or a disk that fails, the commit may have gone through
+            refused = isinstance(error, LabelDPError) and not isinstance(error, Unavailable)
+            if refused or not committing:
                 self._delete(received.started)
             # the same call may have won a race, and its answer is the answer
             earlier = self._earlier(call) if isinstance(error, Conflict) else None

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.labels import LabelsParty, label_table
+from tests.support.ledger_calls import found_population
+from tests.support.ledger_kills import NAMED, random_kills, replayed
+from tests.support.ledger_parties import There
+from tests.support.ledger_process import Nursery
 from tests.support.ledger_race import race
+from tests.support.ledger_world import World
 
 CLIENTS, SPENDS, CAP, PROCESSES = 64, 1000, 1000, 4
+KILLS, PER_WORLD = 500, 50  # on each database
 
 
 def test_spends_against_a_cap(database_url: str, report: Report, tmp_path: Path) -> None:
@@ -23,3 +31,40 @@ def test_spends_against_a_cap(database_url: str, report: Report, tmp_path: Path)
         assert party.spent(batch) == "0.000001"
         count, _ = party.services.database.read("v", party.services.audit.verify)
         assert count == 3 + CAP
+
+
+def _founded(home: Path, url: str | None) -> Path:
+    with LabelsParty(home, database_url=url, worker=False) as party:
+        found_population(party.services)
+    return home
+
+
+def test_kills_at_named_points(database_url: str, report: Report, tmp_path: Path, scale: Scale) -> None:
+    survived = 0
+    with Nursery() as nursery:
+        home = _founded(tmp_path / "home", database_url)
+        party = There(nursery, home, random.Random(scale.seed), database_url)
+        try:
+            replayed(World(party), party)
+            survived = party.kills
+        finally:
+            party.close()
+            report.row(len(NAMED), survived, f"charged once, finished or refused, {database_url.partition(':')[0]}")
+
+
+def test_random_kills(database_url: str, report: Report, tmp_path: Path, scale: Scale) -> None:
+    """Not bounded by the seconds of a part: the count is the point. A world is `random_kills` with its own seed."""
+    kills, seed, published = 0, scale.seed, 0
+    home = _founded(tmp_path / "home", database_url)
+    try:
+        with Nursery() as nursery:
+            while kills < KILLS:
+                party = There(nursery, home, random.Random(seed), database_url)
+                try:
+                    world = random_kills(party, kills=PER_WORLD, calls=10 * PER_WORLD)
+                finally:
+                    party.close()
+                kills, published, seed = kills + party.kills, len(world.digests), seed + 1
+    finally:
+        limit = f"charged once, finished or refused; {published} published, {database_url.partition(':')[0]}"
+        report.row(max(kills, 1), kills, f"{limit} (world's seed {seed})")

@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Start:
-    """How a child starts: `kill` and `stop` name a fault point, which counts when it is reached for the `nth` time."""
+    """How a child starts: `kill` and `stop` name a fault point."""
 
     home: str
     url: str | None = None
@@ -34,7 +34,6 @@ class Start:
     idle_seconds: int = 120
     kill: str = ""
     stop: str = ""
-    nth: int = 1
 
 
 class Died(Exception):
@@ -143,13 +142,11 @@ def _serve(path: str, start: Start) -> None:
         lines.write((json.dumps(what) if len(what) > 1 else str(what[0])) + "\n")
         lines.flush()
 
-    seen = {start.kill: 0, start.stop: 0}
+    signals = {start.kill: signal.SIGKILL, start.stop: signal.SIGSTOP}
 
     def fault(point: str) -> None:
-        if point in seen:
-            seen[point] += 1
-            if seen[point] == start.nth:
-                os.kill(os.getpid(), signal.SIGKILL if point == start.kill else signal.SIGSTOP)
+        if point in signals:
+            os.kill(os.getpid(), signals[point])
 
     say(os.getpid())
     if start.host:
@@ -164,6 +161,10 @@ def _serve(path: str, start: Start) -> None:
         return
     for line in lines:
         name, key, arguments = json.loads(line)
+        if name == "kill at":
+            signals = dict.fromkeys(arguments, signal.SIGKILL)
+            say("answer", None)
+            continue
         try:
             say("answer", calls.call(name, key, arguments))
         except LabelDPError as error:

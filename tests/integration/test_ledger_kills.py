@@ -1,0 +1,45 @@
+"""The same with real processes and SIGKILL: at every named fault point, and at random moments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.ledger_kills import NAMED, random_kills, replayed
+from tests.support.ledger_parties import There, make_template
+from tests.support.ledger_process import Nursery
+from tests.support.ledger_world import World, fresh
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("template") / "home")
+
+
+def test_killed_at_every_named_point_in_turn(nursery: Nursery, template: Path, tmp_path: Path) -> None:
+    """One life of a batch, in which every call is killed at each of its points; the soak has PostgreSQL as well."""
+    party = There(nursery, fresh(template, tmp_path), random.Random(0))
+    try:
+        replayed(World(party), party)
+        assert party.kills == len(NAMED)
+    finally:
+        party.close()
+
+
+def test_killed_at_random_moments(nursery: Nursery, template: Path, tmp_path: Path) -> None:
+    party = There(nursery, fresh(template, tmp_path), random.Random(7))
+    try:
+        world = random_kills(party, kills=8, calls=60)
+        assert party.kills >= 3
+        assert world.batches
+    finally:
+        party.close()

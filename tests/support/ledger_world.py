@@ -1,0 +1,334 @@
+"""What may be true of a labels party after calls, faults and restarts: a model, and the moves that are tried on it.
+
+A call that was answered has happened, one that was refused has not, and of one whose answer was lost either may be
+true until it is repeated with its key: then exactly one effect stands. At any moment, whatever happened:
+- every published release was charged before, once, and its message never changes;
+- no release is charged twice, and no batch beyond its population's lifetime ε;
+- the audit chain verifies, here and at the receiver, who accounts once for what he accepted;
+- an old copy of the database is noticed, and refused where a release was drawn since.
+After the last fault a restart finishes whatever was begun.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from features_party.bootstrap import Services as Receiver
+from labels_party.bootstrap import Services
+from shared.audit import events
+from shared.audit.checks import check_totals
+from shared.audit.compare import compare_own
+from shared.audit.store import read_export
+from shared.privacy import Epsilon
+from tests.support.ledger_calls import LIFETIME, POPULATION, Calls
+from tests.support.ledger_process import Refused
+
+OPEN, SEALED, PURGED = "open", "sealed", "purged"
+
+
+class Unknown(Exception):
+    """The call was not answered, or with 'unavailable': it happened or not."""
+
+
+class Party(Protocol):
+    """A labels party that can be asked, may die while it is, and is there again afterwards."""
+
+    home: Path
+
+    def call(self, name: str, *arguments: Any, key: str = "") -> Any:
+        """Raises Refused or Unknown."""
+
+    def calm(self) -> None:
+        """No fault from here on."""
+
+    def close(self) -> None: ...
+
+    def open(self) -> None: ...
+
+    def look(self) -> Services:
+        """To read from."""
+
+
+@dataclass
+class Batch:
+    presence: str
+    state: str = OPEN
+    listed: set[str] = field(default_factory=set)
+    labelled: set[str] = field(default_factory=set)
+    releases: dict[str, int] = field(default_factory=dict)  # nano-ε, of those whose charge was answered
+
+    @property
+    def spent(self) -> int:
+        return sum(self.releases.values())
+
+    @property
+    def size(self) -> int:
+        return len(self.listed if self.presence == "id-list" else self.labelled)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A call whose answer was lost."""
+
+    name: str
+    key: str
+    arguments: tuple[Any, ...]
+    allowed: frozenset[str]
+
+
+class World:
+    def __init__(self, party: Party, receiver: Receiver | None = None) -> None:
+        self.party, self.receiver = party, receiver
+        self.batches: dict[str, Batch] = {}
+        self.pending: Pending | None = None
+        self.number = 0
+        self.digests: dict[str, str] = {}  # of published manifests
+        self.copies: list[tuple[Path, int, set[str]]] = []
+        self.log: list[str] = []
+
+    @property
+    def charged(self) -> set[str]:
+        """Releases whose charge was answered."""
+        return {release for batch in self.batches.values() for release in batch.releases}
+
+    # --- moves --------------------------------------------------------------------------------------------
+
+    def create(self, presence: str) -> None:
+        self._try("create", presence)
+
+    def list(self, batch: str, n: int) -> None:
+        found = self.batches[batch]
+        ids = [f"{batch}-{i}" for i in range(n)]
+        refused = found.presence != "id-list" or found.state != OPEN or found.labelled
+        again = found.presence == "id-list" and found.listed == set(ids)
+        self._try("list", batch, ids, allowed=["ok"] if again else ["conflict"] if refused else ["ok"])
+
+    def ingest(self, batch: str, first: int, n: int, mode: str) -> None:
+        found = self.batches[batch]
+        ids = [f"{batch}-{i}" for i in range(first, first + n)]
+        allowed = "ok"
+        if found.state != OPEN or (found.presence == "id-list" and not found.listed):
+            allowed = "conflict"
+        elif found.presence == "id-list" and not found.listed.issuperset(ids):
+            allowed = "invalid-rows"
+        elif mode == "insert" and not found.labelled.isdisjoint(ids):
+            allowed = "duplicate-id"
+        self._try("ingest", batch, ids, 3, mode, allowed=[allowed])
+
+    def seal(self, batch: str) -> None:
+        found = self.batches[batch]
+        self._try("seal", batch, allowed=["ok" if found.state == OPEN and found.size else "conflict"])
+
+    def release(self, batch: str, epsilon: str, additional: bool) -> None:
+        found = self.batches[batch]
+        allowed = "ok"
+        if found.state != SEALED:
+            allowed = "conflict"
+        elif found.releases and not additional:
+            allowed = "already-released"
+        elif found.spent + Epsilon.parse(epsilon).nano > Epsilon.parse(LIFETIME).nano:
+            allowed = "budget-exceeded"
+        self._try("release", batch, epsilon, additional, allowed=[allowed])
+
+    def purge(self, batch: str) -> None:
+        found = self.batches[batch]
+        done = set(found.releases) <= set(self._states(batch, "published"))
+        fits = found.state == PURGED or (found.state == SEALED and done)
+        self._try("purge", batch, allowed=["ok" if fits else "conflict"])
+
+    def work(self) -> None:
+        """The worker's round; whatever it left is done by another."""
+        self.log.append("work")
+        try:
+            self.party.call("work")
+        except (Unknown, Refused):
+            self.log.append("  broke off")
+
+    def pull(self) -> None:
+        """The receiver takes what is published, and again what he has."""
+        if self.receiver is None:
+            return
+        s = self.party.look()
+        for release in Calls(s).published():
+            accepted = self.receiver.intake.accept(Calls(s).folder(release).path, s.key.public)
+            assert self.digests.setdefault(release, accepted.digest) == accepted.digest
+
+    def restart(self) -> None:
+        self.log.append("restart")
+        self.party.close()
+        self.party.open()
+
+    def resolve(self) -> None:
+        """Repeat the call whose answer was lost, until there is one."""
+        self.party.calm()
+        if self.pending is not None:
+            waiting, self.pending = self.pending, None
+            self._try(waiting.name, *waiting.arguments, allowed=list(waiting.allowed), key=waiting.key)
+            assert self.pending is None, f"without a fault there is an answer: {self.log}"
+
+    def copy(self) -> None:
+        """A backup of the database alone."""
+        path = self.party.home.parent / f"copy-{len(self.copies)}.sqlite"
+        _copy(self._database, path)
+        s = self.party.look()
+        self.copies.append((path, s.database.read("last", s.audit.last), self._drawn()))
+
+    def restore(self, number: int) -> None:
+        """An old copy in the newest one's place: noticed; then the newest comes back."""
+        self.party.calm()
+        path, last, drawn = self.copies[number % len(self.copies)]
+        s, newest = self.party.look(), self.party.home.parent / "newest.sqlite"
+        export = read_export(s.database.read("x", lambda c: s.audit.export(c, s.key)), s.key.public)
+        began = self._drawn() - drawn
+        self.log.append(f"restore {number}")
+        self.party.close()
+        _copy(self._database, newest)
+        _copy(path, self._database)
+        refused = ""
+        try:
+            self.party.open()
+            s = self.party.look()
+            old = s.database.read("e", s.audit.events)
+            assert bool(compare_own(old, export).findings) == (export.events[-1].sequence > last)
+            self.party.close()
+        except Refused as error:
+            refused = error.detail
+        assert bool(began) == ("older than the folder" in refused), refused
+        _copy(newest, self._database)
+        self.party.open()
+
+    # --- what must hold -----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        s = self.party.look()
+        s.database.read("v", s.audit.verify)
+        chain = s.database.read("e", s.audit.events)
+        check_totals(chain)
+        charged: set[str] = set()
+        published: set[str] = set()
+        for event in chain:
+            release = event.subject.release
+            if event.kind == events.CHARGED:
+                assert release not in charged, "charged twice"
+                charged.add(str(release))
+            elif event.kind == events.PUBLISHED:
+                assert release in charged, "published without a charge"
+                assert release not in published, "published twice"
+                published.add(str(release))
+            assert event.kind not in (events.RETURNED, events.FAILED), (event, self.log)
+        digests = Calls(s).verify(None)  # type: ignore[arg-type]  # not used
+        assert set(digests) == published
+        assert self.digests.items() <= digests.items(), "a published message changed"
+        self.digests |= digests
+        for batch, found in self.batches.items():
+            self._check_batch(s, batch, found)
+        if self.receiver is not None:
+            self.receiver.database.read("v", self.receiver.audit.verify)
+            taken = self.receiver.database.read("e", lambda c: self.receiver.audit.events(c, kind=events.ACCEPTED))  # type: ignore[union-attr]
+            assert len({e.subject.release for e in taken}) == len(taken)
+            assert {e.subject.release for e in taken} <= published
+
+    def _check_batch(self, s: Services, batch: str, found: Batch) -> None:
+        row, _ = s.database.read("b", lambda c: s.batches.get(c, batch))
+        standing = s.database.read("r", lambda c: s.releases.of_batch(c, batch))
+        spent = s.database.read("s", lambda c: s.ledger.spent(c, batch)).nano
+        maybe = self.pending if self.pending is not None and batch in self.pending.arguments else None
+        allowed = {"seal": SEALED, "purge": PURGED}.get(maybe.name if maybe else "", found.state)
+        assert row.state in (found.state, allowed)
+        if row.state != OPEN and not maybe:
+            assert row.n == found.size
+        more = Epsilon.parse(maybe.arguments[1]).nano if maybe and maybe.name == "release" else 0
+        assert spent in (found.spent, found.spent + more)
+        assert spent <= Epsilon.parse(LIFETIME).nano
+        assert set(found.releases) <= {r.id for r in standing}
+        assert len(standing) - len(found.releases) == int(spent != found.spent)
+
+    def finish(self) -> None:
+        """The last restart: everything that was begun is finished."""
+        self.resolve()
+        self.restart()
+        self.work()
+        self.check()
+        s = self.party.look()
+        assert s.database.read("w", s.releases.working) == []
+        assert s.database.read("u", s.retention.unfinished) == []
+        for batch, found in self.batches.items():
+            if found.state == PURGED:
+                assert not [k for k in s.vault.keys(f"{batch}/") if k.endswith(".parquet") and "examples" not in k]
+        self.pull()
+        self.check()
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _try(self, name: str, *arguments: Any, allowed: Any = ("ok",), key: str = "") -> None:
+        assert self.pending is None
+        self.number += not key
+        key = key or f"key-{self.number}"
+        self.log.append(f"{name} {' '.join(map(str, arguments))[:80]}")
+        try:
+            answer = self.party.call(name, *arguments, key=key)
+        except Unknown as why:
+            self.log.append(f"  no answer {why}")
+            self.pending = Pending(name, key, arguments, frozenset(allowed))
+            return
+        except Refused as refused:
+            if refused.code not in allowed:
+                raise AssertionError(f"{name} may be {', '.join(allowed)}: {refused}") from None
+            return
+        assert "ok" in allowed, (name, answer)
+        self._apply(name, arguments, answer[1])
+        try:
+            again = self.party.call(name, *arguments, key=key)
+        except Unknown:
+            return
+        assert again == answer, "repeated with its key, a call has another answer"
+
+    def _apply(self, name: str, arguments: tuple[Any, ...], answer: dict[str, Any]) -> None:
+        if name == "create":
+            self.batches[answer["id"]] = Batch(arguments[0])
+            return
+        batch = self.batches[arguments[0]]
+        if name == "list" and batch.state == OPEN:
+            batch.listed = set(arguments[1])
+        elif name == "ingest":
+            batch.labelled |= set(arguments[1])
+        elif name == "seal":
+            assert answer["examples"] == batch.size
+            batch.state = SEALED
+        elif name == "release":
+            batch.releases[answer["id"]] = Epsilon.parse(arguments[1]).nano
+        elif name == "purge":
+            batch.state = PURGED
+
+    def _states(self, batch: str, state: str) -> list[str]:
+        s = self.party.look()
+        standing = s.database.read("r", lambda c: s.releases.of_batch(c, batch))
+        return [r.id for r in standing if r.state == state]
+
+    def _drawn(self) -> set[str]:
+        return {path.name for path in (self.party.home / "releases").iterdir()}
+
+    @property
+    def _database(self) -> Path:
+        return self.party.home / "labels-party.sqlite"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Of an SQLite database, whole, also while it is in use."""
+    for beside in ("", "-wal", "-shm"):
+        Path(f"{target}{beside}").unlink(missing_ok=True)
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+def fresh(template: Path, folder: Path) -> Path:
+    """A home with the population, made once by the caller."""
+    return Path(shutil.copytree(template, folder / "home"))
+
+
+__all__ = ["POPULATION", "Party", "Refused", "Unknown", "World", "fresh"]
