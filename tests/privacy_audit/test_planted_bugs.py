@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labels_party.mechanisms import additive, catalogue, sampling
+from labels_party.mechanisms import catalogue, randomized_response, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import Keystream, discrete_laplace
 from shared.channel import N
@@ -103,7 +103,7 @@ def _others(u: Any, A: int, B: int) -> Any:
 
 
 def unrandomised_row(patch: Patch) -> None:
-    draw = sampling.sample_rr  # type: ignore[attr-defined]  # what sampling imports
+    draw = randomized_response.sample_rr
     patch.setattr(sampling, "sample_rr", lambda bins, *of: np.where(bins == 0, bins, draw(bins, *of)))
 
 
@@ -149,7 +149,6 @@ def float_cdf(patch: Patch) -> None:
         noise = np.searchsorted(edges, stream.uint64(index.size) / float(N), side="right") - (channel.weights.size - 1)
         return np.clip(channel.positions[0][index] + noise + channel.reach, 0, channel.m - 1)
 
-    assert sampling.sample_noise is additive.sample_noise  # type: ignore[attr-defined]
     patch.setattr(sampling, "sample_noise", by_floats)
 
 

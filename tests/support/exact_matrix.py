@@ -26,6 +26,7 @@ from shared.channel import (
     RRChannel,
     TopLabelsChannel,
 )
+from shared.channel_base import WeightedChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.posterior import exp_below
@@ -183,7 +184,8 @@ def check_matrix(channel: Channel, epsilon: Epsilon) -> int:
     the number of outputs."""
     pairs = columns(channel)
     assert violations(pairs, epsilon) == 0
-    assert channel.worst_case_odds == max(Fraction(a, b) for a, b in set(pairs))  # type: ignore[attr-defined]
+    assert isinstance(channel, WeightedChannel)
+    assert channel.worst_case_odds == max(Fraction(a, b) for a, b in set(pairs))
     assert channel.satisfies(epsilon)
     assert channel.epsilon <= epsilon
     if isinstance(channel, KnotsChannel) and channel.k * channel.m <= 1 << 14:
