@@ -211,7 +211,8 @@ class Manifest(_Strict):
             return cls.model_validate(data)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "as a whole"
+            # a member may have any name at all, and who reads this may sit at a terminal
+            where = ascii(".".join(str(part) for part in first["loc"])[:100])[1:-1] or "as a whole"
             raise MalformedManifest(f"The manifest is malformed ({where}: {first['msg']}).") from None
         except (InvalidDomain, InvalidEpsilon, MalformedManifest) as error:
             raise MalformedManifest(f"The manifest is malformed: {error.detail}") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import InvalidFile, InvalidInput, LabelDPError
+from shared.service.layout import printable
 
 if TYPE_CHECKING:
     import typer
@@ -65,7 +66,7 @@ def _command(app: typer.Typer) -> Any:
 
 
 def fail(detail: str, code: int) -> None:
-    print(f"error: {detail}", file=sys.stderr)  # noqa: T201 - the command line's own output
+    print(f"error: {printable(detail)}", file=sys.stderr)  # noqa: T201 - the command line's own output
     raise SystemExit(code)
 
 

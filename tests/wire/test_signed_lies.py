@@ -19,6 +19,7 @@ from shared.message.canonical import canonical_bytes
 from shared.message.signing import VerifyingKey
 from tests.support import malice
 from tests.support.contained import Told, contained
+from tests.support.features_cli import Shell
 from tests.support.messages import Sender
 from tests.support.tampering import ME, payload_of, sealed
 
@@ -208,6 +209,19 @@ def test_an_older_and_a_newer_minor_version_are_read(good: Path, sender: Sender,
     text = canonical_bytes(document | {"more": 1})  # of our own version, a member more is a mistake or a trick
     with pytest.raises(errors.MalformedManifest):
         trusted_manifest(sealed(text, sender.key), key, ME)
+
+
+def test_a_refusal_obeys_nobody_at_the_terminal(good: Path, sender: Sender, tmp_path: Path) -> None:
+    """Names inside a signed document are told in one line, without what a terminal would act upon."""
+    shell, public, document = Shell(tmp_path), sender.public_key(tmp_path), json.loads(payload_of(good))
+    trick = "\x1b[2J\nVerified message" + "x" * 5000
+    for changed in (document | {trick: 1}, document | {"epsilon": document["epsilon"] | {trick: 1}}):
+        path = tmp_path / "message"
+        path.mkdir(exist_ok=True)
+        (path / FOLDER_ENVELOPE).write_bytes(sealed(canonical_bytes(changed), sender.key))
+        told = shell.refused("verify", path, "--labels-key", public, code=1)
+        assert told.removesuffix("\n").isprintable()
+        assert len(told) < 300
 
 
 # --- names of files ----------------------------------------------------------------------------------------------
