@@ -292,8 +292,6 @@ def _refit(
         at = kept.index(last) if top else None
         body = None if at is None else members[at].body
         start = _start(body, sample, task) if isinstance(body, Additive) else None
-        boosters = _boosters(
-            seen, sample, task, top, rounds, start, 1 if top else BAGS, _part(report, 0.4 + 0.3 * top, 0.3)
-        )
+        boosters = _boosters(seen, sample, task, top, rounds, start, BAGS, _part(report, 0.4 + 0.3 * top, 0.3))
         members += [Member(_TREES[top], weight / len(boosters), one, at) for one in boosters]
     return Ensemble(float(np.clip(sample.mean, *task.bounds)), task.bounds, tuple(members))

@@ -36,7 +36,7 @@ def with_footer(data: bytes, edit: Edit) -> bytes:
 
 
 def group(meta: Struct, number: int = 0) -> Struct:
-    return meta[4][1][1][number]  # type: ignore[no-any-return]
+    return meta[4][1][1][number]  # type: ignore[no-any-return]  # fields of a struct are of any type
 
 
 def chunk(meta: Struct, column: int) -> Struct:
