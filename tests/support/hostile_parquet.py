@@ -40,7 +40,7 @@ def group(meta: Struct, number: int = 0) -> Struct:
 
 
 def chunk(meta: Struct, column: int) -> Struct:
-    return group(meta)[1][1][1][column][3][1]  # type: ignore[no-any-return]
+    return group(meta)[1][1][1][column][3][1]  # type: ignore[no-any-return]  # as above
 
 
 def with_page(data: bytes, column: int, edit: Edit) -> bytes:
