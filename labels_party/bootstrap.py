@@ -110,11 +110,15 @@ def bootstrap(
     home.sweep()
     settings.keep_kernels()
     database = Database(settings.url, faults=faults)
-    upgrade(database, MIGRATIONS, HEAD)
-    _check_keys(database, home)
-    secrets, key = home.secrets(), home.signing_key()
-    _check_secret(database, secrets)
-    _check_age(database, home)
+    try:
+        upgrade(database, MIGRATIONS, HEAD)
+        _check_keys(database, home)
+        secrets, key = home.secrets(), home.signing_key()
+        _check_secret(database, secrets)
+        _check_age(database, home)
+    except BaseException:
+        database.dispose()
+        raise
     audit = AuditStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
     batches = Batches(populations, clock)

@@ -11,6 +11,7 @@ After the last fault a restart finishes whatever was begun.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import sqlite3
 from contextlib import closing
@@ -86,7 +87,7 @@ class World:
         self.party, self.receiver = party, receiver
         self.batches: dict[str, Batch] = {}
         self.pending: Pending | None = None
-        self.number = 0
+        self.number, self.name = 0, secrets.token_hex(4)  # several worlds may share a database
         self.digests: dict[str, str] = {}  # of published manifests
         self.copies: list[tuple[Path, int, set[str]]] = []
         self.log: list[str] = []
@@ -268,7 +269,7 @@ class World:
     def _try(self, name: str, *arguments: Any, allowed: Any = ("ok",), key: str = "") -> None:
         assert self.pending is None
         self.number += not key
-        key = key or f"key-{self.number}"
+        key = key or f"{self.name}-{self.number}"
         self.log.append(f"{name} {' '.join(map(str, arguments))[:80]}")
         try:
             answer = self.party.call(name, *arguments, key=key)
