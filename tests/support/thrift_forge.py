@@ -42,6 +42,8 @@ class Reading:
         return (value >> 1) ^ -(value & 1)
 
     def take(self, count: int) -> bytes:
+        if self.at + count > len(self.data):
+            raise IndexError("the data ends")
         self.at += count
         return self.data[self.at - count : self.at]
 
