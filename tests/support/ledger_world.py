@@ -230,7 +230,7 @@ class World:
             self._check_batch(s, batch, found)
         if self.receiver is not None:
             self.receiver.database.read("v", self.receiver.audit.verify)
-            taken = self.receiver.database.read("e", lambda c: self.receiver.audit.events(c, kind=events.ACCEPTED))  # type: ignore[union-attr]
+            taken = self.receiver.database.read("e", lambda c: self.receiver.audit.events(c, kind=events.ACCEPTED))  # type: ignore[union-attr]  # there is one in a pull
             assert len({e.subject.release for e in taken}) == len(taken)
             assert {e.subject.release for e in taken} <= published
 
