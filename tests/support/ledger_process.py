@@ -173,8 +173,8 @@ def _serve(path: str, start: Start) -> None:
 
 def main(path: str) -> None:
     # so that a child has them at once
-    import labels_party.release.engine  # noqa: F401
-    import tests.support.ledger_calls  # noqa: F401
+    import labels_party.release.engine  # noqa: F401  # loaded for them
+    import tests.support.ledger_calls  # noqa: F401  # loaded for them
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     for line in sys.stdin:
