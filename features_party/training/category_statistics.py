@@ -58,7 +58,7 @@ class Statistic:
         if less is not None and not 0 <= int(less) < numbers:
             raise ValueError("a statistic is of a number that is not there")
         return cls(
-            str(data["name"]), category, table, None if less is None else int(less), bool(data.get("trees_only", False))
+            str(data["name"]), category, table, None if less is None else int(less), bool(data["trees_only"])
         )
 
 

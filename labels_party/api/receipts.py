@@ -40,7 +40,7 @@ class ReceiptStates(BaseModel):
 @router.post(
     "/releases/{release}/receipt",
     status_code=201,
-    responses=problem_responses(409) | {200: {"model": ReceiptOut, "description": "Kept before"}},
+    responses=problem_responses(409, 413) | {200: {"model": ReceiptOut, "description": "Kept before"}},
 )
 def receive(
     release: str,

@@ -198,7 +198,9 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_of_being_told_to_stop_ends_alike(number: signal.Signals, tmp_path: Path) -> None:
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # a test run that was started in the background ignores it, and so would the demo
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(Stopped, match="both services have ended"), _orderly(DemoFolder(tmp_path), own=True):
             signal.raise_signal(number)
