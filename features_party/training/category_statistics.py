@@ -57,9 +57,7 @@ class Statistic:
             raise ValueError("a statistic does not fit its category")
         if less is not None and not 0 <= int(less) < numbers:
             raise ValueError("a statistic is of a number that is not there")
-        return cls(
-            str(data["name"]), category, table, None if less is None else int(less), bool(data["trees_only"])
-        )
+        return cls(str(data["name"]), category, table, None if less is None else int(less), bool(data["trees_only"]))
 
 
 def learn_statistics(
