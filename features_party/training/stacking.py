@@ -51,8 +51,8 @@ def best_rounds(
         errors.setdefault(name, {})[rounds] = w * (labels - filled) ** 2
     found = {}
     for name, by in errors.items():
-        usual = by.get(max(ruled, 1), next(iter(by.values())))
-        gains = {rounds: usual - one for rounds, one in by.items()}
+        usual = max(ruled, 1) if max(ruled, 1) in by else 0
+        gains = {rounds: by[usual] - one for rounds, one in by.items()}
         clear = {r: g.mean() for r, g in gains.items() if g.mean() > g.std() / np.sqrt(len(labels))}
-        found[name] = max(clear, key=lambda r: (clear[r], -r)) if clear else max(ruled, 1) if max(ruled, 1) in by else 0
+        found[name] = max(clear, key=lambda r: (clear[r], -r)) if clear else usual
     return found

@@ -30,16 +30,6 @@ FINE = ("as the honest one", "malformed-manifest")
 
 
 @pytest.fixture(scope="module")
-def sender() -> Sender:
-    return Sender()
-
-
-@pytest.fixture(scope="module")
-def key(sender: Sender) -> VerifyingKey:
-    return sender.key.public
-
-
-@pytest.fixture(scope="module")
 def good(sender: Sender, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return malice.honest(sender, tmp_path_factory.mktemp("signed") / "honest")
 

@@ -36,16 +36,6 @@ SEED, FLIPS = 20261121, 600
 
 
 @pytest.fixture(scope="module")
-def sender() -> Sender:
-    return Sender()
-
-
-@pytest.fixture(scope="module")
-def key(sender: Sender) -> VerifyingKey:
-    return sender.key.public
-
-
-@pytest.fixture(scope="module")
 def whole(sender: Sender, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return t.send(sender, tmp_path_factory.mktemp("sent") / "whole")
 

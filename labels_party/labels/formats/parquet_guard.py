@@ -7,7 +7,7 @@ import struct
 from typing import BinaryIO
 
 from shared.message.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, Chunk, chunk_of
-from shared.message.thrift import ANY, Cursor, LyingFile, number
+from shared.message.thrift import ANY, Cursor, Fields, LyingFile, number
 
 MOST_FOOTER = 1 << 24
 HEADERS = (1 << 12, 1 << 24)  # bytes of a page header: most are short, statistics may be long
@@ -40,8 +40,7 @@ def check_claims(file: BinaryIO, most: int) -> None:
 def _walk(file: BinaryIO, chunk: Chunk, most: int) -> None:
     at, seen = chunk.start, 0
     while at < chunk.stop and seen < chunk.values:
-        cursor = _header(file, at, chunk.stop)
-        header = cursor.fields(ANY, inside=(5, 7, 8))
+        cursor, header = _header(file, at, chunk.stop)
         kind, plain, packed = number(header, 1), number(header, 2), number(header, 3)
         at += cursor.at + packed
         if packed < 0 or not 0 <= plain <= most or at > chunk.stop:
@@ -53,14 +52,13 @@ def _walk(file: BinaryIO, chunk: Chunk, most: int) -> None:
             seen += values if kind != DICTIONARY_PAGE else 0
 
 
-def _header(file: BinaryIO, at: int, stop: int) -> Cursor:
-    """A cursor at the header there, which is wholly at hand."""
+def _header(file: BinaryIO, at: int, stop: int) -> tuple[Cursor, Fields]:
+    """The page header there, and a cursor behind it."""
     for size in HEADERS:
         file.seek(at)
-        data = file.read(min(size, stop - at))
+        cursor = Cursor(file.read(min(size, stop - at)), loose=True)
         try:
-            Cursor(data, loose=True).fields(ANY)
+            return cursor, cursor.fields(ANY, inside=tuple(VALUES.values()))
         except LyingFile:
             continue
-        return Cursor(data, loose=True)
     raise LyingFile
