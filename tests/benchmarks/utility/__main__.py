@@ -33,7 +33,7 @@ PARTS: dict[str, Part] = {
     "gap": (table_gap.cells, table_gap.tables),
     "table1": (table_errors.cells, table_errors.tables),
     "table2": (table_errors.cells_2, table_errors.tables_2),
-    "auto": (table_errors.cells, table_auto.tables),
+    "auto": (table_auto.cells, table_auto.tables),
     "prior": (table_prior.cells, table_prior.tables),
     "coverage": (table_coverage.cells, table_coverage.tables),
 }

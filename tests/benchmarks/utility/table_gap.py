@@ -15,6 +15,7 @@ TARGETS = {
     "bike": {"0.5": 0.66, "1": 0.75, "2": 0.84},
 }
 LOW = ("0.05", "0.1")  # no target but never worse than RR-on-Bins by more than 1 %
+LOW_SEEDS = {"bike": 12}  # so few rows that the draw decides there, from a fifth better to 6 % worse
 EPSILONS = (*LOW, "0.5", "1", "2")
 WORSE_THAN_RR = 1.01
 # the best on test labels counts, an oracle in favour of both: (learner, factor of the rule's effective rows)
@@ -42,6 +43,11 @@ class Gap:
         return self.ours.mean / self.rr.mean
 
 
+def _seeds(data: str, epsilon: str, settings: Settings) -> int:
+    low = LOW_SEEDS.get(data, 0) if epsilon in LOW and not settings.quick else 0
+    return max(settings.seeds, low)
+
+
 def data_of(settings: Settings) -> list[str]:
     return [data for data in settings.data if data in TARGETS]
 
@@ -65,12 +71,15 @@ def _all_rows(cell: Cell, settings: Settings, learner: str, capacity: float) -> 
 
 def cells(settings: Settings) -> Iterator[Cell]:
     # seed by seed, so that a process reads each split once and a run that is stopped has whole seeds; targets first
+    most = max(settings.seeds, *LOW_SEEDS.values())
     for low in (False, True):
-        for seed in range(settings.seeds):
+        for seed in range(most):
             for data in data_of(settings):
-                wanted = _none(data, settings)
+                wanted: list[Cell] = []
                 for epsilon in settings.at(e for e in EPSILONS if (e in LOW) == low):
-                    wanted += [*_rr(data, epsilon, settings), _ours(data, epsilon, settings)]
+                    if seed < _seeds(data, epsilon, settings):
+                        wanted += [*_rr(data, epsilon, settings), _ours(data, epsilon, settings)]
+                wanted += _none(data, settings) if wanted else []
                 yield from (replace(cell, seed=seed) for cell in wanted)
 
 
@@ -79,7 +88,7 @@ def gap(results: Results, data: str, epsilon: str) -> Gap | None:
     settings = results.settings
     terms = (_rr(data, epsilon, settings), _none(data, settings), [_ours(data, epsilon, settings)])
     found: list[list[float]] = []
-    for seed in range(settings.seeds):
+    for seed in range(_seeds(data, epsilon, settings)):
         errors = [[results.one(replace(cell, seed=seed), "mse") for cell in cells] for cells in terms]
         whole = [[error for error in of_term if error is not None] for of_term in errors]
         if all(len(kept) == len(of_term) for kept, of_term in zip(whole, errors, strict=True)):
@@ -123,6 +132,7 @@ def tables(results: Results) -> Iterator[Table]:
         "All rows of the data, one feature pipeline and learner family. RR-on-Bins and no privacy take, by split, the "
         f"best by test error: of trees of {len(LEARNERS_RR)} sizes, and of the default ensemble and trees of "
         f"{len(LEARNERS_NONE) - 1} sizes (it is validated on its labels, which uncorrected bins do not allow). "
-        "auto is the default of every step, ε for the prior included."
+        "auto is the default of every step, ε for the prior included. "
+        + "".join(f"At ε ≤ {LOW[-1]} {data} has {seeds} seeds. " for data, seeds in LOW_SEEDS.items())
     )
     yield table
