@@ -61,5 +61,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if found.rows:
         terminalreporter.write_line("")
         terminalreporter.write_line(found.table())
-        found.keep(RESULTS)
+        parts = config.args != [RESULTS.parent.relative_to(config.rootpath).as_posix()] or config.getoption("keyword")
+        found.keep(RESULTS, whole=not parts)
         terminalreporter.write_line(f"kept in {RESULTS.relative_to(Path.cwd())}")

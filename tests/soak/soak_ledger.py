@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 from tests.soak.conftest import Scale
@@ -10,13 +11,16 @@ from tests.soak.report import Report
 from tests.support.labels import LabelsParty, label_table
 from tests.support.ledger_calls import found_population
 from tests.support.ledger_kills import NAMED, random_kills, replayed
+from tests.support.ledger_machine import play
 from tests.support.ledger_parties import There
+from tests.support.ledger_places import PostgresTemplate, SqliteTemplate, Template
 from tests.support.ledger_process import Nursery
 from tests.support.ledger_race import race
 from tests.support.ledger_world import World
 
 CLIENTS, SPENDS, CAP, PROCESSES = 64, 1000, 1000, 4
 KILLS, PER_WORLD = 500, 50  # on each database
+SEQUENCES = 10  # at a time
 
 
 def test_spends_against_a_cap(database_url: str, report: Report, tmp_path: Path) -> None:
@@ -68,3 +72,21 @@ def test_random_kills(database_url: str, report: Report, tmp_path: Path, scale: 
     finally:
         limit = f"charged once, finished or refused; {published} published, {database_url.partition(':')[0]}"
         report.row(max(kills, 1), kills, f"{limit} (world's seed {seed})")
+
+
+def test_sequences_of_calls_and_faults(database_url: str, report: Report, tmp_path: Path, scale: Scale) -> None:
+    """The machine of the integration tests, as long as the seconds of a part allow."""
+    template: Template
+    if database_url.startswith("sqlite"):
+        template = SqliteTemplate(tmp_path / "template")
+    else:
+        template = PostgresTemplate(tmp_path / "template", database_url)
+    tried, survived, began = 0, 0, time.monotonic()
+    try:
+        while time.monotonic() - began < scale.seconds:
+            tried += SEQUENCES
+            play(template, SEQUENCES)
+            survived = tried
+    finally:
+        limit = "what was answered is true, what was refused is not, nothing is charged twice"
+        report.row(tried, survived, f"{limit}, {database_url.partition(':')[0]}")
