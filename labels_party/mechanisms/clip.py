@@ -28,7 +28,7 @@ def best_clip(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int) -> tu
     The domain's ends where the prior has one label only. Needs k ≥ 2.
     """
     low, high = _search(domain.values, prior, epsilon, n)
-    return _value(domain, low), _value(domain, high)
+    return domain.value(low), domain.value(high)
 
 
 def _search(values: FloatArray, prior: FloatArray, epsilon: Epsilon, n: int) -> tuple[int, int]:
@@ -57,17 +57,6 @@ def _gap(grid: IntArray, at: int) -> int:
 def _around(at: int, step: int, k: int) -> IntArray:
     first, last = max(at - step, 0), min(at + step, k - 1)
     return np.unique(np.linspace(first, last, min(last - first + 1, GRID)).round().astype(np.int64))
-
-
-def _value(domain: Domain, position: int) -> Decimal:
-    """A value of the domain, exact."""
-    if domain.listed:
-        return domain.listed[position]
-    scale, ints = domain.lattice
-    assert isinstance(ints, tuple)
-    whole = ints[0] + ints[1] * position
-    digits = tuple(int(digit) for digit in str(abs(whole)))
-    return Decimal((int(whole < 0), digits, 1 - len(str(scale))))
 
 
 class _PairError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ import pytest
 from labels_party.mechanisms import one_bit, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.catalogue import MECHANISMS
+from labels_party.mechanisms.private_median import quantiles
 from shared.privacy import Epsilon
 from tests.support.auditor import audit, epsilon_bound, lower_bound, power, upper_bound
 from tests.support.exact_matrix import CASES
 from tests.support.pipeline_audit import by_functions, through_rest
 
 ALPHA = 1e-6
-AUDITS = len(CASES) + 4  # as many bounds must hold
+AUDITS = len(CASES) + 6  # as many bounds must hold
 EACH = ALPHA / AUDITS
 MANY, SOME, FEW = 100_000, 1200, 70
 
@@ -41,12 +43,31 @@ PRIORS: list[tuple[str, list[int], dict[str, Any]]] = [
         {"mechanism": "one-bit", "options": {"clip": "auto"}, "prior": "estimate", "prior_epsilon": "1"},
     ),
 ]
+# a bound, a prior on the domain below it and the labels: the median lies between the chosen example's two labels
+BOUNDS: list[tuple[list[int], dict[str, Any]]] = [
+    ([6, *[0] * 4, *[6] * 4], {"clip_quantiles": ("0.5",), "clip_epsilon": Epsilon.parse("2"), "mechanism": "one-bit"}),
+    (
+        [6, *[0] * 4, *[6] * 4],
+        {
+            "clip_quantiles": ("0.49", "0.51"),
+            "clip_epsilon": Epsilon.parse("2"),
+            "mechanism": "rr-on-bins",
+            "prior_epsilon": "0.2",
+        },
+    ),
+]
 OVER_REST = {"epsilon": "0.5", "mechanism": "rr-on-bins", "prior": "estimate", "prior_epsilon": "0.25"}
 
 
 def with_priors(epsilon: str, index: list[int], releases: int, request: dict[str, Any]) -> float:
     """The bound of ε for releases that estimate their prior."""
     one, two = (by_functions([y, *index[1:]], 1, 0, "0:1", releases, epsilon=epsilon, **request) for y in (index[0], 0))
+    return audit(one, two, EACH).bound
+
+
+def with_bounds(index: list[int], releases: int, request: dict[str, Any]) -> float:
+    """The bound of ε for releases that buy their clipping bounds, of 2.5 in all."""
+    one, two = (by_functions([y, *index[1:]], 6, 0, "0:6", releases, epsilon="2.5", **request) for y in (6, 0))
     return audit(one, two, EACH).bound
 
 
@@ -83,6 +104,13 @@ def test_prior_bins_and_labels_together_leak_no_more_than_the_total(
     assert with_priors(epsilon, index, SOME, request_) < float(epsilon)
 
 
+@pytest.mark.parametrize(("index", "request_"), BOUNDS)
+def test_bounds_prior_and_labels_together_leak_no_more_than_the_total(
+    index: list[int], request_: dict[str, Any]
+) -> None:
+    assert with_bounds(index, SOME, request_) < 2.5
+
+
 def test_releases_through_rest_leak_no_more_than_was_charged(tmp_path: Path) -> None:
     assert over_rest(tmp_path) < 0.5
 
@@ -102,6 +130,15 @@ def test_control_a_prior_that_pays_too_little_is_found(
     plant(monkeypatch)
     epsilon, index, request = PRIORS[0]
     assert with_priors(epsilon, index, releases, request) > float(epsilon)
+
+
+@pytest.mark.parametrize(("index", "request_"), BOUNDS)
+def test_control_bounds_that_are_read_off_the_labels_are_found(
+    index: list[int], request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quantiles with hardly any noise."""
+    monkeypatch.setattr(quantiles, "rate_of", lambda *_: Fraction(10**6))
+    assert with_bounds(index, SOME // 2, request_) > 2.5
 
 
 def test_control_a_tenth_of_epsilon_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,10 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from labels_party.budget.ledger import Account
+from labels_party.budget.ledger import Account, Granted, judge
 from labels_party.budget.store import Ledger
 from labels_party.labels import batches as batches_module
+from labels_party.labels import standing
 from labels_party.labels.batches import LABELS, RUNS, SEALED, Batches
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.units import Units
@@ -35,10 +36,9 @@ from labels_party.release import retention
 from labels_party.release.approvals import Approvals
 from labels_party.release.plan import Plan
 from labels_party.release.priors import GivenPrior, PublishedPriors
-from labels_party.release.releases import Releases
 from labels_party.storage.tables import segments
-from shared.errors import AlreadyReleased
-from shared.privacy import ZERO
+from shared.errors import AlreadyReleased, BudgetExceeded
+from shared.privacy import ZERO, EpsilonSplit
 from tests.support.averaging import VICTIM, Leak, World
 from tests.support.averaging_moves import run
 from tests.support.posterior import exp_below, seen_counts
@@ -86,7 +86,10 @@ def forgets_additional_releases(patch: pytest.MonkeyPatch) -> None:
 
 
 def starts_every_account_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "account", lambda _self, _connection, population, _batch: Account(population.lifetime, ZERO))
+    def forgetful(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
+        return judge(dataclasses.replace(account, spent=ZERO), split)
+
+    patch.setattr("labels_party.budget.store.judge", forgetful)
 
 
 def takes_a_renamed_population_for_a_fresh_one(patch: pytest.MonkeyPatch) -> None:
@@ -156,19 +159,19 @@ def test_control_a_planted_bug_of_the_ledger_is_caught(
 
 
 def test_control_a_refusal_that_tells_of_labels_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse, current = Releases._refuse_second, list[World]()
+    refuse, current = standing.refuse_second, list[World]()
 
-    def telling(self: Releases, connection: sa.Connection, batch_id: str, request: Any) -> None:
+    def telling(connection: sa.Connection, batch_id: str, **asked: Any) -> None:
         services = current[-1].party.services
-        found = self.batches.segments(connection, batch_id, SEALED)
+        found = services.batches.segments(connection, batch_id, SEALED)
         labels = [SealedLabels(services.vault, services.secrets, s.key).chunks() for s in found]
         try:
-            refuse(self, connection, batch_id, request)
+            refuse(connection, batch_id, **asked)
         except AlreadyReleased as error:
             total = sum(int(index.sum()) for chunks in labels for _, index in chunks)
             raise AlreadyReleased(f"{error.detail} The labels sum to {total}.") from None
 
-    monkeypatch.setattr(Releases, "_refuse_second", telling)
+    monkeypatch.setattr("labels_party.release.releases.refuse_second", telling)
     with worlds(tmp_path, 6, (9, 1), (1, 9)) as (one, two):
         for world in (one, two):
             current.append(world)

@@ -1,0 +1,163 @@
+"""Finite partial orders and their down-sets, which are what an antichain bounds from above.
+
+Everything here is public: it depends on the order alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidInput
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+MAX_ELEMENTS = 1 << 10
+MAX_DOWN_SETS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Poset:
+    """Elements 0 … m − 1; `below` bool[m, m]: below[a, b] where a < b, transitive and without circles."""
+
+    below: BoolArray
+
+    @property
+    def size(self) -> int:
+        return int(self.below.shape[0])
+
+    @classmethod
+    def of_pairs(cls, size: int, pairs: Iterable[tuple[int, int]]) -> Poset:
+        """The least partial order with a < b for every pair (a, b). Raises InvalidInput (a circle, no such element)."""
+        _check_size(size)
+        below = np.zeros((size, size), np.bool_)
+        for a, b in pairs:
+            if not (0 <= a < size and 0 <= b < size):
+                raise InvalidInput(f"A pair of this partial order names an element outside 0 … {size - 1}.")
+            below[a, b] = True
+        for c in range(size):  # what is below c is below all that is above c
+            below |= below[:, c, None] & below[c]
+        if np.any(np.diagonal(below)):
+            raise InvalidInput("The pairs of a partial order must not go in a circle.")
+        return cls(below)
+
+    @classmethod
+    def chain(cls, size: int) -> Poset:
+        """0 < 1 < … < size − 1."""
+        _check_size(size)
+        return cls(np.triu(np.ones((size, size), np.bool_), 1))
+
+    @classmethod
+    def grid(cls, width: int, height: int) -> Poset:
+        """Pairs (i, j), 0 ≤ i < width, 0 ≤ j < height, as elements i·height + j; ordered in both coordinates.
+
+        C(width + height, width) down-sets: 3 × 70, 4 × 32, 5 × 19 or 8 × 10 are about the largest that are taken.
+        """
+        if width < 1 or height < 1:
+            raise InvalidInput("A grid has at least one column and one row.")
+        _check_size(width * height)
+        i, j = np.divmod(np.arange(width * height), height)
+        below = (i[:, None] <= i) & (j[:, None] <= j)
+        np.fill_diagonal(below, False)
+        return cls(below)
+
+    @cached_property
+    def sequence(self) -> IntArray:
+        """int64[m]: the elements so that none comes before one that is below it."""
+        return np.lexsort((np.arange(self.size), self.below.sum(axis=0))).astype(np.int64)
+
+    @cached_property
+    def width(self) -> int:
+        """The most elements of which none is below another (Dilworth: m less the largest matching of a < b)."""
+        from scipy.sparse import csr_matrix
+        from scipy.sparse.csgraph import maximum_bipartite_matching
+
+        matched = maximum_bipartite_matching(csr_matrix(self.below), perm_type="column")
+        return self.size - int(np.count_nonzero(matched >= 0))
+
+    @cached_property
+    def down_sets(self) -> DownSets:
+        """All of them. Raises InvalidInput (more than 2¹⁶)."""
+        return DownSets.of(self)
+
+
+@dataclass(frozen=True, eq=False)
+class DownSets:
+    """Every set of elements that holds all that is below its members, the empty set first and the whole order last.
+
+    `members` bool[N, m]. `moves[x]`: int64 arrays (into, of): set number into[i] is set number of[i] and x besides.
+    """
+
+    members: BoolArray
+    moves: tuple[tuple[IntArray, IntArray], ...]
+
+    @property
+    def count(self) -> int:
+        return int(self.members.shape[0])
+
+    @classmethod
+    def of(cls, poset: Poset) -> DownSets:
+        """Raises InvalidInput (more than 2¹⁶)."""
+        needs = [_mask(poset.below[:, x]) for x in range(poset.size)]
+        bars = [_mask(poset.below[x]) for x in range(poset.size)]
+        sets = [0]
+        for x in poset.sequence.tolist():
+            sets += [found | 1 << x for found in sets if found & needs[x] == needs[x]]
+            if len(sets) > MAX_DOWN_SETS:
+                raise InvalidInput(
+                    f"This partial order has more than {MAX_DOWN_SETS} down-sets; take a coarser or narrower one."
+                )
+        number = {found: i for i, found in enumerate(sets)}
+        moves = []
+        for x in range(poset.size):
+            own = 1 << x
+            pairs = [(i, number[found ^ own]) for i, found in enumerate(sets) if found & own and not found & bars[x]]
+            into, source = np.array(pairs, np.int64).T
+            moves.append((into, source))
+        length = -(-poset.size // 8)
+        packed = np.frombuffer(b"".join(found.to_bytes(length, "little") for found in sets), np.uint8)
+        bits = np.unpackbits(packed.reshape(len(sets), length), axis=1, bitorder="little")
+        return cls(bits[:, : poset.size].astype(np.bool_), tuple(moves))
+
+
+def _mask(members: BoolArray) -> int:
+    return sum(1 << x for x in np.flatnonzero(members).tolist())
+
+
+def _check_size(size: int) -> None:
+    if type(size) is not int or not 1 <= size <= MAX_ELEMENTS:
+        raise InvalidInput(f"A partial order has between 1 and {MAX_ELEMENTS} elements.")
+
+
+def grid_elements(
+    first: npt.NDArray[np.integer[npt.NBitBase]],
+    second: npt.NDArray[np.integer[npt.NBitBase]],
+    sizes: tuple[int, int],
+    shape: tuple[int, int],
+) -> IntArray:
+    """int64[n]: the elements of `Poset.grid(*shape)` into which pairs of whole numbers 0 … size − 1 fall, with cells of
+    equal width along both. Raises InvalidInput."""
+    found = np.zeros(np.shape(first), np.int64)
+    for column, size, cells in zip((first, second), sizes, shape, strict=True):
+        values = np.asarray(column)
+        if values.ndim != 1 or values.shape != found.shape or values.dtype.kind not in "iu":
+            raise InvalidInput("Both coordinates are columns of whole numbers of one length.")
+        if not 1 <= size <= 1 << 32 or not 1 <= cells <= MAX_ELEMENTS:
+            raise InvalidInput(
+                "A coordinate has between 1 and 2³² points, and a grid between 1 and 1024 cells along it."
+            )
+        if values.size and (int(values.min()) < 0 or int(values.max()) >= size):
+            raise InvalidInput(f"Every coordinate must be a whole number from 0 to {size - 1}.")
+        found = found * cells + values.astype(np.int64) * cells // size
+    return found
+
+
+def functions_bits(elements: int, values: int) -> int:
+    """Bits that the number of functions fits into."""
+    return elements * max(1, math.ceil(math.log2(values + 1)))

@@ -1,0 +1,82 @@
+"""The shapes of constrained fits, and what may be asked of each: checked before any label is read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from labels_party.mechanisms.isotonic.cells import MAX_CELLS
+from labels_party.mechanisms.isotonic.constrained import MAX_LEVELS
+from shared.errors import InvalidMechanism
+
+SHAPES = {
+    "pieces": "a step function of at most `pieces` values",
+    "linear": "continuous, and straight but for at most `pieces` − 1 breaks",
+    "lipschitz": "rising by at most `lipschitz` of the label per point of x",
+    "convex": "rising ever faster",
+    "concave": "rising ever more slowly",
+}
+TAKES = {
+    "pieces": {"pieces", "cells", "values"},
+    "linear": {"pieces", "knots", "steps", "values"},
+    "lipschitz": {"lipschitz", "knots", "steps", "values"},
+    "convex": {"knots", "steps", "values"},
+    "concave": {"knots", "steps", "values"},
+}
+NEEDS = {"pieces": "pieces", "linear": "pieces", "lipschitz": "lipschitz"}
+CELLS, KNOTS, STEPS = 64, 9, 8
+MAX_PIECES = 1 << 10
+MAX_DIGITS = 60
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """What a shape takes besides its name; None where it does not apply or a public rule decides.
+
+    `pieces`: at most so many. `lipschitz`: label per point of x, a decimal. `cells` of a step function. `knots` with
+    `steps` cells from each to the next, of the other shapes. `values` at the knots (or of the steps): 2^T.
+    """
+
+    pieces: int | None = None
+    lipschitz: str | None = None
+    cells: int | None = None
+    knots: int | None = None
+    steps: int | None = None
+    values: int | None = None
+
+    def check(self, shape: str) -> None:
+        """Raises InvalidMechanism: an unknown shape, an option that it lacks or does not take, or one out of range."""
+        if shape not in SHAPES:
+            raise InvalidMechanism(f"There is no shape of that name; there are {', '.join(SHAPES)}.")
+        given = {name for name, value in asdict(self).items() if value is not None}
+        if shape in NEEDS and NEEDS[shape] not in given:
+            raise InvalidMechanism(f"The shape '{shape}' needs '{NEEDS[shape]}'.")
+        for name in sorted(given - TAKES[shape]):
+            raise InvalidMechanism(f"The shape '{shape}' takes no '{name}'.")
+        limits = {
+            "pieces": (1, MAX_PIECES),
+            "cells": (1, MAX_CELLS),
+            "knots": (2, MAX_CELLS),
+            "steps": (1, MAX_CELLS),
+            "values": (2, 1 << MAX_LEVELS),
+        }
+        for name, (least, most) in limits.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not least <= value <= most):
+                raise InvalidMechanism(f"'{name}' is a whole number from {least} to {most}.")
+        if self.lipschitz is not None:
+            self.constant()
+
+    def constant(self) -> Fraction:
+        """The Lipschitz constant, exact. Raises InvalidMechanism."""
+        refusal = InvalidMechanism("'lipschitz' is a decimal number greater than zero, such as 0.05.")
+        if not isinstance(self.lipschitz, str) or len(self.lipschitz) > MAX_DIGITS:
+            raise refusal
+        try:
+            number = Decimal(self.lipschitz)
+        except InvalidOperation:
+            raise refusal from None
+        if not number.is_finite() or number <= 0 or abs(number.adjusted()) > MAX_DIGITS:
+            raise refusal
+        return Fraction(number)

@@ -1,0 +1,100 @@
+"""The exponential projected walk: thresholds, and unions of intervals, along one ordered feature."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.mechanisms.choice import choose, rate_of
+from labels_party.mechanisms.entropy import Uint64Source
+from shared.errors import InvalidMechanism
+
+IntArray = npt.NDArray[np.int64]
+SENSITIVITY = 2  # Lemma 5.1: 1 for taking an example out, 1 for putting another in
+MOST_BOUND = 1 << 40
+LEAST_BOUND = 8  # by default: a few wrong labels in a row should not turn the walk
+
+
+def bound_for(alpha: Fraction, epsilon: Fraction) -> int:
+    """T = ⌈2 ln(2/α)/ε⌉ (Theorem 5.3)."""
+    return math.ceil(2 * math.log(2 / alpha) / epsilon)
+
+
+def alpha_for(n: int, epsilon: Fraction, ends: int = 1) -> Fraction:
+    """The least α that Theorem 5.3 promises of n examples for unions with `ends` ends, a threshold by default; between
+    10⁻⁶ and 1/20, as the bound that follows from it is a choice, not a promise."""
+    low, high = 1e-6, 0.05
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if n * float(epsilon) * middle < 4 * (ends + 2) * math.log(2 / middle):
+            low = middle
+        else:
+            high = middle
+    return Fraction(high)
+
+
+def default_bound(n: int, epsilon: Fraction) -> int:
+    """T for n examples, of public numbers alone: that of Theorem 5.3 at its least α, and at least LEAST_BOUND."""
+    return max(bound_for(alpha_for(n, epsilon), epsilon), LEAST_BOUND)
+
+
+def examples_for(ends: int, alpha: Fraction, epsilon: Fraction) -> int:
+    """⌈4(k + 2) ln(2/α)/(αε)⌉ examples, k = `ends` of intervals: the expected error is then at most
+    e^ε·(the best such function's + α) (Theorem 5.3)."""
+    return math.ceil(4 * (ends + 2) * math.log(2 / alpha) / (alpha * epsilon))
+
+
+def empirical_bound(best: float, ends: int, bound: int, n: int, epsilon: float) -> float:
+    """What Lemma 5.2 says the error on the examples is at most, `best` being that of the best function."""
+    return best + (ends + 2) * bound / n + math.exp(-epsilon * bound / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Where the walk stands: `starts` int64[u] rising are the different positions of examples, `values` int64[u] the
+    value behind the last example of each, all within ±`bound`. How long both are depends on features alone."""
+
+    starts: IntArray
+    values: IntArray
+    bound: int
+
+    def at(self, x: int) -> int:
+        """The value after all examples at positions ≤ x; 0 before the first. Its time depends on how many positions
+        there are alone."""
+        i = int(np.searchsorted(self.starts, x, side="right"))
+        return int(self.values[i - 1]) if i else 0
+
+
+def walk(x: IntArray, labels: npt.NDArray[np.bool_], bound: int) -> Walk:
+    """The projected walk over positions `x` int64[n] with `labels` bool[n]: one up for 1, one down for 0, kept within
+    ±`bound`. Examples of equal position go in the order given, which must not depend on labels.
+
+    Linear after a sort by position. Source: Dwork & Feldman 2018, Figure 1. Raises InvalidMechanism.
+    """
+    if not 1 <= bound <= MOST_BOUND:
+        raise InvalidMechanism("The bound of a walk lies between 1 and 2⁴⁰.")
+    order = np.argsort(x, kind="stable")
+    sorted_x, steps = x[order], np.where(labels[order], 1, -1)
+    starts, first = np.unique(sorted_x, return_index=True)
+    values = np.empty(len(sorted_x), np.int64)
+    at = 0
+    for i, step in enumerate(steps.tolist()):  # the same work for every label
+        at = min(max(at + step, -bound), bound)
+        values[i] = at
+    last = np.append(first[1:], len(sorted_x))[: len(starts)] - 1
+    return Walk(starts.astype(np.int64), values[last], bound)
+
+
+def answer(value: int, bound: int, epsilon: Fraction, source: Uint64Source) -> int:
+    """1 with probability e^(εv/2)/(1 + e^(εv/2)) for the walk's `value` v, else 0, ε being less the choice's slack.
+
+    ε-DP where replacing one example, label and features, moves v by at most 2 (Lemma 5.1: projecting brings two walks
+    no further apart). Raises InvalidEpsilon, InvalidMechanism, RandomnessUnavailable.
+    """
+    if not -bound <= value <= bound:
+        raise InvalidMechanism("The walk stands outside its bound.")
+    return choose(np.array([bound + value, bound - value], np.int64), rate_of(epsilon, SENSITIVITY), source)

@@ -1,0 +1,115 @@
+"""ε of private isotonic regression, exactly: every run of tiny instances on every pair of neighbouring labels.
+
+A run is the cut that each node draws; its probability is a product of quotients of the integer weights that are drawn
+from. No run may be more than e^ε times as likely with one label replaced, compared in fractions with a lower bound of
+e^ε; that covers the map, which is a function of the cuts. Planted bugs must break it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labels_party.mechanisms.isotonic import total_order
+from labels_party.mechanisms.isotonic.grid import AbsoluteGrid, LossGrid, SquaredGrid
+from labels_party.mechanisms.isotonic.total_order import isotonic
+from shared.domain import Domain
+from shared.privacy import Epsilon
+from tests.support.isotonic import every_run
+
+Patch = pytest.MonkeyPatch
+Runs = dict[tuple[int, ...], Fraction]
+DOMAIN, BIT = Domain.parse("0:2"), Domain.parse("0:1")
+XS = [np.array([1, 4, 7]), np.array([2, 2, 5]), np.array([3])]
+
+
+def runs(x: Any, y: tuple[int, ...], epsilon: Epsilon, loss: str, levels: int) -> Runs:
+    drawn = every_run(lambda: isotonic(x, np.array(y), DOMAIN, 9, epsilon, loss, levels=levels))
+    return {cuts: chance for cuts, chance, _ in drawn}
+
+
+def largest_quotient(x: Any, epsilon: Epsilon, loss: str = "squared", levels: int = 2) -> Fraction:
+    """Of the probabilities of one run on neighbouring labels."""
+    tables = {y: runs(x, y, epsilon, loss, levels) for y in itertools.product(range(DOMAIN.k), repeat=x.size)}
+    assert all(sum(table.values()) == 1 for table in tables.values())
+    largest = Fraction(0)
+    for y, table in tables.items():
+        for i, label in itertools.product(range(x.size), range(DOMAIN.k)):
+            other = tables[(*y[:i], label, *y[i + 1 :])]
+            largest = max(largest, *(chance / other[cuts] for cuts, chance in table.items()))
+    return largest
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "8"])
+@pytest.mark.parametrize(("loss", "levels"), [("squared", 1), ("squared", 2), ("absolute", 2), ("poisson", 2)])
+def test_no_run_is_more_likely_than_e_to_the_epsilon(epsilon: str, loss: str, levels: int) -> None:
+    allowed = Epsilon.parse(epsilon)
+    for x in XS:
+        assert largest_quotient(x, allowed, loss, levels) <= allowed.exp_lower()
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "8"])
+def test_no_run_with_cuts_at_any_point_is_more_likely(epsilon: str) -> None:
+    """Cuts anywhere in a domain of four points, so that sizes of gaps and nodes without examples count."""
+    allowed, largest = Epsilon.parse(epsilon), Fraction(0)
+    for x in (np.array([1, 2]), np.array([3, 3])):
+        tables = {}
+        for y in itertools.product(range(2), repeat=2):
+            labels = np.array(y)
+            drawn = every_run(lambda: isotonic(x, labels, BIT, 4, allowed, levels=2, cuts="domain"))  # noqa: B023 - used up at once
+            tables[y] = {cuts: chance for cuts, chance, _ in drawn}
+            assert sum(tables[y].values()) == 1
+        for y, z in itertools.product(tables, repeat=2):
+            if sum(a != b for a, b in zip(y, z, strict=True)) == 1:
+                largest = max(largest, *(chance / tables[z][cuts] for cuts, chance in tables[y].items()))
+    assert Fraction(1) < largest <= allowed.exp_lower()
+
+
+def test_epsilon_is_used_up() -> None:
+    """The sensitivity asks for no more noise than it must: one example among decided ones comes close to e^ε."""
+    allowed = Epsilon.parse("8")
+    assert largest_quotient(XS[0], allowed, levels=1) > Epsilon.parse("7.5").exp_lower()
+
+
+# --- planted bugs --------------------------------------------------------------------------------------------
+
+
+def half_the_sensitivity(patch: Patch) -> None:
+    honest = LossGrid.sensitivity
+    patch.setattr(LossGrid, "sensitivity", lambda self, first, stop: max(1, honest(self, first, stop) // 2))
+
+
+def every_level_has_all_of_epsilon(patch: Patch) -> None:
+    honest = total_order.shares
+    patch.setattr(total_order, "shares", lambda grid: [Fraction(1)] * len(honest(grid)))
+
+
+def losses_in_other_units_than_the_sensitivity(patch: Patch) -> None:
+    for kind in (SquaredGrid, AbsoluteGrid):
+        patch.setattr(kind, "costs", lambda self, v, labels, honest=kind.costs: 2 * honest(self, v, labels))
+
+
+def sensitivity_of_the_last_level_everywhere(patch: Patch) -> None:
+    honest = LossGrid.sensitivity
+    patch.setattr(LossGrid, "sensitivity", lambda self, first, stop: honest(self, first, first + 2))
+
+
+BUGS = [
+    half_the_sensitivity,
+    every_level_has_all_of_epsilon,
+    losses_in_other_units_than_the_sensitivity,
+    sensitivity_of_the_last_level_everywhere,
+]
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_control_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    allowed = Epsilon.parse("8")
+    worst = max(largest_quotient(x, allowed, loss) for x in XS[:2] for loss in ("squared", "absolute"))
+    assert worst > allowed.exp_upper()
