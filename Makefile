@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-torch lint bench tables soak clean
+.PHONY: demo test test-torch lint bench tables around soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -29,10 +29,15 @@ bench: $(VENV)/.dev
 tables: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks.utility $(ARGS)
 
+# Clipping bounds, calibration, private prediction …: what they achieve beside the bounds of their papers, kept in
+# tests/benchmarks/around/results. `make around ARGS="clipping --quick"` runs one of them on a small scale.
+around: $(VENV)/.dev
+	@$(BIN)/python -m tests.benchmarks.around $(ARGS)
+
 # Long runs of what `make test` tries shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
-# One table at the end (tried, survived, limit, seed), kept in tests/soak/results.
+# One table at the end (tried, survived, limit, seed), kept in tests/soak/results; PARTS="large_domain or kills" runs some.
 soak: $(VENV)/.dev
-	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED)) $(if $(PARTS),-k "$(PARTS)")
 
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from features_party.feature_tables import FeatureTables
 from features_party.intake.accept import Intake
+from features_party.intake.answers import AnswerIntake
 from features_party.intake.pinned import PinnedKeys
 from features_party.intake.receipts import Receipts
 from features_party.jobs import Trainings
@@ -35,6 +36,7 @@ class Services:
     apikeys: ApiKeys
     pinned: PinnedKeys
     intake: Intake
+    answers: AnswerIntake
     receipts: Receipts
     feature_tables: FeatureTables
     trainer: Trainer
@@ -81,6 +83,7 @@ def bootstrap(
         apikeys,
         pinned,
         intake,
+        AnswerIntake(database, audit, home, pinned, settings.name),
         receipts,
         feature_tables,
         trainer,

@@ -232,6 +232,12 @@ def delete_model(model_id: str) -> Conversation[None]:
     yield Call("DELETE", path("models", model_id))
 
 
+def calibrate(model_id: str, envelope: bytes, *, interpolate: bool = False) -> Conversation[Json]:
+    """A further model whose predictions go through a labels party's signed map; the answer names it."""
+    params = {"interpolate": "true"} if interpolate else {}
+    return ask(Call("POST", path("models", model_id, "calibrations"), body=json.loads(envelope), params=params))
+
+
 def predict(model_id: str, rows: Iterable[Json] | Frame, **options: Any) -> Conversation[list[float]]:
     """One prediction per row. `rows` are dictionaries or a table; options: unknown_categories, unexpected_columns."""
     return (yield from predict_report(model_id, rows, **options))["predictions"]  # type: ignore[no-any-return]  # JSON

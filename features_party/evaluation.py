@@ -36,7 +36,7 @@ def evaluate(
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
         raise InvalidTable(f"'{examples}' has a header but no rows.")
-    labels = _labels(table[label_column], label_column)
+    labels = labels_of(table[label_column], label_column)
     if clip and saved.model.bounds is not None:
         labels = np.clip(labels, *saved.model.bounds)
     predictions = saved.model.predict(table, threads=threads)
@@ -91,7 +91,8 @@ def categories(saved: SavedModel) -> list[str]:
     return [column.name for column in saved.model.schema.categories]
 
 
-def _labels(column: Any, name: str) -> FloatArray:
+def labels_of(column: Any, name: str) -> FloatArray:
+    """True labels float64[n]. Raises InvalidTable, InvalidRows."""
     import pyarrow as pa
 
     try:

@@ -28,6 +28,7 @@ from features_party.training.objectives import LossCorrection, RowGradients
 from shared.audit.events import TRAINED, Event, Subject
 from shared.audit.store import AuditStore, Clock
 from shared.channel import Channel
+from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss, InvalidMechanism
 from shared.service.cli import Progress
 from shared.service.database import Database
@@ -94,7 +95,7 @@ class Trainer:
         estimable = all(channel.unbiased for channel in channels)
         # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
         share = 0.55 if estimable and not (comparable and options.model == "gbdt") else 0.96
-        domain = messages[0].manifest.read_domain()
+        domain = common_domain(messages)
 
         told = _row_gradients(joined, channels) if loss == "absolute" else None
 
@@ -124,7 +125,7 @@ class Trainer:
         report("saving", 0.99)
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         seconds = round(time.monotonic() - began, 2)
-        card = save_model(out, model, build_card(model, joined, estimate, now, seconds))
+        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds))
 
         def record(connection: Connection) -> None:
             self.audit.append(connection, trained_event(messages, card, actor))
@@ -196,8 +197,15 @@ def check_one_label(messages: list[AcceptedMessage]) -> None:
     """A model has one target. Raises InvalidInput where messages are about different labels or domains."""
     if len({m.digest for m in messages}) != len(messages):
         raise InvalidInput("The same message is named twice.")
-    if len({(m.manifest.population.label, str(m.manifest.domain)) for m in messages}) > 1:
+    if len({(m.manifest.population.label, str(m.manifest.public_domain.as_json())) for m in messages}) > 1:
         raise InvalidInput("The messages have different labels or label domains; train one model for each.")
+
+
+def common_domain(messages: list[AcceptedMessage]) -> Domain:
+    """The messages' domain; of bounds that were bought for each message apart, the part that holds all of them."""
+    public = messages[0].manifest.public_domain
+    ends = [public.place(message.manifest.read_domain()) for message in messages]
+    return public.part(min(first for first, _ in ends), max(last for _, last in ends))
 
 
 def default_loss(messages: list[AcceptedMessage]) -> str:

@@ -10,6 +10,14 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.answers.allowances import Allowances
+from labels_party.answers.answers import WORKING as WORKING_ANSWERS
+from labels_party.answers.answers import Answers
+from labels_party.answers.calibrations import Calibrations
+from labels_party.answers.catalogue import answer_kinds
+from labels_party.answers.kind import AnswerKind
+from labels_party.answers.medians import Medians
+from labels_party.answers.pipeline import AnswerPipeline
 from labels_party.budget.populations import Populations
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batches
@@ -23,6 +31,8 @@ from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
 from labels_party.notify.webhooks import Webhooks
+from labels_party.predictors.predictors import Predictors
+from labels_party.predictors.queries import Queries
 from labels_party.release.approvals import Approvals
 from labels_party.release.leases import Leases
 from labels_party.release.pipeline import Pipeline
@@ -37,6 +47,8 @@ from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import HEAD, api_keys, audit_events, installation
+from labels_party.storage.tables import answers as answers_table
+from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import releases as releases_table
 from shared.audit.store import AuditStore, utc_now
 from shared.errors import NotFound, Unavailable
@@ -75,6 +87,13 @@ class Services:
     retention: Retention
     erasures: Erasures
     pipeline: Pipeline
+    allowances: Allowances
+    answers: Answers
+    answer_pipeline: AnswerPipeline
+    calibrations: Calibrations
+    medians: Medians
+    predictors: Predictors
+    queries: Queries
     worker: Worker
     outbox: Outbox
     webhooks: Webhooks
@@ -141,6 +160,14 @@ def bootstrap(
     schedule = Schedule(database, batches, sealer, releases, priors, leases)
     retention = Retention(database, batches, releases, vault, audit)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
+    allowances = Allowances(database, batches, ledger, clock)
+    answers = Answers(database, batches, ledger, allowances)
+    kinds: dict[str, AnswerKind] = {kind.name: kind for kind in answer_kinds(secrets)}
+    answer_pipeline = AnswerPipeline(
+        answers, kinds, vault, secrets, key, home, lambda: pipeline.worker, settings.lease_seconds
+    )
+    answer_pipeline.sweep()
+    predictors = Predictors(database, batches, ledger, vault, secrets, leases)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
     return Services(
@@ -165,7 +192,22 @@ def bootstrap(
         retention=retention,
         erasures=erasures,
         pipeline=pipeline,
-        worker=Worker(pipeline, schedule, retention, erasures, sweep, settings.poll_seconds),
+        allowances=allowances,
+        answers=answers,
+        answer_pipeline=answer_pipeline,
+        calibrations=Calibrations(answers, vault, secrets, home),
+        medians=Medians(answers),
+        predictors=predictors,
+        queries=Queries(predictors, key, home),
+        worker=Worker(
+            pipeline,
+            schedule,
+            retention,
+            erasures,
+            sweep,
+            settings.poll_seconds,
+            (answer_pipeline.run_due, predictors.run_due),
+        ),
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
@@ -204,18 +246,30 @@ def _check_secret(database: Database, secrets: Secrets) -> None:
 
 def _check_age(database: Database, home: Home) -> None:
     """Refuse a database that is older than the folder: what was charged and drawn since would be drawn again."""
-    found = {path.name for path in home.releases.glob("rel_*")}  # before the rows: another process may add both
-    t = releases_table
-    rows = database.read("installation.releases", lambda c: c.execute(sa.select(t.c.id, t.c.state, t.c.attempt)).all())
-    unknown = found - {row.id for row in rows}
-    for row in rows:
-        if row.state in WORKING and row.id in found:
-            attempts = (home.releases / row.id).glob("attempt-*")
-            if any(int(path.name.removeprefix("attempt-")) > row.attempt for path in attempts):
-                unknown.add(row.id)
+    unknown: set[str] = set()
+    for folder, name, t, working in (
+        (home.releases, "rel_*", releases_table, WORKING),
+        (home.answers, "ans_*", answers_table, WORKING_ANSWERS),
+    ):
+        found = {path.name for path in folder.glob(name)}  # before the rows: another process may add both
+        query = sa.select(t.c.id, t.c.state, t.c.attempt)
+        rows = database.read("installation.releases", lambda c, q=query: c.execute(q).all())  # type: ignore[misc]  # bound now
+        unknown |= found - {row.id for row in rows}
+        for row in rows:
+            if row.state in working and row.id in found:
+                attempts = (folder / row.id).glob("attempt-*")
+                if any(int(path.name.removeprefix("attempt-")) > row.attempt for path in attempts):
+                    unknown.add(row.id)
+    given = {path.name: path.stat().st_size for path in home.predictors.glob("prd_*")}
+    t, counted = predictions_table, sa.func.count()
+    asked = sa.select(t.c.predictor, counted).group_by(t.c.predictor)
+    answered = database.read("installation.predictions", lambda c: c.execute(asked).all())
+    known = {row[0]: int(row[1]) for row in answered}
+    unknown |= {name for name, count in given.items() if known.get(name, 0) < count}
     if unknown:
+        what = {"ans": "answer", "prd": "predictor"}.get(min(unknown)[:3], "release")
         raise Unavailable(
-            f"The database is older than the folder '{home.path}': it does not know of release '{min(unknown)}' what "
+            f"The database is older than the folder '{home.path}': it does not know of {what} '{min(unknown)}' what "
             "was done with it, so an old copy of it was restored, and the ε charged since would be forgotten. Restore "
             "the newest copy of both. If there is none, keep the folders of such releases elsewhere, and never release "
             "their batches again."

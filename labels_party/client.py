@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from labels_party import client_calls as calls
+from labels_party.client_answers import AwaitedAnswers, BlockingAnswers
 from labels_party.client_calls import Json, Mode, Told, telling
 from shared.errors import RemoteProblem
 from shared.service.remote import Awaited, Blocking, Conversation
@@ -30,7 +31,7 @@ def _columns(id_column: str, label_column: str | None = None, unit_column: str |
     return {wire: column for wire, column in found.items() if column is not None}
 
 
-class LabelsPartyClient:
+class LabelsPartyClient(BlockingAnswers):
     """`LabelsPartyClient("http://127.0.0.1:8001", api_key)`; a context manager. Every call is safe to repeat.
 
     Methods return the JSON of the reply (see the service's /docs) and raise RemoteProblem for a refusal, Unavailable
@@ -136,7 +137,8 @@ class LabelsPartyClient:
         return self._run(calls.post("batches", batch, "seal"))
 
     def release(self, batch: str, epsilon: str, **options: Any) -> Json:
-        """options: mechanism, loss, prior, prior_epsilon, prior_method, clip, additional_release."""
+        """options: mechanism, loss, prior, prior_epsilon, prior_method, clip, clip_quantile with clip_epsilon,
+        additional_release."""
         return self._run(calls.post("batches", batch, "releases", body={"epsilon": epsilon} | options))
 
     def release_state(self, release: str) -> Json:
@@ -149,9 +151,10 @@ class LabelsPartyClient:
         """The release once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
         return self._run(calls.wait(release, timeout))
 
-    def plan(self, population: str, epsilon: str | list[str], n: int, loss: str = "squared") -> Json:
-        """What this ε would give by mechanism, from public and already private facts only."""
-        return self._run(calls.get("populations", population, "plan", epsilon=epsilon, n=n, loss=loss))
+    def plan(self, population: str, epsilon: str | list[str], n: int, loss: str = "squared", **options: str) -> Json:
+        """What this ε would give by mechanism, from public and already private facts only. options: prior,
+        clip_quantile with clip_epsilon."""
+        return self._run(calls.get("populations", population, "plan", epsilon=epsilon, n=n, loss=loss, **options))
 
     # --- the privacy officer ------------------------------------------------------------------------------
 
@@ -199,7 +202,7 @@ class LabelsPartyClient:
         return self._wire.run(talk)
 
 
-class AsyncLabelsPartyClient:
+class AsyncLabelsPartyClient(AwaitedAnswers):
     """As `LabelsPartyClient`, with methods to await."""
 
     def __init__(
@@ -299,8 +302,11 @@ class AsyncLabelsPartyClient:
     async def wait(self, release: str, timeout: float = 600.0) -> Json:
         return await self._run(calls.wait(release, timeout))
 
-    async def plan(self, population: str, epsilon: str | list[str], n: int, loss: str = "squared") -> Json:
-        return await self._run(calls.get("populations", population, "plan", epsilon=epsilon, n=n, loss=loss))
+    async def plan(
+        self, population: str, epsilon: str | list[str], n: int, loss: str = "squared", **options: str
+    ) -> Json:
+        asked = calls.get("populations", population, "plan", epsilon=epsilon, n=n, loss=loss, **options)
+        return await self._run(asked)
 
     # --- the privacy officer ------------------------------------------------------------------------------
 

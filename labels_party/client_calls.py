@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shared.frames import Frame, Frames
 
 ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
 Told = Callable[[int, int | None], None]
 Json = dict[str, Any]
 Mode = Literal["insert", "upsert"]
@@ -81,20 +82,65 @@ def delete_labels(batch: str, examples: Frame, columns: dict[str, str]) -> Conve
     return ask(_upload("DELETE", path("batches", batch, "labels"), _named(as_table(examples), columns)))
 
 
-def wait(release: str, timeout: float) -> Conversation[Json]:
+def put(*parts: str, body: Any = None) -> Conversation[Json]:
+    return ask(Call("PUT", path(*parts), body=body))
+
+
+def calibrate(batch: str, scores: Frame, columns: dict[str, str], options: dict[str, Any]) -> Conversation[Json]:
+    """All scores in one call, so that they are charged once."""
+    call = _upload("POST", path("batches", batch, "calibrations"), _named(as_table(scores), columns), options)
+    return ask(call)
+
+
+def wait(release: str, timeout: float, kind: str = "releases") -> Conversation[Json]:
     end, pause = time.monotonic() + timeout, 0.05
     while True:
-        state: Json = yield from get("releases", release)
+        state: Json = yield from get(kind, release)
         if state["state"] == "published":
             return state
         if state["state"] in ("failed", "declined", "cancelled"):
             why = (state["problem"] or {}).get("detail", "")
-            raise errors.Conflict(f"Release '{release}' is {state['state']}. {why}".strip())
+            raise errors.Conflict(f"{kind[:-1].capitalize()} '{release}' is {state['state']}. {why}".strip())
         if time.monotonic() > end:
             waits = " It waits for approval." if state["state"] == "accepted" else ""
-            raise errors.Unavailable(f"Release '{release}' was not published within {timeout:g} seconds.{waits}")
+            raise errors.Unavailable(
+                f"{kind[:-1].capitalize()} '{release}' was not published within {timeout:g} seconds.{waits}"
+            )
         yield pause
         pause = min(1.0, pause * 1.5)
+
+
+def put_features(batch: str, features: Frame, id_column: str) -> Conversation[Json]:
+    """A table with its columns as they are, as one Parquet file."""
+    import io
+
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(as_table(features), sink)
+    where, params = path("batches", batch, "features"), {"id_column": id_column}
+    return ask(Call("PUT", where, content=sink.getvalue(), content_type=PARQUET, params=params))
+
+
+def wait_predictor(predictor: str, timeout: float) -> Conversation[Json]:
+    end, pause = time.monotonic() + timeout, 0.05
+    while True:
+        state: Json = yield from get("predictors", predictor)
+        if state["state"] == "ready":
+            return state
+        if state["state"] != "training":
+            why = (state["problem"] or {}).get("detail", "")
+            raise errors.Conflict(f"Predictor '{predictor}' is {state['state']}. {why}".strip())
+        if time.monotonic() > end:
+            raise errors.Unavailable(f"Predictor '{predictor}' was not trained within {timeout:g} seconds.")
+        yield pause
+        pause = min(1.0, pause * 1.5)
+
+
+def predict(predictor: str, query: dict[str, Any]) -> Conversation[bytes]:
+    response = yield Call("POST", path("predictors", predictor, "predict"), body={"query": query})
+    content: bytes = response.content
+    return content
 
 
 def download(*parts: str) -> Conversation[bytes]:
@@ -103,7 +149,7 @@ def download(*parts: str) -> Conversation[bytes]:
     return content
 
 
-def _upload(method: str, where: str, table: pa.Table, params: dict[str, str] | None = None) -> Call:
+def _upload(method: str, where: str, table: pa.Table, params: dict[str, Any] | None = None) -> Call:
     return Call(method, where, content=arrow_stream(table), content_type=ARROW, params=params or {})
 
 

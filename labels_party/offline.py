@@ -143,7 +143,7 @@ def _release(services: Services, batch: Batch, population: Population, request: 
 def _is_same(waiting: Release, batch: Batch, population: Population, request: ReleaseRequest) -> bool:
     assert batch.n is not None
     asked = make_plan(request, population, batch.n).as_json() | {"given_prior": given_prior_json(request)}
-    return all(waiting.plan[member] == value for member, value in asked.items())
+    return all(waiting.plan.get(member) == value for member, value in asked.items())
 
 
 def finish(services: Services, release_id: str, progress: Progress) -> Release:
@@ -207,6 +207,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "created": manifest.created,
         "examples": manifest.n,
         "domain": manifest.domain.get("range", f"{domain.k} listed values"),
+        "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
         "mechanism": manifest.mechanism.name,
         "loss": manifest.loss,
         "epsilon": manifest.epsilon,

@@ -11,6 +11,8 @@ from sqlalchemy.engine import Connection
 from labels_party.bootstrap import Services
 from labels_party.budget.populations import DEFAULT_AUDIENCE, Population, declare
 from labels_party.labels.batches import require_sealed
+from labels_party.predictors.asked import Asked
+from labels_party.release.clipping import parse_clipping
 from labels_party.release.plan import CARRIED, DEFAULT_MECHANISM, ReleaseRequest
 from labels_party.release.preview import preview
 from labels_party.release.priors import GivenPrior, check_audiences, read_prior
@@ -19,7 +21,7 @@ from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidInput, InvalidPrior, NotFound
 from shared.losses import LOSSES, Loss, load_matrix_loss
 from shared.message.bundle import verify
-from shared.privacy import ZERO, Epsilon, PrivacyUnit
+from shared.privacy import ZERO, Epsilon, PrivacyUnit, parse_delta
 from shared.tables import read_table
 
 MOST_EPSILONS = 16
@@ -52,6 +54,7 @@ def parse_population(
     four_eyes: bool = False,
     retention_days: int | None = None,
     alert_percent: list[int] | None = None,
+    lifetime_delta: str | int | float = "0",
 ) -> Population:
     return declare(
         name,
@@ -65,6 +68,7 @@ def parse_population(
         four_eyes=four_eyes,
         retention_days=retention_days,
         alert_percent=tuple(alert_percent or ()),
+        lifetime_delta=parse_delta(lifetime_delta),
     )
 
 
@@ -82,6 +86,8 @@ def parse_request(
     unclipped: bool = False,
     tight: bool = False,
     additional_release: bool = False,
+    clip_quantile: str | float | list[Any] | None = None,
+    clip_epsilon: str | int | float | None = None,
     files: bool = True,
 ) -> ReleaseRequest:
     """A typed request; with `files` False (REST) no path that the caller named is opened. Raises InvalidInput."""
@@ -105,6 +111,8 @@ def parse_request(
         unclipped=unclipped,
         tight=tight,
         additional_release=additional_release,
+        clip_quantile=clip_quantile,
+        clip_epsilon=clip_epsilon,
     )
 
 
@@ -139,12 +147,16 @@ def make_preview(
     n: int | None,
     batch_id: str | None,
     prior: str | None = None,
+    clip_quantile: str | None = None,
+    clip_epsilon: str | None = None,
 ) -> dict[str, Any]:
     """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
-    with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release."""
+    with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
+    `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them."""
     wanted = [Epsilon.parse(epsilon, positive=True) for epsilon in epsilons]
     if not 1 <= len(wanted) <= MOST_EPSILONS:
         raise InvalidInput(f"A plan is made for 1 to {MOST_EPSILONS} values of ε.")
+    clipping = parse_clipping(clip_quantile, clip_epsilon)
     if prior not in (None, "estimate", LATEST):
         raise InvalidPrior("A plan's prior is 'estimate' or 'latest'.")
 
@@ -163,4 +175,45 @@ def make_preview(
 
     population, rows, spent = services.database.read("plan.look", look)
     given = services.priors.latest(population)
-    return preview(population, wanted, loss, rows, given, spent, carried=prior == LATEST)
+    return preview(population, wanted, loss, rows, given, spent, carried=prior == LATEST, clipping=clipping)
+
+
+def parse_options_text(options: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` of each, as options of a shape. Raises InvalidInput."""
+    found: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name or name in found:
+            raise InvalidInput("An option of a shape is written NAME=VALUE, each name once.")
+        found[name] = value
+    return found
+
+
+def parse_predictor(
+    *,
+    method: str,
+    epsilon: str | int | float,
+    epsilon_cap: str | int | float,
+    features: list[dict[str, Any]],
+    threshold: str | int | float | None = None,
+    learner: str | None = None,
+    parts: int | None = None,
+    regularisation: str | int | float | None = None,
+    centre: str | int | float | None = None,
+    bound: int | None = None,
+    additional_release: bool = False,
+) -> Asked:
+    """What an owner asks of a predictor. Raises InvalidEpsilon; the rest is checked where the batch is known."""
+    return Asked(
+        method,
+        Epsilon.parse(epsilon, positive=True),
+        Epsilon.parse(epsilon_cap, positive=True, name="the cap"),
+        features,
+        threshold=threshold,
+        learner=learner,
+        parts=parts,
+        regularisation=regularisation,
+        centre=centre,
+        bound=bound,
+        additional_release=additional_release,
+    )

@@ -136,6 +136,37 @@ class Domain:
         first, step = ints
         return [first + step * i for i in range(self.k)]
 
+    def value(self, position: int) -> Decimal:
+        """The value at a position 0 … k − 1, exact."""
+        if self.listed:
+            return self.listed[position]
+        scale, ints = self.lattice
+        assert isinstance(ints, tuple)
+        whole, places = ints[0] + ints[1] * position, len(str(scale)) - 1
+        while places and whole % 10 == 0:
+            whole, places = whole // 10, places - 1
+        return Decimal((int(whole < 0), tuple(int(digit) for digit in str(abs(whole))), -places))
+
+    def part(self, first: int, last: int) -> Domain:
+        """The domain of the positions `first` to `last`, both included. Raises InvalidDomain."""
+        if not 0 <= first <= last < self.k:
+            raise InvalidDomain("A part of a domain lies between its ends.")
+        if self.listed:
+            return Domain(listed=self.listed[first : last + 1])
+        return Domain(low=self.value(first), high=self.value(last), step=self.step)
+
+    def place(self, part: Domain) -> tuple[int, int]:
+        """The positions (first, last) of `part` in this domain. Raises InvalidDomain where it is no part of it."""
+        if self.listed:
+            first = next((i for i, value in enumerate(self.listed) if part.listed[:1] == (value,)), -1)
+        else:
+            start = (Fraction(part.low or 0) - Fraction(self.low or 0)) / Fraction(self.step or 1)
+            first = start.numerator if start.denominator == 1 else -1
+        last = first + part.k - 1
+        if first < 0 or last >= self.k or self.part(first, last) != part:
+            raise InvalidDomain("One domain is no part of the other.")
+        return first, last
+
     @cached_property
     def values(self) -> FloatArray:
         """float64[k], each correctly rounded from its exact decimal."""

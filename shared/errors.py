@@ -145,12 +145,15 @@ class BudgetExceeded(Refusal):
     code = "budget-exceeded"
     title = "Privacy budget exceeded"
 
-    def __init__(self, detail: str, *, asked: str, spent: str, lifetime: str) -> None:
+    def __init__(
+        self, detail: str, *, asked: str, spent: str, lifetime: str, delta: dict[str, str] | None = None
+    ) -> None:
         super().__init__(detail)
-        self.asked, self.spent, self.lifetime = asked, spent, lifetime
+        self.asked, self.spent, self.lifetime, self.delta = asked, spent, lifetime, delta or {}
 
     def extras(self) -> dict[str, object]:
-        return {"epsilon_asked": self.asked, "epsilon_spent": self.spent, "epsilon_lifetime": self.lifetime}
+        epsilon = {"epsilon_asked": self.asked, "epsilon_spent": self.spent, "epsilon_lifetime": self.lifetime}
+        return {**epsilon, **self.delta}
 
 
 class SecondPersonNeeded(Refusal):
@@ -212,6 +215,13 @@ class MalformedReceipt(VerificationFailed):
 
     code = "malformed-receipt"
     title = "Receipt is malformed"
+
+
+class MalformedAnswer(VerificationFailed):
+    """A signed answer, or its result, is not one."""
+
+    code = "malformed-answer"
+    title = "Answer is malformed"
 
 
 class ReceiptConflict(Refusal):

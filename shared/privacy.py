@@ -213,6 +213,21 @@ class PrivacyUnit:
         """
         return None if self.max_examples is None else _decimal_string(self.max_examples * epsilon.nano, NANO)
 
+    def bound_delta(self, epsilon: Epsilon, delta_atto: int) -> int | None:
+        """atto-δ per unit that goes with `bound`, rounded up, at most 1; None without a unit.
+
+        N examples that differ take N steps of (ε, δ): δ·(1 + e^ε + … + e^((N−1)ε)) ≤ δ·N·e^((N−1)ε) (group privacy;
+        Vadhan 2017, lemma 2.2).
+        """
+        if self.max_examples is None:
+            return None
+        if not delta_atto or self.max_examples == 1:
+            return delta_atto
+        exponent = (self.max_examples - 1) * epsilon.fraction
+        if exponent > 64:
+            return ATTO
+        return min(ATTO, math.ceil(delta_atto * self.max_examples * exp_bounds(exponent)[1]))
+
     def as_json(self) -> dict[str, object]:
         return {
             "kind": "unit" if self.unit_column else "example",

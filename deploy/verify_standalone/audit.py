@@ -27,11 +27,13 @@ SUBJECT_MEMBERS = {"population", "population_name", "label", "batch", "release",
 
 
 class Ledger:
-    """Adds up charges: per batch never below zero, never beyond the lifetime ε that its population declared."""
+    """Adds up charges: per batch never below zero, never beyond the lifetime ε and δ that its population declared."""
 
     def __init__(self) -> None:
         self.spent: dict[tuple[str, str], int] = {}
         self.lifetime: dict[str, int] = {}
+        self.spent_delta: dict[tuple[str, str], int] = {}
+        self.lifetime_delta: dict[str, int] = {}
         self.four_eyes: set[str] = set()
         self.asked: dict[str, str] = {}
         self.approved: set[str] = set()
@@ -41,6 +43,7 @@ class Ledger:
         population, release = str(subject["population"]), str(subject["release"])
         if kind == "population-created":
             self.lifetime[population] = units(details["lifetime_epsilon"], NANO, "a lifetime ε")
+            self.lifetime_delta[population] = units(details.get("lifetime_delta", "0"), ATTO, "a lifetime δ")
             if details.get("four_eyes"):
                 self.four_eyes.add(population)
         elif kind == "release-requested":
@@ -49,14 +52,14 @@ class Ledger:
             if event["actor"] == self.asked.get(release, event["actor"]):
                 refuse(f"event {number}: a release was approved by whoever asked for it, or nobody asked for it")
             self.approved.add(release)
-        elif kind in ("release-charged", "charge-returned", "message-accepted"):
+        elif kind in ("release-charged", "charge-returned", "message-accepted", "answer-accepted"):
             self._charge(number, event, population, release)
 
     def _charge(self, number: int, event: Any, population: str, release: str) -> None:
         kind = event["kind"]
         if kind == "release-charged" and population in self.four_eyes and release not in self.approved:
             refuse(f"event {number}: a release of a four-eyes population was charged without an approval")
-        owner = population if kind != "message-accepted" else f"{population} of {event['details'].get('key_id')}"
+        owner = population if not kind.endswith("-accepted") else f"{population} of {event['details'].get('key_id')}"
         place = owner, str(event["subject"]["batch"])
         total = event["epsilon_nano"]["total"]
         self.spent[place] = self.spent.get(place, 0) + (-total if kind == "charge-returned" else total)
@@ -64,6 +67,12 @@ class Ledger:
             refuse(f"event {number}: more ε is returned than was charged")
         if self.spent[place] > self.lifetime.get(owner, self.spent[place]):
             refuse(f"event {number}: the batch is charged beyond its lifetime ε")
+        atto = units(event["delta"], ATTO, f"δ of event {number}")
+        self.spent_delta[place] = self.spent_delta.get(place, 0) + (-atto if kind == "charge-returned" else atto)
+        if not 0 <= self.spent_delta[place] <= self.lifetime_delta.get(owner, self.spent_delta[place]):
+            refuse(
+                f"event {number}: the batch is charged beyond its lifetime δ, or more δ is returned than was charged"
+            )
 
 
 def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
@@ -82,7 +91,8 @@ def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
     said = [f"signature of {key_id}", f"{document['count']} events of the {document['party']}, head {previous}"]
     for (population, batch), nano in ledger.spent.items():
         of = f" of {decimal(ledger.lifetime[population])}" if population in ledger.lifetime else ""
-        said.append(f"population {population}, batch {batch}: ε {decimal(nano)}{of} spent per example")
+        delta = f" and δ {decimal(atto, ATTO)}" if (atto := ledger.spent_delta[population, batch]) else ""
+        said.append(f"population {population}, batch {batch}: ε {decimal(nano)}{of}{delta} spent per example")
     if receipts.count:
         said.append(f"{receipts.count} signed receipts, linked to each other")
     said.append("not checked: that no events were cut off at the end (compare the head with one kept elsewhere)")

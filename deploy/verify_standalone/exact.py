@@ -23,9 +23,9 @@ def units(text: object, scale: int, what: str) -> int:
     return exact.numerator
 
 
-def decimal(nano: int) -> str:
-    """nano/10⁹ in its canonical spelling."""
-    return f"{nano // NANO}.{nano % NANO:09d}".rstrip("0").rstrip(".")
+def decimal(count: int, scale: int = NANO) -> str:
+    """count/scale in its canonical spelling; the scale is a power of ten."""
+    return f"{count // scale}.{count % scale:0{len(str(scale)) - 1}d}".rstrip("0").rstrip(".")
 
 
 def whole(text: object) -> int:

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from .canonical import parse
 from .channels import check_channel
+from .clipping import check_clipping
 from .envelope import open_envelope, read
 from .exact import ATTO, NANO, units
 from .refusal import UnusableError, refuse
@@ -35,7 +36,7 @@ def verify_message(path: Path, key: Ed25519PublicKey, key_id: str, audience: str
     said = [f"signature of {key_id}", f"release {m['release']} of batch {m['batch']}, {m['n']} examples"]
     said += _check_split(m)
     said.append("channel: " + check_channel(m["channel"], m["domain"], units(m["epsilon"]["randomize"], NANO, "ε")))
-    return said + _check_files(m, path, folder)
+    return said + check_clipping(m) + _check_files(m, path, folder)
 
 
 def _check_split(m: Any) -> list[str]:
@@ -52,6 +53,10 @@ def _check_split(m: Any) -> list[str]:
         refuse("ε of this release ≤ ε spent ≤ lifetime ε does not hold")
     if units(eps["delta"], ATTO, "δ") != 0:
         refuse("δ is not zero")
+    if "delta" in m:
+        spent_delta, most = (units(m["delta"][name], ATTO, f"δ {name}") for name in ("spent", "lifetime"))
+        if not 0 <= spent_delta <= most:
+            refuse("δ spent ≤ lifetime δ does not hold")
     return [f"ε {eps['total']} = clip {eps['clip']} + prior {eps['prior']} + randomize {eps['randomize']}, "
             f"spent {m['epsilon_spent']} of {m['epsilon_lifetime']}"]  # fmt: skip
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from features_party.api.context import Ctx, Reader, Trainer
+from features_party.api.context import Ctx, Reader, Trainer, actor
 from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.rows import read_rows
 from features_party.api.schemas_models import (
     MOST_ROWS,
+    CalibratedOut,
     Card,
     CardOut,
     Comparison,
@@ -21,10 +22,12 @@ from features_party.api.schemas_models import (
     SchemaColumn,
     SchemaOut,
 )
+from features_party.calibrating import calibrated, register_calibrated
 from features_party.registry.card_text import card_markdown
 from features_party.registry.compare import MOST, compare
 from features_party.registry.export import FORMATS, export
 from features_party.training.encoding import Column
+from shared.message.answer import envelope_bytes
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
@@ -168,6 +171,25 @@ def export_model(
     data = export(ctx.models.open(model), form)
     _made, kind, ending = FORMATS[form]
     return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{model}{ending}"'})
+
+
+@router.post("/{model}/calibrations", status_code=201, responses=problem_responses(409, 413))
+def calibrate(
+    model: str,
+    body: dict[str, Any],
+    ctx: Ctx,
+    caller: Trainer,
+    interpolate: Annotated[bool, Query(description="Straight lines instead of the map's steps.")] = False,
+) -> CalibratedOut:
+    """Account for a signed calibration (its envelope is the body) and make a model whose predictions go through its
+    map; the first one stays. The same call again: the same model, and no second entry in the audit store."""
+    envelope = envelope_bytes(body)
+    found = ctx.answers.verify_calibration(envelope).interpolated(interpolate)
+    created = ctx.audit.now()
+    calibrated(ctx.models.open(model), found, created)  # whether it may be, before it is accounted for
+    ctx.answers.accept_calibration(envelope, actor=actor(caller))
+    new = register_calibrated(ctx.database, ctx.models, model, found, created)
+    return CalibratedOut(model=new, answer=found.answer.answer, document_digest=found.digest)
 
 
 @router.post("/{model}/predict", responses=problem_responses(413))

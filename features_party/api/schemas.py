@@ -93,6 +93,7 @@ class MessageSummary(BaseModel):
     audiences: list[str]
     n: int
     domain: str = Field(examples=["0:400:1"])
+    clipping: dict[str, Any] | None = Field(description="Bounds that were bought with ε_clip; null where none were.")
     mechanism: str
     channel: str
     outputs: int

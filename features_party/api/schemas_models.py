@@ -86,6 +86,22 @@ class CardEpsilon(_Open):
     unit: PopulationUnit | None = None
 
 
+class CardCalibration(_Open):
+    """The signed answer whose map every prediction goes through."""
+
+    answer: str
+    batch: str
+    population: str
+    document_digest: str
+    calibrated: str
+    loss: str
+    shape: str
+    pieces: int
+    epsilon: EpsilonOut
+    epsilon_spent: str
+    epsilon_lifetime: str
+
+
 class CapacityOut(_Open):
     rows: int
     noise_variance: float
@@ -184,6 +200,7 @@ class Card(_Open):
     messages: list[CardMessage]
     epsilon: list[CardEpsilon]
     epsilon_rule: str | None = None
+    calibration: CardCalibration | None = Field(default=None, description="null: predictions are the model's own.")
     capacity: CapacityOut
     trees: int | None = Field(default=None, description="All members together; null: the model has none.")
     members: list[MemberOut] = Field(default=[], description="Of an ensemble; empty for other models.")
@@ -192,6 +209,12 @@ class Card(_Open):
     importance: dict[str, float]
     report: ReportOut
     notes: list[str]
+
+
+class CalibratedOut(BaseModel):
+    model: str = Field(description="The new model, whose predictions go through the map.")
+    answer: str
+    document_digest: str
 
 
 class CardOut(BaseModel):

@@ -8,6 +8,7 @@ from features_party.cli import serving as serving
 from features_party.cli import keys as keys
 from features_party.cli import messages as messages
 from features_party.cli import training as training
+from features_party.cli import calibrate as calibrate
 from features_party.cli import models as models
 from features_party.cli import budget as budget
 from features_party.cli import statement as statement

@@ -21,12 +21,19 @@ def show_message(data: dict[str, Any]) -> None:
         ["audiences", ", ".join(data["audiences"])],
         ["mechanism", f"{data['mechanism']}, {data['outputs']} outputs, {data['loss']} loss"],
         ["ε", f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize"],
+        *([["clipped", clipping_text(data["clipping"])]] if data.get("clipping") else []),
         ["δ", eps["delta"]],
         ["protects", protects],
         ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
         ["signed by", data["key_id"]],
     ]
     table("Verified message", ["", ""], rows)
+
+
+def clipping_text(clipping: dict[str, Any]) -> str:
+    """Where labels were clipped, and what was bought."""
+    bounds, quantiles = " and ".join(clipping["bounds"]), ", ".join(clipping["quantiles"])
+    return f"at {bounds}, the private quantiles {quantiles} of labels in {clipping['public_domain']}"
 
 
 def count_rows(counts: dict[str, Any]) -> list[list[str]]:

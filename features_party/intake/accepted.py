@@ -78,6 +78,7 @@ def summary(manifest: Manifest, digest: str) -> dict[str, object]:
         "audiences": list(manifest.audiences),
         "n": manifest.n,
         "domain": str(manifest.read_domain()),
+        "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
         "mechanism": manifest.mechanism.name,
         "channel": channel.kind,
         "outputs": channel.m,

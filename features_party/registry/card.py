@@ -9,6 +9,8 @@ from typing import Any
 from features_party.join import Joined
 from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
+from shared.domain import Domain
+from shared.message.answer import Answer
 from shared.message.manifest import Manifest
 from shared.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
 
@@ -48,6 +50,38 @@ def _population(manifests: list[Manifest]) -> dict[str, Any]:
     }
 
 
+def epsilon_with_answer(card: dict[str, Any], answer: Answer) -> list[dict[str, Any]]:
+    """ε by population of a card's messages together with an answer's, by EPSILON_RULE: the answer's batch has its
+    releases' ε and the answer's."""
+    place, found = (answer.key_id, answer.population.id), [dict(entry) for entry in card.get("epsilon", [])]
+    same = [m for m in card.get("messages", []) if (m.get("key_id"), m["population"]) == place]
+    batches: dict[str, list[EpsilonSplit]] = {answer.batch: [answer.split]}
+    for message in same:
+        batches.setdefault(message["batch"], []).append(EpsilonSplit.from_json(message["epsilon"]))
+    epsilon = max(sum((split.total for split in splits), ZERO) for splits in batches.values())
+    delta = max(sum(split.delta_atto for split in splits) for splits in batches.values())
+    entry = next((e for e in found if (e.get("key_id"), e["population"]) == place), None)
+    unit, many = (answer.unit.column, answer.unit.max_examples)
+    if entry is None:
+        entry = {"population": answer.population.id, "name": answer.population.name, "label": answer.population.label}
+        entry |= {"key_id": answer.key_id, "releases": 0}
+        found.append(entry)
+    bounded = unit is not None and many is not None and (not same or entry.get("unit") is not None)
+    per_unit = {
+        "column": unit,
+        "max_examples": many,
+        "epsilon_per_unit": f"{((many or 0) * Decimal(str(epsilon))).normalize():f}",
+    }
+    entry |= {
+        "batches": len(batches),
+        "answers": 1,
+        "epsilon_per_example": str(epsilon),
+        "delta_per_example": delta_string(delta),
+        "unit": per_unit if bounded else None,
+    }
+    return found
+
+
 def _unit(manifests: list[Manifest], epsilon: Epsilon) -> dict[str, Any] | None:
     """c·ε, since no more than c of a person's examples are in the population, in whichever batches."""
     units = [m.unit for m in manifests]
@@ -64,7 +98,7 @@ def _unit(manifests: list[Manifest], epsilon: Epsilon) -> dict[str, Any] | None:
 
 
 def build_card(
-    model: TrainedModel, joined: Joined, estimate: ErrorEstimate | None, created: str, seconds: float
+    model: TrainedModel, joined: Joined, domain: Domain, estimate: ErrorEstimate | None, created: str, seconds: float
 ) -> dict[str, Any]:
     """All members of `card.json` besides its format and the digest of the model. `seconds` is how long it took."""
     estimable = all(m.manifest.read_channel().unbiased for m in joined.messages)
@@ -84,8 +118,8 @@ def build_card(
         "loss": model.loss,
         "objective": model.objective,
         "label": first.population.label,
-        "domain": first.domain,
-        "domain_text": str(first.read_domain()),
+        "domain": domain.as_json(),
+        "domain_text": str(domain),
         "messages": [
             _message(m.manifest, m.digest) | {"correction": c.as_json()}
             for m, c in zip(joined.messages, joined.corrections, strict=True)
@@ -128,6 +162,7 @@ def _message(manifest: Manifest, digest: str) -> dict[str, Any]:
         "manifest_digest": digest,
         "created": manifest.created,
         "mechanism": manifest.mechanism.name,
+        **({} if manifest.clipping is None else {"clipping": manifest.clipping.summary()}),
         "loss": manifest.loss,
         "n": manifest.n,
         "epsilon": dict(manifest.epsilon),

@@ -17,6 +17,7 @@ def card_markdown(card: dict[str, Any]) -> str:
     parts = [f"# Model card: {_plain(card.get('label', 'label'))}", _facts(card)]
     for title, part in (
         ("Labels it was trained on", _messages(card)),
+        ("Calibration", _calibration(card)),
         ("Privacy", _privacy(card)),
         ("What it may claim", _claims(card)),
         ("Capacity", _capacity(card)),
@@ -52,7 +53,7 @@ def _messages(card: dict[str, Any]) -> list[str]:
                 m.get("population_name", m["population"]),
                 m["batch"],
                 f"{m['n']:,}",
-                m["mechanism"],
+                m["mechanism"] + _clipped(m.get("clipping")),
                 f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize",
                 spent,
                 f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}{_bias(fix)}",
@@ -60,6 +61,28 @@ def _messages(card: dict[str, Any]) -> list[str]:
         )
     columns = ["release", "population", "batch", "examples", "mechanism", "ε", "spent of lifetime ε then", "correction"]
     return _table(columns, rows) if rows else []
+
+
+def _calibration(card: dict[str, Any]) -> list[str]:
+    found = card.get("calibration")
+    if found is None:
+        return []
+    facts = {
+        "answer": found["answer"],
+        "population": found["population_name"],
+        "batch": f"{found['batch']}, {found['n']:,} examples, all charged",
+        "ε": f"{found['epsilon']['total']}; δ = {found['epsilon']['delta']}",
+        "spent of lifetime ε then": f"{found['epsilon_spent']} of {found['epsilon_lifetime']}",
+        "map": f"{found['shape']}, {found['loss']} loss, {found['pieces']} pieces"
+        + (", interpolated" if found.get("interpolated") else ""),
+        "calibrated": found["calibrated"],
+    }
+    told = "Every prediction goes through a private map from score to label, which the labels party computed."
+    return [told, "", *_table(["", ""], [[name, value] for name, value in facts.items()])]
+
+
+def _clipped(clipping: dict[str, Any] | None) -> str:
+    return "" if clipping is None else f", labels clipped at {' and '.join(clipping['bounds'])} (bought)"
 
 
 def _bias(fix: dict[str, Any]) -> str:

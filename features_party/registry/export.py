@@ -68,4 +68,9 @@ def export(saved: SavedModel, form: str) -> bytes:
     """The bytes of one of FORMATS. Raises InvalidInput."""
     if form not in FORMATS:
         raise InvalidInput(f"There is no export format '{form}'; choose one of {', '.join(FORMATS)}.")
+    if saved.model.calibration is not None:
+        raise InvalidInput(
+            "A calibrated model has a map behind its predictions, which this format does not hold; export the model "
+            "it was made from, and apply the signed map to its predictions."
+        )
     return FORMATS[form][0](saved)

@@ -47,6 +47,21 @@ class Models:
             )
         )
 
+    def has(self, connection: Connection, model_id: str) -> bool:
+        query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
+        return connection.execute(query).scalar() is not None
+
+    def known(self, model_id: str) -> bool:
+        return self.database.read("model.known", lambda c: self.has(c, model_id))
+
+    def training_of(self, connection: Connection, model_id: str) -> str:
+        """Raises NotFound."""
+        query = sa.select(tables.models.c.training).where(tables.models.c.id == model_id)
+        found = connection.execute(query).scalar()
+        if found is None:
+            raise NotFound(f"There is no model '{model_id}'.")
+        return str(found)
+
     def list(self, page: Page, training: str | None = None) -> Listing:
         """Models by the time they were made, with the name of their training."""
         t = tables.models

@@ -1,8 +1,8 @@
 """The home folder: its layout and durable small-file habits.
 
 `keys/` own signing key (for audit exports), `keys/pinned/` labels parties' public keys, `messages/` accepted messages,
-`feature-tables/` uploads, `models/` trained models, `spill/` what a running join does not keep in memory,
-`features-party.sqlite` unless PostgreSQL is set.
+`answers/` accepted answers, `feature-tables/` uploads, `models/` trained models, `spill/` what a running join does not
+keep in memory, `features-party.sqlite` unless PostgreSQL is set.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ class Home:
         return self.path / "messages"
 
     @property
+    def answers(self) -> Path:
+        return self.path / "answers"
+
+    @property
     def feature_tables(self) -> Path:
         return self.path / "feature-tables"
 
@@ -101,7 +105,8 @@ class Home:
 
     def prepare(self) -> None:
         """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
-        folders = (self.pinned.parent, self.pinned, self.messages, self.feature_tables, self.models, self.spill)
+        rooms = (self.messages, self.answers, self.feature_tables, self.models, self.spill)
+        folders = (self.pinned.parent, self.pinned, *rooms)
         make_private(self.path, folders, "FEATURES_PARTY_HOME")
 
     def own_key(self) -> SigningKey:

@@ -16,6 +16,7 @@ from features_party.training.gbdt import TreeInput, Trees, importance
 from features_party.training.linear import Linear
 from features_party.training.mlp import Network
 from shared.errors import InvalidFile
+from shared.message.calibration import ScoreMap
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
-VERSION = 2
+VERSION = 3  # 3: with a calibration; a model without one is written as version 2, which says all of it
+UNCALIBRATED = 2
 BODIES: dict[str, type[Trees] | type[Linear] | type[Network]] = {
     "gbdt": Trees,
     "trees": Trees,
@@ -34,7 +36,10 @@ BODIES: dict[str, type[Trees] | type[Linear] | type[Network]] = {
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """`bounds` are the ends of the label domain (None without one); `mean` is the training mean of the labels."""
+    """`bounds` are the ends of the label domain (None without one); `mean` is the training mean of the labels.
+
+    Predictions go through `calibration` in the end, where there is one.
+    """
 
     kind: str
     loss: str
@@ -46,6 +51,7 @@ class TrainedModel:
     mean: float
     capacity: Capacity
     notes: tuple[str, ...] = ()
+    calibration: ScoreMap | None = None
 
     def predict(self, features: pa.Table, *, threads: int = 1) -> FloatArray:
         """float64[n] inside the domain; unknown categories count as missing. Raises InvalidTable (missing columns)."""
@@ -62,7 +68,9 @@ class TrainedModel:
             predictions = self.body.predict(TreeInput.of(encoded, effects, category_sizes(self.schema)), threads)
         else:
             predictions = self.body.predict(encoded, self.effects.apply(encoded.codes))
-        return predictions if self.bounds is None else np.clip(predictions, *self.bounds)
+        if self.bounds is not None:
+            predictions = np.clip(predictions, *self.bounds)
+        return predictions if self.calibration is None else self.calibration.apply(predictions)
 
     @property
     def trees(self) -> int | None:
@@ -91,7 +99,7 @@ class TrainedModel:
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": UNCALIBRATED if self.calibration is None else VERSION,
             "kind": self.kind,
             "loss": self.loss,
             "objective": self.objective,
@@ -102,6 +110,7 @@ class TrainedModel:
             "capacity": self.capacity.as_json(),
             "notes": list(self.notes),
             "body": self.body.as_json(),
+            **({} if self.calibration is None else {"calibration": self.calibration.as_json()}),
         }
 
     @classmethod
@@ -132,6 +141,7 @@ class TrainedModel:
                 mean=float(data["mean"]),
                 capacity=Capacity(**{k: v for k, v in data["capacity"].items() if k != "why"}),
                 notes=tuple(data["notes"]),
+                calibration=ScoreMap.from_json(data["calibration"]) if "calibration" in data else None,
             )
             model.check()
         except InvalidFile:

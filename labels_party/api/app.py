@@ -9,7 +9,20 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from labels_party.api import approvals, audit, daily, erasures, intake, listing, receipts, releases, webhooks
+from labels_party.api import (
+    approvals,
+    audit,
+    calibrations,
+    daily,
+    erasures,
+    intake,
+    listing,
+    medians,
+    predictors,
+    receipts,
+    releases,
+    webhooks,
+)
 from labels_party.api.models import Health
 from labels_party.bootstrap import Services
 from shared.errors import Unavailable
@@ -17,7 +30,7 @@ from shared.service.docs import install_docs
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
-UPLOADS = ("/v1/batches/[^/]+/(labels|examples)",)
+UPLOADS = ("/v1/batches/[^/]+/(labels|examples|calibrations|features)",)
 DEPENDS_ON_LABELS = frozenset(
     {
         "/v1/batches/{batch}/labels",
@@ -27,6 +40,10 @@ DEPENDS_ON_LABELS = frozenset(
         # these are refused before the batch has sealed, or afterwards, and whether it sealed by itself tells of labels
         "/v1/batches/{batch}",
         "/v1/batches/{batch}/releases",
+        "/v1/batches/{batch}/calibrations",
+        "/v1/batches/{batch}/calibration-allowance",
+        "/v1/batches/{batch}/medians",
+        "/v1/predictors",
         "/v1/populations/{population}/plan",
     }
 )
@@ -55,7 +72,20 @@ def create_app(services: Services) -> FastAPI:
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS, silent=DEPENDS_ON_LABELS)
     install_docs(app)
     install_metrics(app, silent=DEPENDS_ON_LABELS)
-    for part in (intake, listing, releases, receipts, approvals, erasures, daily, webhooks, audit):
+    for part in (
+        intake,
+        listing,
+        releases,
+        calibrations,
+        medians,
+        predictors,
+        receipts,
+        approvals,
+        erasures,
+        daily,
+        webhooks,
+        audit,
+    ):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

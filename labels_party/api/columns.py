@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from labels_party.labels.parsing import ID, LABEL, UNIT
+from labels_party.labels.parsing import ID, LABEL, SCORE, UNIT
 
 _ID = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with ids, in a table.")]
 _LABEL = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with labels, in a table.")]
+_SCORE = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with scores, in a table.")]
 _UNIT = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with units, in a table.")]
 
 
@@ -21,9 +22,14 @@ def _of_labels(id_column: _ID = None, label_column: _LABEL = None, unit_column: 
     return _given({ID: id_column, LABEL: label_column, UNIT: unit_column})
 
 
+def _of_scores(id_column: _ID = None, score_column: _SCORE = None) -> dict[str, str]:
+    return _given({ID: id_column, SCORE: score_column})
+
+
 def _given(columns: dict[str, str | None]) -> dict[str, str]:
     return {field: name for field, name in columns.items() if name is not None}
 
 
 IdColumns = Annotated[dict[str, str], Depends(_of_ids)]
 LabelColumns = Annotated[dict[str, str], Depends(_of_labels)]
+ScoreColumns = Annotated[dict[str, str], Depends(_of_scores)]

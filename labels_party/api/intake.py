@@ -53,6 +53,7 @@ def create_population(
         four_eyes=body.four_eyes,
         retention_days=body.retention_days,
         alert_percent=body.alert_percent,
+        lifetime_delta=body.lifetime_delta,
     )
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
 

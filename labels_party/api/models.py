@@ -48,6 +48,11 @@ class PopulationIn(Body):
         examples=["0:400"], description="LO:HI[:STEP], or the listed values."
     )
     lifetime_epsilon: Decimalish
+    lifetime_delta: Decimalish = Field(
+        default="0",
+        examples=["0.000001"],
+        description="Per example, for mechanisms that need a δ, such as medians; 0 (default) allows pure ε only.",
+    )
     out_of_domain: Literal["clip", "refuse"] = "clip"
     missing_label: str | StrictInt | StrictFloat | None = Field(
         default=None, description="Label of listed examples without one."
@@ -80,6 +85,7 @@ class PopulationOut(BaseModel):
     label: str
     domain: dict[str, Any]
     lifetime_epsilon: str
+    lifetime_delta: str
     out_of_domain: str
     missing_label: str | None
     audiences: list[str]
@@ -185,13 +191,27 @@ class ReleaseIn(Body):
     )
     unclipped: bool = Field(default=False, description="Additive noise only: outputs may leave the domain.")
     tight: bool = Field(default=False, description="exponential only: scale Δ/ε instead of the paper's 2Δ/ε.")
+    clip_quantile: Decimalish | list[Decimalish] | None = Field(
+        default=None,
+        examples=["0.95", ["0.05", "0.95"]],
+        description="Labels are clipped at this quantile (or at LOW:HIGH), bought with clip_epsilon of the total ε.",
+    )
+    clip_epsilon: Decimalish | None = Field(default=None, examples=["0.05"])
     additional_release: bool = False
 
     def template(self) -> dict[str, Any]:
         """As it is stored with a batch: decimals as strings."""
         data = self.model_dump(mode="json")
         data |= {"epsilon": str(self.epsilon), "prior_epsilon": str(self.prior_epsilon)}
+        bought = self.clip_quantile, self.clip_epsilon
+        data["clip_quantile"], data["clip_epsilon"] = (_as_text(given) for given in bought)
+        if bought == (None, None):
+            del data["clip_quantile"], data["clip_epsilon"]
         return data | {"clip": self.clip if self.clip in (None, "auto") else [str(end) for end in self.clip or ()]}
+
+
+def _as_text(given: Any) -> Any:
+    return [str(one) for one in given] if isinstance(given, list) else None if given is None else str(given)
 
 
 class ReleasePrior(BaseModel):
@@ -218,6 +238,7 @@ class ReleaseOut(BaseModel):
     loss: str
     epsilon: dict[str, str]
     prior: ReleasePrior
+    clip_quantiles: list[str] | None = Field(description="Null where no clipping bounds are bought.")
     created: str
     published: str | None
     manifest_sha256: str | None
@@ -235,6 +256,9 @@ class BudgetOut(BaseModel):
     epsilon_lifetime: str
     epsilon_spent_at_most: str
     epsilon_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")
+    delta_lifetime: str
+    delta_spent_at_most: str
+    delta_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")
     alert_percent: list[int]
     batches: list[dict[str, Any]]
 
@@ -248,11 +272,20 @@ class Recommendation(BaseModel):
     why: str
 
 
+class PlanClip(BaseModel):
+    quantiles: list[str]
+    epsilon: str
+    domain: dict[str, Any] = Field(description="Where the prior of this plan would put the bounds; the real ones vary.")
+    rank_error: float = Field(description="Labels by which a bound misses its quantile, exceeded once in 20 times.")
+    note: str | None = Field(description="Set where that is more than lie beyond the quantile.")
+
+
 class PlanOut(BaseModel):
     population: str
     n: int
     loss: str
     prior: str
+    clip: PlanClip | None = Field(description="Null where no clipping bounds are bought.")
     mechanisms: list[dict[str, Any]]
     left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
     recommendations: list[Recommendation]

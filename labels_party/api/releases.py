@@ -54,9 +54,11 @@ def plan(
     n: Annotated[int | None, Query(ge=1)] = None,
     batch: str | None = None,
     prior: Annotated[str | None, Query(description="'latest': as with a carried-over prior, which costs no ε.")] = None,
+    clip_quantile: Annotated[str | None, Query(description="Q or LOW:HIGH, bought with clip_epsilon.")] = None,
+    clip_epsilon: Annotated[str | None, Query(description="Of every ε.")] = None,
 ) -> PlanOut:
     """What each mechanism would give at each ε, and which to take; made of public and already private facts only."""
-    return PlanOut(**make_preview(ctx, population, epsilon, loss, n, batch, prior))
+    return PlanOut(**make_preview(ctx, population, epsilon, loss, n, batch, prior, clip_quantile, clip_epsilon))
 
 
 @router.post(
@@ -90,6 +92,8 @@ def create_release(
         unclipped=body.unclipped,
         tight=body.tight,
         additional_release=body.additional_release,
+        clip_quantile=body.clip_quantile,
+        clip_epsilon=body.clip_epsilon,
         files=False,
     )
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
-from labels_party.labels.parsing import ID, LABEL, UNIT
+from labels_party.labels.parsing import ID, LABEL, SCORE, UNIT
 
 _ID: dict[str, Any] = {
     "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",
@@ -15,7 +15,12 @@ _UNIT = _ID | {
     "description": "Whose example it is. Only, and then always, in a population with a unit column; among labels only "
     "where presence is public."
 }
-_TWO: dict[str, list[Any]] = {ID: ["click-1", "click-2"], LABEL: [12.5, 0], UNIT: ["user-7", "user-8"]}
+_TWO: dict[str, list[Any]] = {
+    ID: ["click-1", "click-2"],
+    LABEL: [12.5, 0],
+    UNIT: ["user-7", "user-8"],
+    SCORE: [0.25, 0.5],
+}
 
 
 def upload_docs(fields: tuple[str, ...], *, note: str = "") -> dict[str, Any]:
@@ -26,7 +31,10 @@ def upload_docs(fields: tuple[str, ...], *, note: str = "") -> dict[str, Any]:
             "type": ["number", "null"],
             "description": "A finite number. With `mode=upsert` null deletes the label; otherwise null is refused.",
         }
-    members[UNIT] = _UNIT
+    if SCORE in fields:
+        members[SCORE] = {"type": "number", "description": "A finite number."}
+    else:
+        members[UNIT] = _UNIT
     record = {
         "type": "object",
         "properties": members,

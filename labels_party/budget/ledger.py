@@ -2,7 +2,8 @@
 
 An example is in exactly one batch of a population. Batches are disjoint, so what an example has spent is what its
 batch has spent (parallel composition), and releases of one batch add up (sequential composition; Dwork & Roth 2014,
-theorem 3.14). A charge is allowed while the sum stays within the population's lifetime ε per example.
+theorem 3.14; δ adds up likewise, theorem 3.16). A charge is allowed while the sums stay within the population's
+lifetime ε and δ per example. A population has no δ unless its owner declared one: it then takes only pure ε-DP.
 """
 
 from __future__ import annotations
@@ -10,19 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.errors import BudgetExceeded, InvalidEpsilon
-from shared.privacy import Epsilon, EpsilonSplit
+from shared.privacy import Epsilon, EpsilonSplit, delta_string
 
 
 @dataclass(frozen=True)
 class Account:
-    """What every example of one batch may spend over its life and has spent, exact."""
+    """What every example of one batch may spend over its life and has spent, exact; δ in atto-δ."""
 
     lifetime: Epsilon
     spent: Epsilon
+    lifetime_delta: int = 0
+    spent_delta: int = 0
 
     @property
     def left(self) -> Epsilon:
         return self.lifetime - self.spent
+
+    @property
+    def left_delta(self) -> int:
+        return self.lifetime_delta - self.spent_delta
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ def judge(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
     """The account after the charge, or the refusal as a value. Deterministic and exact; refusing changes nothing."""
     if split.total.nano == 0:
         raise InvalidEpsilon("A release must be charged more than zero; ε must be greater than zero.")
-    if split.delta_atto:
+    if split.delta_atto and not account.lifetime_delta:
         raise InvalidEpsilon("This population has no δ budget; only pure ε-DP mechanisms may be charged to it.")
     if split.total > account.left:
         return BudgetExceeded(
@@ -44,7 +51,18 @@ def judge(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
             spent=str(account.spent),
             lifetime=str(account.lifetime),
         )
-    return Granted(Account(account.lifetime, account.spent + split.total))
+    if split.delta_atto > account.left_delta:
+        asked, spent, life = map(delta_string, (split.delta_atto, account.spent_delta, account.lifetime_delta))
+        return BudgetExceeded(
+            f"δ = {asked} was asked for, but each example of this batch has spent {spent} of its lifetime δ {life}, so "
+            f"at most {delta_string(account.left_delta)} is left. Ask for less, or use another batch.",
+            asked=str(split.total),
+            spent=str(account.spent),
+            lifetime=str(account.lifetime),
+            delta={"delta_asked": asked, "delta_spent": spent, "delta_lifetime": life},
+        )
+    spent_delta = account.spent_delta + split.delta_atto
+    return Granted(Account(account.lifetime, account.spent + split.total, account.lifetime_delta, spent_delta))
 
 
 def reaches(account: Account, percent: int) -> bool:

@@ -16,7 +16,7 @@ from shared.audit.events import POPULATION_CREATED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.domain import Domain
 from shared.errors import Conflict, InvalidInput, NotFound
-from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
+from shared.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string
 
 # code points that Unicode says to ignore in display, or whose glyph is blank, and a second space in a row: names that
 # differ by them look the same, but would be two scopes
@@ -26,6 +26,7 @@ IGNORABLE = re.compile(
     "|  "
 )
 DEFAULT_AUDIENCE = "features-party"
+MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and then: no protection
 MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
 
 
@@ -44,6 +45,7 @@ class Population:
     four_eyes: bool = False
     retention_days: int | None = None
     alert_percent: tuple[int, ...] = ()
+    lifetime_delta: int = 0  # atto-δ per example; 0: only pure ε-DP is charged
 
     @property
     def subject(self) -> Subject:
@@ -65,6 +67,7 @@ class Population:
             "missing_label": self.missing_label,
             "audiences": sorted(self.audiences),
             "lifetime_epsilon": str(self.lifetime),
+            "lifetime_delta": delta_string(self.lifetime_delta),
             "unit": self.unit.as_json(),
             "four_eyes": self.four_eyes,
             "retention_days": self.retention_days,
@@ -88,11 +91,13 @@ def declare(
     four_eyes: bool = False,
     retention_days: int | None = None,
     alert_percent: tuple[int, ...] = (),
+    lifetime_delta: int = 0,
 ) -> Population:
     """A checked, not yet stored population. Raises InvalidInput and its kinds.
 
     `four_eyes`: a release is charged only after a second person approved it. `retention_days`: labels are purged that
     many days after publication. `alert_percent`: shares of the lifetime ε at whose crossing an alert is raised.
+    `lifetime_delta`: atto-δ per example that mechanisms which need a δ may spend together; 0 allows none of them.
     """
     for what, text in (("name", name), ("label name", label), *(("audience", a) for a in audiences)):
         plain = text == text.strip() and text.isprintable() and not IGNORABLE.search(text)
@@ -107,6 +112,11 @@ def declare(
         raise InvalidInput("The out-of-domain rule is 'clip' or 'refuse'.")
     if lifetime.nano == 0:
         raise InvalidInput("The lifetime ε of a population must be greater than zero.")
+    if not 0 <= lifetime_delta <= MAX_DELTA:
+        raise InvalidInput(
+            f"The lifetime δ of a population must lie between 0 and {delta_string(MAX_DELTA)}; it should be well below "
+            "one over the number of examples."
+        )
     if (unit.unit_column is None) != (unit.max_examples is None):
         raise InvalidInput("A unit column and the most examples per unit are given together or not at all.")
     if unit.max_examples is not None and not 1 <= unit.max_examples <= 1_000_000:
@@ -130,6 +140,7 @@ def declare(
         four_eyes=four_eyes,
         retention_days=retention_days,
         alert_percent=tuple(sorted(alert_percent)),
+        lifetime_delta=lifetime_delta,
     )
 
 
@@ -184,6 +195,7 @@ class Populations:
                 four_eyes=population.four_eyes,
                 retention_days=population.retention_days,
                 alert_percent=list(population.alert_percent),
+                lifetime_delta_atto=population.lifetime_delta,
             )
         )
         return Population(**{**population.__dict__, "created": created})
@@ -220,4 +232,5 @@ def _from_row(row: sa.Row[Any]) -> Population:
         four_eyes=bool(row.four_eyes),
         retention_days=row.retention_days,
         alert_percent=tuple(row.alert_percent or ()),
+        lifetime_delta=row.lifetime_delta_atto,
     )

@@ -15,7 +15,7 @@ from labels_party.storage.tables import audit_events, batches
 from shared.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import AuditChainBroken, BudgetExceeded
-from shared.privacy import Epsilon, EpsilonSplit
+from shared.privacy import Epsilon, EpsilonSplit, delta_string
 
 
 class Ledger:
@@ -40,17 +40,37 @@ class Ledger:
             )
         return Epsilon(nano)
 
+    def spent_delta(self, connection: Connection, batch: str) -> int:
+        """The atto-δ that every example of `batch` has spent, exact. Raises AuditChainBroken."""
+        t = audit_events
+        net = sa.func.sum(sa.case((t.c.kind == CHARGED, t.c.delta_atto), else_=-t.c.delta_atto))
+        found = connection.execute(sa.select(net).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))).scalar()
+        if (atto := int(found or 0)) < 0:
+            raise AuditChainBroken(
+                f"The ledger of batch '{batch}' returns more δ than it charged; nothing is released from it."
+            )
+        return atto
+
     def largest(self, connection: Connection, population: Population) -> Epsilon:
         """The most that any batch of the population has spent, and so any example of it."""
+        return Epsilon(self._largest(connection, population, audit_events.c.epsilon_nano))
+
+    def largest_delta(self, connection: Connection, population: Population) -> int:
+        """The most atto-δ that any batch of the population has spent."""
+        return self._largest(connection, population, audit_events.c.delta_atto)
+
+    @staticmethod
+    def _largest(connection: Connection, population: Population, amount: sa.Column[int]) -> int:
         t = audit_events
-        net = sa.func.sum(sa.case((t.c.kind == CHARGED, t.c.epsilon_nano), else_=-t.c.epsilon_nano))
+        net = sa.func.sum(sa.case((t.c.kind == CHARGED, amount), else_=-amount))
         rows = connection.execute(
             sa.select(net).where(t.c.population == population.id, t.c.kind.in_((CHARGED, RETURNED))).group_by(t.c.batch)
         ).scalars()
-        return Epsilon(max((int(nano) for nano in rows), default=0))
+        return max((int(total) for total in rows), default=0)
 
     def account(self, connection: Connection, population: Population, batch: str) -> Account:
-        return Account(population.lifetime, self.spent(connection, batch))
+        spent_delta = self.spent_delta(connection, batch)
+        return Account(population.lifetime, self.spent(connection, batch), population.lifetime_delta, spent_delta)
 
     def charge(
         self,
@@ -64,9 +84,13 @@ class Ledger:
     ) -> Account:
         """Charge before any draw. Raises BudgetExceeded (nothing recorded) or returns the account after the charge."""
         before, after = self.check(connection, population, batch, split)
-        per_unit = population.unit.bound(max(after.spent, self.largest(connection, population)))
+        most = max(after.spent, self.largest(connection, population))
+        per_unit = population.unit.bound(most)
         if per_unit is not None:
             details = details | {"epsilon_per_unit": per_unit}
+            if split.delta_atto:
+                most_delta = max(after.spent_delta, self.largest_delta(connection, population))
+                details |= {"delta_per_unit": delta_string(population.unit.bound_delta(most, most_delta) or 0)}
         self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
         self._alert(connection, population, batch, release, before, after)
         return after
@@ -129,20 +153,24 @@ class Ledger:
             .order_by(batches.c.created)
         ).all()
         listed = []
-        most = Epsilon(0)
+        most, most_delta = Epsilon(0), 0
         for row in rows:
-            spent = self.spent(connection, row.id)
-            most = max(most, spent)
+            account = self.account(connection, population, row.id)
+            spent, most = account.spent, max(most, account.spent)
+            most_delta = max(most_delta, account.spent_delta)
             listed.append(
                 {
                     "batch": row.id,
                     "state": row.state,
                     "examples": row.n,
                     "epsilon_spent": str(spent),
-                    "epsilon_left": str(population.lifetime - spent),
-                    "alerts": [p for p in population.alert_percent if reaches(Account(population.lifetime, spent), p)],
+                    "epsilon_left": str(account.left),
+                    "delta_spent": delta_string(account.spent_delta),
+                    "delta_left": delta_string(account.left_delta),
+                    "alerts": [p for p in population.alert_percent if reaches(account, p)],
                 }
             )
+        per_unit = population.unit.bound_delta(most, most_delta)
         return {
             "population": population.id,
             "name": population.name,
@@ -150,6 +178,9 @@ class Ledger:
             "epsilon_lifetime": str(population.lifetime),
             "epsilon_spent_at_most": str(most),
             "epsilon_per_unit_at_most": population.unit.bound(most),
+            "delta_lifetime": delta_string(population.lifetime_delta),
+            "delta_spent_at_most": delta_string(most_delta),
+            "delta_per_unit_at_most": None if per_unit is None else delta_string(per_unit),
             "alert_percent": list(population.alert_percent),
             "batches": listed,
         }

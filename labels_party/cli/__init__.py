@@ -8,6 +8,9 @@ from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
+from labels_party.cli import predictors as predictors
+from labels_party.cli import calibrate as calibrate
+from labels_party.cli import median as median
 from labels_party.cli import approvals as approvals
 from labels_party.cli import erasures as erasures
 from labels_party.cli import statement as statement

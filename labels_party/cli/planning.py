@@ -19,12 +19,18 @@ def plan(
     batch: Annotated[str | None, typer.Option(help="A sealed batch.")] = None,
     loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
     prior: Annotated[str | None, typer.Option(help="latest: as with a carried-over prior, which costs no ε.")] = None,
+    clip_quantile: Annotated[
+        str | None,
+        typer.Option(help="As with clipping at this quantile (0.95, or 0.05:0.95), bought with --clip-epsilon."),
+    ] = None,
+    clip_epsilon: Annotated[str | None, typer.Option(help="Of every ε, what the clipping bounds cost.")] = None,
     as_json: Json = False,
 ) -> None:
     """What each mechanism would give at each ε, from public or already private facts only, and which to take."""
     from labels_party.options import make_preview
 
-    result = make_preview(services(existing=True), population, epsilon, loss, n, batch, prior)
+    party = services(existing=True)
+    result = make_preview(party, population, epsilon, loss, n, batch, prior, clip_quantile, clip_epsilon)
 
     def human() -> None:
         rows = [
@@ -54,6 +60,12 @@ def plan(
             ],
             rows,
         )
+        if result["clip"]:
+            c = result["clip"]
+            where = c["domain"].get("range") or f"{c['domain']['values'][0]} to {c['domain']['values'][-1]}"
+            say(f"ε {c['epsilon']} of each buys clipping at {':'.join(c['quantiles'])}; by that prior at {where}.")
+            note = f"; {c['note']}" if c["note"] else ""
+            say(f"  They miss by {number(c['rank_error'])} labels or fewer, 19 times in 20{note}.")
         if result["left_out"]:
             say(f"{result['left_out']}.")
         for r in result["recommendations"]:
@@ -85,10 +97,11 @@ def budget(
                 [b["batch"], b["state"], number(b["examples"]), b["epsilon_spent"], b["epsilon_left"]]
                 for b in r["batches"]
             ]
-            table(
-                f"{r['name']}: lifetime ε {r['epsilon_lifetime']} per example",
-                ["batch", "state", "examples", "ε spent", "ε left"],
-                rows,
-            )
+            title, heads = f"{r['name']}: lifetime ε {r['epsilon_lifetime']}", ["batch", "state", "examples"]
+            heads += ["ε spent", "ε left"]
+            if r["delta_lifetime"] != "0":
+                title, heads = f"{title} and δ {r['delta_lifetime']}", [*heads, "δ spent", "δ left"]
+                rows = [[*row, b["delta_spent"], b["delta_left"]] for row, b in zip(rows, r["batches"], strict=True)]
+            table(f"{title} per example", heads, rows)
 
     emit(reports, as_json, human)

@@ -66,6 +66,15 @@ def privatize(
     ] = None,
     prior_epsilon: Annotated[str, typer.Option(help="auto, theorem7, or the ε that the prior may cost.")] = "auto",
     prior_method: Annotated[str, typer.Option(help="project (Euclidean) or clip (the paper's).")] = "project",
+    clip_quantile: Annotated[
+        str | None,
+        typer.Option(
+            help="Clip labels at this quantile (0.95, or 0.05:0.95 for both ends), bought with --clip-epsilon."
+        ),
+    ] = None,
+    clip_epsilon: Annotated[
+        str | None, typer.Option(help="Of ε, what the clipping bounds of --clip-quantile cost.")
+    ] = None,
     out_of_domain: Annotated[str, typer.Option(help="clip or refuse labels outside the domain.")] = "clip",
     additional_release: Annotated[
         bool, typer.Option("--additional-release", help="Allow, and charge, a further release of the same examples.")
@@ -79,6 +88,10 @@ def privatize(
     alert_percent: Annotated[
         list[int] | None, typer.Option(help="Alert when that share of the budget is spent; repeatable.")
     ] = None,
+    budget_delta: Annotated[
+        str,
+        typer.Option(help="Lifetime δ per example of the population, for medians and such; 0: only pure ε."),
+    ] = "0",
     name: Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -102,6 +115,7 @@ def privatize(
         four_eyes=four_eyes,
         retention_days=retention_days,
         alert_percent=alert_percent,
+        lifetime_delta=budget_delta,
     )
     asked_by = person(name) if name is not None else COMMAND_LINE
     with progress("privatize", as_json) as report:
@@ -119,6 +133,8 @@ def privatize(
             unclipped=unclipped,
             tight=tight,
             additional_release=additional_release,
+            clip_quantile=clip_quantile,
+            clip_epsilon=clip_epsilon,
         )
         job = PrivatizeJob(labels, id_column, label_column, declared, request, out, examples, asked_by)
         result = run_job(party, job, report)

@@ -12,6 +12,10 @@ def shortened(values: list[str], most: int = 8) -> str:
     return "; ".join(values[:most]) + ("; …" if len(values) > most else "")
 
 
+def _bought(split: dict[str, str]) -> str:
+    return "" if split["clip"] == "0" else f"{split['clip']} clip + "
+
+
 def show_message(data: dict[str, Any]) -> None:
     eps = data["epsilon"]
     rows = [
@@ -21,9 +25,18 @@ def show_message(data: dict[str, Any]) -> None:
         ["examples", f"{data['examples']:,}"],
         ["audiences", ", ".join(data["audiences"])],
         ["mechanism", f"{data['mechanism']}, {data['loss']} loss, prior {data['prior']}"],
-        ["ε", f"{eps['total']} = {eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}"],
+        [
+            "ε",
+            f"{eps['total']} = {_bought(eps)}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
+        ],
         ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
     ]
+    if data.get("clipping"):
+        c = data["clipping"]
+        told = (
+            f"at {' and '.join(c['bounds'])}: quantiles {', '.join(c['quantiles'])} bought inside {c['public_domain']}"
+        )
+        rows.append(["clipped", told])
     if data["expected_label_loss"] is not None:
         rows.append(["expected label loss", number(data["expected_label_loss"])])
     for b in data.get("bins", [])[:16]:

@@ -13,11 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population, Populations
-from labels_party.storage.tables import batches, segments
+from labels_party.labels.standing import RETIRED
+from labels_party.storage.tables import batches, predictors, segments
 from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
+FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
 ERASED = "erased"  # replaced objects, noted until they are deleted
 
 
@@ -171,6 +173,17 @@ class Batches:
         self.drop_segments(connection, batch, LABELS, [u.number for u in uploads])
         for upload in uploads:
             self.add_segment(connection, batch, ERASED, upload.key, upload.rows)
+
+    def retire_predictors(self, connection: Connection, batch: str, only: str | None = None) -> None:
+        """End the predictors of a batch, or one of them: note what they learned as objects to delete."""
+        p = predictors
+        ended = [p.c.batch == batch, p.c.state != RETIRED, *([p.c.id == only] if only is not None else [])]
+        keys = set(connection.execute(sa.select(p.c.state_key).where(*ended)).scalars())
+        connection.execute(sa.update(p).where(*ended).values(state=RETIRED))
+        for learned in self.segments(connection, batch, PREDICTOR):
+            if learned.key in keys:
+                self.drop_segments(connection, batch, PREDICTOR, [learned.number])
+                self.add_segment(connection, batch, ERASED, learned.key, learned.rows)
 
     def discard(self, connection: Connection, batch: Batch) -> list[str]:
         """Remove an open batch for good; returns the keys of its stored objects. Raises Conflict if it is sealed."""

@@ -29,10 +29,11 @@ from labels_party.labels.erased import run_of, text_of
 from labels_party.labels.intake import digest_key, mask_key, masked_schema
 from labels_party.labels.parsing import ID, canonical_column
 from labels_party.labels.runs import Run, contains, members, run_parts
+from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import erasures, releases, segments
+from labels_party.storage.tables import erasures, segments
 from shared.audit.events import ERASED as LABEL_ERASED
 from shared.audit.events import ERASURE_REQUESTED, Event, Subject
 from shared.audit.store import AuditStore
@@ -47,7 +48,6 @@ MOST_IDS = 100_000  # of one request
 AT_ONCE = 500  # rows of one statement
 REQUESTED, DONE = "requested", "done"
 BEFORE, AFTER, PURGED = "before any release", "after a release", "labels were purged already"
-DRAWING, PUBLISHED = "drawing", "published"
 
 
 class Changed(Exception):
@@ -209,23 +209,22 @@ class Erasures:
     def _replace(
         self, connection: Connection, population: Population, batch: Batch, held: Run, old: Segment | None, key: str
     ) -> None:
-        standing = connection.execute(
-            sa.select(releases.c.id, releases.c.state).where(releases.c.batch == batch.id).order_by(releases.c.created)
-        ).all()
+        charged = standing(connection, batch.id)
         now = self.batches.segments(connection, batch.id, SEALED)
         # a draw in progress reads the old object; its release is published first, then this comes
-        if any(r.state == DRAWING for r in standing) or [s.key for s in now] != ([old.key] if old else []):
+        if any(s.drawing for s in charged) or [s.key for s in now] != ([old.key] if old else []):
             raise Changed
         # a purge that has begun may have listed what it deletes: nothing new comes in between
         if old is not None and self.batches.get(connection, batch.id)[0].purged is not None:
             raise Changed
-        published = [r.id for r in standing if r.state == PUBLISHED]
+        published = [s.id for s in charged if s.state == PUBLISHED]
         if old is not None:
             s = segments
             where = (s.c.batch == batch.id, s.c.kind == SEALED, s.c.number == old.number)
             connection.execute(sa.update(s).where(*where).values(key=key))
             self.batches.add_segment(connection, batch.id, ERASED, old.key, old.rows)
             self.batches.retire_uploads(connection, batch.id)  # they hold the labels as well
+            self.batches.retire_predictors(connection, batch.id)  # they learned from them
         effect = PURGED if old is None else AFTER if published else BEFORE
         details = {"examples": len(held[0]), "effect": effect, "published": published}
         details |= {"ids_mac": self._mac(population, held)}
@@ -275,11 +274,10 @@ class Erasures:
         told |= {"requested_by": row.requested_by, "applied": row.applied}
         sent: list[dict[str, Any]] = []
         if row.batch is not None and row.applied is not None:
-            query = sa.select(releases.c.id, releases.c.published).where(
-                releases.c.batch == row.batch, releases.c.state == PUBLISHED, releases.c.published <= row.applied
-            )
-            for release in connection.execute(query.order_by(releases.c.published)).all():
-                sent.append({"release": release.id, "published": release.published[:10]})
+            published = [s for s in standing(connection, row.batch) if s.state == PUBLISHED and s.published]
+            for release in sorted(published, key=lambda s: str(s.published)):
+                if str(release.published) <= row.applied:
+                    sent.append({"release": release.id, "published": str(release.published)[:10]})
         return told | {"cannot_be_recalled": sent, "audiences": [*population.audiences] if sent else []}
 
 

@@ -14,7 +14,8 @@ from shared.tables import MAX_ID_BYTES, canonical_ids, refuse_duplicates
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ID, LABEL, UNIT = "example_id", "label", "unit"
+ID, LABEL, UNIT, SCORE = "example_id", "label", "unit", "score"
+NUMERIC = (LABEL, SCORE)  # fields that hold numbers
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
 NO_NUMBER = "?"
@@ -87,7 +88,7 @@ def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
     elif pa.types.is_null(kind):
         values, bad = np.full(len(column), np.nan), np.ones(len(column), dtype=bool)
     else:
-        raise InvalidTable(f"The label column '{field}' must hold numbers; it holds {kind}.")
+        raise InvalidTable(f"The column '{field}' must hold numbers; it holds {kind}.")
     if bad.any():
         rows = np.flatnonzero(bad)
         raise InvalidRows([RowProblem(int(i), field, NUMBER) for i in rows[: InvalidRows.shown]], len(rows))

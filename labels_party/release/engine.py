@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.budget.populations import Population
-from labels_party.labels.seal import SealedLabels
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.mechanisms.sampling import sample
+from labels_party.release.clipping import ClippedLabels, Indexed, buy, clip_cells, clip_loss, clip_prior
 from labels_party.release.plan import ESTIMATED, Plan, resolve, uniform
 from shared.ahead import ahead
 from shared.channel import Channel
+from shared.domain import Domain
 from shared.errors import Unavailable
 from shared.losses import get_loss
 from shared.message.manifest import PRIOR_FILE
@@ -41,7 +42,7 @@ class DrawJob:
 
     population: Population
     plan: Plan
-    labels: SealedLabels
+    labels: Indexed
     n: int
     id_bytes: int
     given_prior: npt.NDArray[np.float64] | None
@@ -58,6 +59,7 @@ class Drawn:
     files: tuple[tuple[str, str, int], ...]  # (role, name, rows)
     mechanism: str
     why: str
+    domain: Domain  # the population's, or the part of it that was bought
 
 
 class Engine(Protocol):
@@ -66,7 +68,8 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Two passes over the sealed labels: the histogram for the prior (only if ε_prior paid for it), then the draw."""
+    """Passes over the sealed labels: the histogram for a clipping bound and the one for the prior (each only if ε_clip,
+    ε_prior paid for it), then the draw."""
 
     def draw(self, job: DrawJob) -> Drawn:
         try:
@@ -78,12 +81,13 @@ class LocalEngine:
             ) from None
 
     def _draw(self, job: DrawJob) -> Drawn:
-        plan, domain = job.plan, job.population.domain
         parts = list(_parts(job.n, job.rows_per_file))
         # space first: whether the disk fills up must not depend on what was drawn
         for name, rows in parts:
             reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
-        reserve(job.folder / PRIOR_FILE, largest_prior(domain.k))
+        reserve(job.folder / PRIOR_FILE, largest_prior(job.population.domain.k))
+        job = self._bought(job)
+        plan, domain = job.plan, job.population.domain
         prior = self._prior(job)
         chosen = resolve(plan, domain, prior, job.n)
         channel = chosen.channel
@@ -98,7 +102,24 @@ class LocalEngine:
             expected = float(channel.expected_loss(prior, get_loss(plan.loss)))
         else:
             (job.folder / PRIOR_FILE).unlink()
-        return Drawn(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why)
+        return Drawn(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why, domain)
+
+    @staticmethod
+    def _bought(job: DrawJob) -> DrawJob:
+        """The job on the domain between the bounds that ε_clip buys here; as it is where none are bought."""
+        plan, domain = job.plan, job.population.domain
+        if not plan.clip_quantiles:
+            return job
+        counts = _histogram(job, "choosing the range", 0.1)
+        ends = buy(counts, domain, plan.clip_quantiles, plan.split.clip)
+        part = domain.part(*ends)
+        return replace(
+            job,
+            population=replace(job.population, domain=part),
+            plan=replace(plan, loss=clip_loss(plan.loss, ends), cells=clip_cells(plan.cells, part.k)),
+            labels=ClippedLabels(job.labels, ends),
+            given_prior=None if job.given_prior is None else clip_prior(job.given_prior, ends),
+        )
 
     @staticmethod
     def _prior(job: DrawJob) -> npt.NDArray[np.float64] | None:
@@ -107,12 +128,7 @@ class LocalEngine:
             return job.given_prior
         if plan.prior_source == ESTIMATED:
             assert plan.cells is not None
-            counts = np.zeros(k, np.int64)
-            done = 0
-            for _, index in job.labels.chunks():
-                counts += np.bincount(index, minlength=k)
-                done += len(index)
-                job.progress("estimating the prior", 0.4 * done / job.n)
+            counts = _histogram(job, "estimating the prior", 0.4)
             method: Any = plan.prior_method
             return estimate_prior(counts, plan.split.prior, plan.cells, method)
         return uniform(k) if plan.prior_source == "uniform" else None
@@ -124,6 +140,17 @@ class LocalEngine:
             yield ids, sample(channel, index)
             done += len(index)
             job.progress("drawing", 0.4 + 0.6 * done / job.n)
+
+
+def _histogram(job: DrawJob, what: str, share: float) -> npt.NDArray[np.int64]:
+    """int64[k]: how many labels each position has; only for what an ε of the job's plan pays for."""
+    k, done = job.population.domain.k, 0
+    counts = np.zeros(k, np.int64)
+    for _, index in job.labels.chunks():
+        counts += np.bincount(index, minlength=k)
+        done += len(index)
+        job.progress(what, share * done / job.n)
+    return counts
 
 
 def _parts(n: int, rows_per_file: int) -> Iterator[tuple[str, int]]:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from labels_party.budget.ledger import Account
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import ID_LIST, Batch
+from labels_party.release.clipping import describe
 from labels_party.release.engine import Drawn
 from labels_party.release.plan import Plan
-from shared.message.manifest import FileEntry, Manifest, Mechanism, PopulationRef, PriorRef, Unit
-from shared.privacy import Epsilon
+from shared.message.manifest import (
+    CLIPPING_MINOR,
+    DELTA_MINOR,
+    PLAIN_MINOR,
+    DeltaSpent,
+    FileEntry,
+    Format,
+    Manifest,
+    Mechanism,
+    PopulationRef,
+    PriorRef,
+    Unit,
+)
+from shared.privacy import Epsilon, delta_string
 
 
 def build_manifest(
@@ -18,14 +32,19 @@ def build_manifest(
     drawn: Drawn,
     entries: list[FileEntry],
     key_id: str,
-    spent: Epsilon,
+    account: Account,
     most: Epsilon,
     today: str,
 ) -> Manifest:
-    """The manifest of `release`, not yet signed. `spent` (of its batch) and `most` (of any batch of the population)
-    include this release; `today` is an ISO day."""
+    """The manifest of `release`, not yet signed. `account` (of its batch) and `most` (of any batch of the
+    population) include this release; `today` is an ISO day."""
     assert batch.n is not None
+    clipping = describe(plan.clip_quantiles, plan.split.clip, population.domain, drawn.domain)
+    delta = None
+    if population.lifetime_delta:
+        delta = DeltaSpent(spent=delta_string(account.spent_delta), lifetime=delta_string(account.lifetime_delta))
     return Manifest(
+        format=Format(minor=DELTA_MINOR if delta else CLIPPING_MINOR if clipping else PLAIN_MINOR),
         release=release,
         batch=batch.id,
         population=PopulationRef(id=population.id, name=population.name, label=population.label),
@@ -33,7 +52,8 @@ def build_manifest(
         key_id=key_id,
         created=today,
         n=batch.n,
-        domain=population.domain.as_json(),
+        domain=drawn.domain.as_json(),
+        domain_source="declared public by the owner" if clipping is None else "bought with ε_clip",
         out_of_domain=population.out_of_domain,  # type: ignore[arg-type]  # checked when it was declared
         missing_label=population.missing_label,
         presence="id list given before labels counted" if batch.presence == ID_LIST else "declared public by the owner",
@@ -44,11 +64,11 @@ def build_manifest(
         prior=PriorRef(
             source=plan.prior_source,  # type: ignore[arg-type]  # one of the plan's constants
             method=plan.prior_method,
-            cells=None if plan.cells is None else len(plan.cells) - 1,
+            cells=None if plan.cells is None else min(len(plan.cells) - 1, drawn.domain.k),
             release=plan.carried_from,
         ),
         epsilon=plan.split.as_json(),
-        epsilon_spent=str(spent),
+        epsilon_spent=str(account.spent),
         epsilon_lifetime=str(population.lifetime),
         unit=Unit(
             kind="unit" if population.unit.unit_column else "example",
@@ -56,5 +76,7 @@ def build_manifest(
             max_examples=population.unit.max_examples,
             epsilon_per_unit=population.unit.bound(most),
         ),
+        clipping=clipping,
+        delta=delta,
         files=entries,
     )

@@ -18,6 +18,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.budget.ledger import Account
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.labels.seal import SealedLabels
@@ -211,10 +212,10 @@ class Pipeline:
         drawn = self.engine.draw(job)
         self.database.fault("release.draw:written")
         entries = [_entry(folder, role, name, rows) for role, name, rows in drawn.files]
-        spent, most = self.database.read("release.spent", lambda c: self._spent(c, lease))
+        account, most = self.database.read("release.spent", lambda c: self._spent(c, lease))
         today = timestamp(self.releases.batches.clock())[:10]
         key_id, about = self.key.public.id, (lease.release.id, lease.batch, lease.population)
-        manifest = build_manifest(*about, plan, drawn, entries, key_id, spent, most, today)
+        manifest = build_manifest(*about, plan, drawn, entries, key_id, account, most, today)
         envelope = self.key.sign(MANIFEST_TYPE, manifest.document())
         _write_durably(folder / FOLDER_ENVELOPE, envelope)
         fsync_folder(folder)
@@ -231,10 +232,11 @@ class Pipeline:
         )
         return [head, *entries], payload_digest
 
-    def _spent(self, connection: Connection, lease: Lease) -> tuple[Epsilon, Epsilon]:
+    def _spent(self, connection: Connection, lease: Lease) -> tuple[Account, Epsilon]:
         """What the batch has spent, and the most that any batch of the population has."""
         ledger = self.releases.ledger
-        return ledger.spent(connection, lease.batch.id), ledger.largest(connection, lease.population)
+        account = ledger.account(connection, lease.population, lease.batch.id)
+        return account, ledger.largest(connection, lease.population)
 
     def _publish(self, connection: Connection, lease: Lease, entries: list[FileEntry], payload_digest: str) -> None:
         """Transaction 2. Only the attempt that holds the lease may publish, and only once."""

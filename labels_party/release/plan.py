@@ -13,6 +13,7 @@ from labels_party.budget.populations import Population
 from labels_party.mechanisms.auto import AUTO, choose
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
+from labels_party.release.clipping import check_clipping
 from shared.channel import Channel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior
@@ -34,7 +35,8 @@ DEFAULT_MECHANISM = AUTO
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """What the owner asks for. `prior` None means: estimated where the mechanism uses one."""
+    """What the owner asks for. `prior` None means: estimated where the mechanism uses one; with `clip_quantiles` the
+    labels are clipped at these, bought with `clip_epsilon` of the total."""
 
     epsilon: Epsilon
     mechanism: str = DEFAULT_MECHANISM
@@ -46,6 +48,8 @@ class ReleaseRequest:
     carried_from: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     additional_release: bool = False
+    clip_quantiles: tuple[str, ...] = ()
+    clip_epsilon: Epsilon = ZERO
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,14 @@ class Plan:
     carried_from: str | None
     options: dict[str, Any]
     why: str = "asked for by the owner"
+    clip_quantiles: tuple[str, ...] = ()
 
     @property
     def loss_name(self) -> str:
         return self.loss if isinstance(self.loss, str) else self.loss.name
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        data = {
             "mechanism": self.mechanism,
             "loss": _loss_json(self.loss),
             "epsilon": self.split.as_json(),
@@ -78,6 +83,7 @@ class Plan:
             "options": self.options,
             "why": self.why,
         }
+        return data | ({"clip_quantiles": list(self.clip_quantiles)} if self.clip_quantiles else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
@@ -92,6 +98,7 @@ class Plan:
             carried_from=data["carried_from"],
             options=data["options"],
             why=data["why"],
+            clip_quantiles=tuple(data.get("clip_quantiles", ())),
         )
 
 
@@ -123,12 +130,16 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Pl
     loss.check(domain.values)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
+    check_clipping(request.clip_quantiles, request.clip_epsilon, request.epsilon, request.options, domain, n)
+    rest = request.epsilon - request.clip_epsilon
     source = _prior_source(request, mechanism.needs_prior(request.options))
     cells, prior_part = None, ZERO
     if source == ESTIMATED:
         rule = request.prior_epsilon
         fixed = rule if rule in ("auto", "theorem7") else Epsilon.parse(rule, positive=True, name="ε for the prior")
-        planned = prior_epsilon(fixed, k=k, n=n, epsilon=request.epsilon)
+        if isinstance(fixed, Epsilon) and fixed >= rest and request.clip_quantiles:
+            raise InvalidEpsilon("ε for the clipping bound and ε for the prior leave nothing of ε for the labels.")
+        planned = prior_epsilon(fixed, k=k, n=n, epsilon=rest)
         cells, prior_part = planned.cells, planned.epsilon
         if prior_part.nano == 0:
             source = UNIFORM  # ε too small to be split: everything goes into the labels
@@ -140,12 +151,13 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Pl
     return Plan(
         mechanism=request.mechanism,
         loss=request.loss if isinstance(request.loss, str) else loss,
-        split=EpsilonSplit(ZERO, prior_part, request.epsilon - prior_part),
+        split=EpsilonSplit(request.clip_epsilon, prior_part, rest - prior_part),
         prior_source=source,
         prior_method=request.prior_method if source == ESTIMATED else None,
         cells=cells,
         carried_from=request.carried_from,
         options=dict(request.options),
+        clip_quantiles=request.clip_quantiles,
     )
 
 

@@ -17,15 +17,21 @@ from labels_party.budget.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import RULE, model_error
+from labels_party.release.clipping import clip_prior, expected_ends, rank_error
 from labels_party.release.plan import LISTED, ReleaseRequest, split_epsilon, uniform
 from labels_party.release.priors import GivenPrior
 from shared.channel import Channel
+from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Loss, get_loss
-from shared.privacy import Epsilon, EpsilonSplit
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
 
 FloatArray = npt.NDArray[np.float64]
 
+FAR_OUT = (
+    "the bound may miss by more labels than lie beyond the quantile, and then falls anywhere outside: take a larger ε "
+    "for it, or a quantile farther inside"
+)
 USED = frozenset(candidate.name for candidate in CANDIDATES)
 SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
 SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
@@ -41,16 +47,20 @@ def preview(
     spent: Epsilon,
     *,
     carried: bool = False,
+    clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
 ) -> dict[str, Any]:
     """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
     `given` (None: uniform); with `carried` it also takes the place of an estimated one, at no cost. `spent` is the
     batch's so far. Mechanisms that solve a linear program are left out where that would take long, which it says.
+    `clipping` are quantiles and what they cost of every ε: all is then shown on the domain between where `given` has
+    them.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
-    question = _Question(population, loss, n, given, carried)
-    slow = population.domain.k * len(epsilons) <= SLOW_WORK
-    left_out = (set() if slow else set(SLOW)) | (set() if population.domain.k <= LARGEST_K else set(MECHANISMS) - USED)
+    question = _Question(population, loss, n, given, carried, *clipping)
+    k = question.domain.k
+    slow = k * len(epsilons) <= SLOW_WORK
+    left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
     rows, advice = [], []
     for epsilon in epsilons:
         choice, split = question.choice(epsilon, slow)
@@ -63,8 +73,9 @@ def preview(
         "n": n,
         "loss": loss,
         "prior": source if given is None else f"carried over from release {given.release}",
+        "clip": question.clip_json(),
         "mechanisms": rows,
-        "left_out": _said(left_out, population.domain.k),
+        "left_out": _said(left_out, k),
         "recommendations": advice,
         "model_error_rule": RULE,
     }
@@ -77,14 +88,44 @@ class _Question:
     n: int
     given: GivenPrior | None
     carried: bool
+    clip_quantiles: tuple[str, ...] = ()
+    clip_epsilon: Epsilon = ZERO
+
+    @cached_property
+    def _whole(self) -> FloatArray:
+        return uniform(self.population.domain.k) if self.given is None else self.given.probabilities
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """Where the prior has the bounds, the domain's ends where none are bought."""
+        last = self.population.domain.k - 1
+        return expected_ends(self._whole, self.clip_quantiles) if self.clip_quantiles and last else (0, last)
+
+    @cached_property
+    def domain(self) -> Domain:
+        return self.population.domain.part(*self._ends)
 
     @cached_property
     def prior(self) -> FloatArray:
-        return uniform(self.population.domain.k) if self.given is None else self.given.probabilities
+        return clip_prior(self._whole, self._ends)
+
+    def clip_json(self) -> dict[str, Any] | None:
+        if not self.clip_quantiles:
+            return None
+        missed = rank_error(self.clip_quantiles, self.clip_epsilon, self.n, self.population.domain)
+        shares = [float(quantile) for quantile in self.clip_quantiles]
+        outside = self.n * min(1.0 - shares[-1], *(shares[:1] if len(shares) > 1 else ()), 1.0)
+        return {
+            "quantiles": list(self.clip_quantiles),
+            "epsilon": str(self.clip_epsilon),
+            "domain": self.domain.as_json(),
+            "rank_error": round(missed, 1),
+            "note": None if missed < outside else FAR_OUT,
+        }
 
     def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:
         split = split_epsilon(self._request(epsilon, AUTO, {}), self.population, self.n).split
-        return choose(self.population.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
+        return choose(self.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
 
     def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, left_out: set[str]) -> list[dict[str, Any]]:
         """One per mechanism and options. Channels that `auto` has designed at the same split serve again."""
@@ -101,7 +142,7 @@ class _Question:
                 if channel is None:
                     design = MECHANISMS[name].design
                     ell = get_loss(self.loss)
-                    channel = design(self.population.domain, self.prior, of_row.randomize, ell, options, self.n)
+                    channel = design(self.domain, self.prior, of_row.randomize, ell, options, self.n)
             except (InvalidMechanism, InvalidEpsilon):
                 continue  # not for this domain, such as additive noise on uneven values, or not at this ε
             described = describe_channel(channel, self.prior, self.loss)
@@ -119,6 +160,8 @@ class _Question:
             given_prior=None if given is None else given.probabilities,
             carried_from=None if given is None else given.release,
             options=options,
+            clip_quantiles=self.clip_quantiles,
+            clip_epsilon=self.clip_epsilon,
         )
 
 

@@ -41,6 +41,11 @@ class PublishedPriors:
 
         def look(connection: Connection) -> tuple[Population, str | None, str]:
             release = self.releases.get(connection, release_id)
+            if release.plan.get("clip_quantiles"):
+                raise InvalidPrior(
+                    f"The prior of release '{release_id}' is over the range between the clipping bounds that it bought "
+                    "and says nothing outside of them; take that of a release without bought bounds, or estimate one."
+                )
             _, owner = self.releases.population_of(connection, release)
             return owner, self._file(connection, release), self._paid_by(connection, release)[0]
 
@@ -71,7 +76,8 @@ class PublishedPriors:
             for (release_id,) in connection.execute(query).all():
                 release = self.releases.get(connection, release_id)
                 paid_by, source = self._paid_by(connection, release)
-                path = self._file(connection, release) if source == ESTIMATED else None
+                whole = source == ESTIMATED and not release.plan.get("clip_quantiles")  # over the whole domain
+                path = self._file(connection, release) if whole else None
                 if path is not None:
                     return path, paid_by
             return None

@@ -13,13 +13,14 @@ from sqlalchemy.engine import Connection
 from labels_party.budget.populations import Population
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batch, Batches, require_sealed, timestamp
+from labels_party.labels.standing import refuse_second
 from labels_party.notify.outbox import APPROVAL_REQUESTED, Outbox
 from labels_party.release.plan import Plan, ReleaseRequest, make_plan
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import release_files, releases
 from shared.audit.events import REQUESTED
-from shared.errors import AlreadyReleased, Conflict, NotFound
+from shared.errors import Conflict, NotFound
 from shared.privacy import Epsilon
 from shared.service.database import Database
 
@@ -84,7 +85,7 @@ class Releases:
             def effect() -> Answer:
                 now, _ = self.batches.get(connection, batch_id)
                 require_sealed(now)
-                self._refuse_second(connection, batch_id, request)
+                refuse_second(connection, batch_id, additional=request.additional_release)
                 release_id = "rel_" + secrets.token_hex(12)
                 details = charge_details(plan, request.additional_release)
                 if population.four_eyes:
@@ -113,15 +114,6 @@ class Releases:
             return call.once(connection, effect)
 
         return self.database.write("release.charge", charge)
-
-    def _refuse_second(self, connection: Connection, batch_id: str, request: ReleaseRequest) -> None:
-        standing = [r for r in self.of_batch(connection, batch_id) if r.state != FAILED]
-        if not standing or request.additional_release:
-            return
-        raise AlreadyReleased(
-            f"Batch '{batch_id}' carries release '{standing[-1].id}' already. A further release of the same examples "
-            "is charged on top; ask for it explicitly (additional_release, or --additional-release)."
-        )
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -178,6 +170,7 @@ class Releases:
             "loss": plan.loss_name,
             "epsilon": plan.split.as_json(),
             "prior": {"source": plan.prior_source, "release": plan.carried_from},
+            "clip_quantiles": list(plan.clip_quantiles) or None,
             "created": release.created,
             "published": release.published,
             "manifest_sha256": release.manifest_sha256,
@@ -208,13 +201,14 @@ class Releases:
 
 def charge_details(plan: Plan, additional_release: bool) -> dict[str, Any]:
     """What the audit event of a charge, or of the request for it, says besides ε."""
-    return {
+    details = {
         "mechanism": plan.mechanism,
         "loss": plan.loss_name,
         "prior": plan.prior_source,
         "carried_from": plan.carried_from,
         "additional_release": additional_release,
     }
+    return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {})
 
 
 def given_prior_json(request: ReleaseRequest) -> list[float] | None:

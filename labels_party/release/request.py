@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from labels_party.budget.populations import Population
+from labels_party.release.clipping import parse_clipping
 from labels_party.release.plan import DEFAULT_MECHANISM, ReleaseRequest
 from labels_party.release.priors import GivenPrior, PublishedPriors
 from shared.errors import InvalidLoss, InvalidMechanism, InvalidPrior
@@ -30,9 +31,12 @@ def make_request(
     unclipped: bool = False,
     tight: bool = False,
     additional_release: bool = False,
+    clip_quantile: str | float | list[Any] | None = None,
+    clip_epsilon: str | int | float | None = None,
 ) -> ReleaseRequest:
     """`prior`: "estimate", "uniform", "latest" (that of the newest published release, else estimated), {"release": id},
     {"probabilities": [...]}, one that was read already, or None: estimated where the mechanism uses one.
+    `clip_quantile` (`Q`, `LOW:HIGH` or a list) is bought with `clip_epsilon`, and labels are clipped there.
 
     Raises InvalidInput and its kinds.
     """
@@ -47,6 +51,7 @@ def make_request(
         rule = None if given is not None else "estimate"
     else:
         rule = prior
+    quantiles, clip_part = parse_clipping(clip_quantile, clip_epsilon)
     return ReleaseRequest(
         epsilon=Epsilon.parse(epsilon, positive=True),
         mechanism=mechanism,
@@ -58,6 +63,8 @@ def make_request(
         carried_from=None if given is None else given.release,
         options=parse_options(clip, unclipped, tight),
         additional_release=additional_release,
+        clip_quantiles=quantiles,
+        clip_epsilon=clip_part,
     )
 
 

@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population
-from labels_party.labels.batches import ERASED, LABELS, RUNS, SEALED, Batches, timestamp
+from labels_party.labels.batches import ERASED, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
+from labels_party.labels.standing import CHARGED, DRAWING, charged_batches, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.notify.outbox import RELEASE_FAILED
-from labels_party.release.releases import ACCEPTED, FAILED, WORKING, Release, Releases
+from labels_party.release.releases import ACCEPTED, FAILED, Release, Releases
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches, idempotency, populations, releases, segments
 from shared.audit.events import BATCH_PURGED, DECLINED, Event, Subject
@@ -28,9 +29,10 @@ from shared.service.database import Database
 
 log = logging.getLogger("label_dp.retention")
 PURGED = "purged"
-# what holds a label, or tells whether an id has one
+# what holds a label, was learned from labels, tells whether an id has one, or was there for training only
 OF_LABELS = sa.or_(
-    segments.c.kind.in_((LABELS, SEALED, ERASED)), sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS)
+    segments.c.kind.in_((LABELS, SEALED, ERASED, PREDICTOR, FEATURES)),
+    sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS),
 )
 
 
@@ -60,12 +62,14 @@ class Retention:
             return batch.as_json()
         if batch.state != "sealed":
             raise Conflict(f"Batch '{batch_id}' is {batch.state}; labels are purged once it is sealed.")
-        working = [r.id for r in self.releases.of_batch(connection, batch_id) if r.state in WORKING]
+        working = [s for s in standing(connection, batch_id) if s.working]
         if working:
-            raise Conflict(f"Release '{working[0]}' of this batch is being drawn; purge it once that is published.")
+            what = working[0].what.capitalize()
+            raise Conflict(f"{what} '{working[0].id}' of this batch is being drawn; purge it once that is published.")
         for release in self.releases.of_batch(connection, batch_id):
             if release.state == ACCEPTED:  # nobody could approve it any more
                 self._declined(connection, release, population, actor)
+        self.batches.retire_predictors(connection, batch_id)
         now = timestamp(self.clock())
         values = {"state": PURGED, "purged": now, "schedule_problem": None}
         connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(**values))
@@ -108,15 +112,16 @@ class Retention:
     def due(self, connection: Connection) -> list[str]:
         """Sealed batches whose first publication lies as far back as their population says."""
         now = self.clock()
+        charged = charged_batches().subquery()
         query = (
-            sa.select(batches.c.id, populations.c.retention_days, sa.func.min(releases.c.published))
+            sa.select(batches.c.id, populations.c.retention_days, sa.func.min(charged.c.published))
             .join(populations, populations.c.id == batches.c.population)
-            .join(releases, releases.c.batch == batches.c.id)
+            .join(charged, charged.c.batch == batches.c.id)
             .where(batches.c.state == "sealed", populations.c.retention_days.is_not(None))
             .group_by(batches.c.id, populations.c.retention_days)
             .having(
-                sa.func.min(releases.c.published).is_not(None),
-                sa.func.count().filter(releases.c.state.in_(WORKING)) == 0,
+                sa.func.min(charged.c.published).is_not(None),
+                sa.func.count().filter(charged.c.state.in_((CHARGED, *DRAWING))) == 0,
             )
         )
         return [row[0] for row in connection.execute(query) if row[2] <= timestamp(now - dt.timedelta(days=row[1]))]

@@ -19,7 +19,10 @@ MAX_PAUSE = 60.0
 
 
 class Worker:
-    """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw."""
+    """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw.
+
+    `also` is further work that was charged, done after the releases.
+    """
 
     def __init__(
         self,
@@ -29,9 +32,10 @@ class Worker:
         erasures: Erasures,
         sweep: Sweep,
         poll_seconds: float,
+        also: tuple[Callable[[Callable[[], bool]], int], ...] = (),
     ) -> None:
         self.pipeline, self.schedule, self.retention, self.sweep = pipeline, schedule, retention, sweep
-        self.erasures, self.poll_seconds = erasures, poll_seconds
+        self.erasures, self.poll_seconds, self.also = erasures, poll_seconds, also
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -70,6 +74,8 @@ class Worker:
                 log.warning("release %s failed: %s", release.id, error.code)
             except Exception as error:
                 failure = error  # a bug with one release must not keep the others waiting
+        for run_due in self.also:
+            failure = self._chore(run_due) or failure
         failure = self._chore(self.retention.run_due) or self._chore(self.sweep.run_daily) or failure
         if failure is not None:
             raise failure

@@ -16,11 +16,13 @@ from shared.message.signing import SigningKey
 from shared.service.folders import fsync_folder, make_private, own_key
 
 LEFTOVER_SECONDS = 86_400.0
+INPUTS = "inputs-"  # folders of what was sent for an answer, below `answers/`
 
 
 @dataclass(frozen=True)
 class Home:
-    """`keys/` signing key and secret, `labels/` masked labels, `releases/` messages, `spill/` temporary files."""
+    """`keys/` signing key and secret, `labels/` masked labels, `releases/` messages, `answers/` inputs and attempts of
+    answers, `spill/` temporary files."""
 
     path: Path
 
@@ -45,6 +47,15 @@ class Home:
         return self.path / "releases"
 
     @property
+    def answers(self) -> Path:
+        return self.path / "answers"
+
+    @property
+    def predictors(self) -> Path:
+        """One file per predictor, of as many bytes as it gave answers."""
+        return self.path / "predictors"
+
+    @property
     def spill(self) -> Path:
         return self.path / "spill"
 
@@ -54,7 +65,15 @@ class Home:
 
     def prepare(self) -> None:
         """Create the folders, readable by their owner only. Raises Unavailable if that is not possible."""
-        folders = (self.path / "keys", self.labels, self.releases, self.spill, self.workers)
+        folders = (
+            self.path / "keys",
+            self.labels,
+            self.releases,
+            self.answers,
+            self.predictors,
+            self.spill,
+            self.workers,
+        )
         make_private(self.path, folders, "LABELS_PARTY_HOME")
 
     def sweep(self) -> None:

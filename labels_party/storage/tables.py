@@ -8,7 +8,7 @@ from shared.audit.store import audit_table
 from shared.service.apikeys import apikey_table
 
 metadata = sa.MetaData()
-HEAD = "0005"
+HEAD = "0008"
 
 audit_events = audit_table(metadata)
 api_keys = apikey_table(metadata)
@@ -39,6 +39,8 @@ populations = sa.Table(
     sa.Column("four_eyes", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("retention_days", sa.Integer),
     sa.Column("alert_percent", sa.JSON),
+    # atto-δ per example; 0: only pure ε-DP mechanisms may be charged
+    sa.Column("lifetime_delta_atto", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 batches = sa.Table(
@@ -189,4 +191,67 @@ erasures = sa.Table(
     sa.Column("requested_by", sa.String(60), nullable=False),
     sa.Column("applied", sa.String(20)),
     sa.UniqueConstraint("population", "id_digest"),
+)
+
+# charged computations on a sealed batch whose whole result is one signed document
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("state", sa.String(10), nullable=False, index=True),
+    sa.Column("request", sa.JSON, nullable=False),
+    sa.Column("epsilon", sa.JSON, nullable=False),
+    sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
+    sa.Column("audiences", sa.JSON, nullable=False),
+    # by whom: of what an allowance permits, what audiences asked for themselves counts
+    sa.Column("requested_by", sa.String(60), nullable=False),
+    sa.Column("by_audience", sa.String(200)),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("lease_owner", sa.String(120)),
+    sa.Column("lease_until", sa.Float),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("published", sa.String(20)),
+    # the signed envelope, byte for byte as it is served
+    sa.Column("envelope", sa.LargeBinary),
+    sa.Column("sha256", sa.String(64)),
+    sa.Column("problem", sa.JSON(none_as_null=True)),
+)
+
+# how much ε, of one batch, audiences may charge by themselves with answers of a kind
+allowances = sa.Table(
+    "allowances",
+    metadata,
+    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("kind", sa.String(40), primary_key=True),
+    sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
+    sa.Column("set", sa.String(20), nullable=False),
+    sa.Column("set_by", sa.String(60), nullable=False),
+)
+
+# models of raw labels that answer single queries; what they learned lies beside the sealed labels
+predictors = sa.Table(
+    "predictors",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
+    sa.Column("state", sa.String(10), nullable=False, index=True),
+    # public: nothing in it is made of labels
+    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("created", sa.String(20), nullable=False),
+    sa.Column("created_by", sa.String(60), nullable=False),
+    sa.Column("trained", sa.String(20)),
+    sa.Column("state_key", sa.String(300)),
+    sa.Column("features_key", sa.String(300), nullable=False),
+    sa.Column("problem", sa.JSON(none_as_null=True)),
+)
+
+# a query of a predictor, by the digest of its canonical form, has one answer for ever
+predictions = sa.Table(
+    "predictions",
+    metadata,
+    sa.Column("predictor", sa.ForeignKey("predictors.id"), primary_key=True),
+    sa.Column("query", sa.String(64), primary_key=True),
+    sa.Column("answer", sa.ForeignKey("answers.id"), nullable=False, unique=True),
 )

@@ -13,8 +13,8 @@ CHECKED = (
     "every event is in its canonical form and of a known format",
     "event numbers run from 1 without a gap, and each event holds the SHA-256 of the one before",
     "all events belong to one audit store",
-    "the parts of every ε add up; no batch was given back more than it was charged",
-    "no batch spent more than its population's lifetime ε, where the store declares one",
+    "the parts of every ε add up; no batch was given back more ε or δ than it was charged",
+    "no batch spent more than its population's lifetime ε and δ, where the store declares them",
     "receipts are signed with the right key, say what their events say, and link to each other",
 )
 CHECKED_STORE = "the columns that queries use equal the hashed events"
@@ -30,10 +30,13 @@ def check_totals(events: Iterable[Event]) -> Totals:
     totals = Totals()
     for event in events:
         total = totals.add(event)
-        if total is not None and total.nano < 0:
-            raise AuditChainBroken(f"Audit event {event.sequence} returns more ε than its batch was charged.")
+        if total is not None and (total.nano < 0 or total.atto < 0):
+            what = "ε" if total.nano < 0 else "δ"
+            raise AuditChainBroken(f"Audit event {event.sequence} returns more {what} than its batch was charged.")
         if total is not None and total.lifetime_nano is not None and total.nano > total.lifetime_nano:
             raise AuditChainBroken(f"Audit event {event.sequence} charges a batch beyond its lifetime ε.")
+        if total is not None and total.lifetime_atto is not None and total.atto > total.lifetime_atto:
+            raise AuditChainBroken(f"Audit event {event.sequence} charges a batch beyond its lifetime δ.")
     return totals
 
 

@@ -48,21 +48,15 @@ def show(events: Iterable[Event], party: str, *, as_json: bool, lines: bool, tot
 
 
 def _totals_table(totals: Totals, party: str) -> None:
-    rows = [
-        [
-            plain(t["population_name"]),
-            plain(t["batch"]),
-            str(t["charges"]),
-            t["epsilon_spent"],
-            t["epsilon_lifetime"] or "",
-        ]
-        for t in totals.as_json()
-    ]
-    table(
-        f"ε per example, by batch, in the audit store of the {party}",
-        ["population", "batch", "charges", "ε spent", "lifetime ε"],
-        rows,
-    )
+    found = totals.as_json()
+    columns = ["population_name", "batch", "charges", "epsilon_spent", "epsilon_lifetime"]
+    heads = ["population", "batch", "charges", "ε spent", "lifetime ε"]
+    what = "ε"
+    if any(t["delta_spent"] != "0" or t["delta_lifetime"] not in (None, "0") for t in found):
+        columns, heads = [*columns, "delta_spent", "delta_lifetime"], [*heads, "δ spent", "lifetime δ"]
+        what = "ε and δ"
+    rows = [[plain("" if t[column] is None else t[column]) for column in columns] for t in found]
+    table(f"{what} per example, by batch, in the audit store of the {party}", heads, rows)
 
 
 def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.audit.events import CHARGED, Event
+from shared.audit.events import ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, Event
 from shared.audit.receipts import Receipts
 from shared.audit.show import counted
 from shared.audit.store import Export
@@ -114,6 +114,7 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
                 f"{event.split.total}, or another split of it, in {features.called}.",
                 release=release,
             )
+    newer += _answers(found, labels, features, charged)
     newer += _receipts(found, labels, features, at_labels, at_features, missing)
     if newer:
         # its party states the time: an old one hides what should be there, so it is shown
@@ -124,6 +125,40 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
     if waiting:
         found.notes.append(f"{counted(len(waiting), 'published release')} not accepted by '{name}' (perhaps not yet)")
     return found
+
+
+def _answers(found: Comparison, labels: Side, features: Side, charged: dict[str | None, Event]) -> int:
+    """Answers that the receiver accepted, as the labels party has them; returns how many are newer than the export."""
+    published = {e.subject.release: e for e in labels.events if e.kind == ANSWER_PUBLISHED}
+    newer = 0
+    for event in (e for e in features.events if e.kind == ANSWER_ACCEPTED):
+        answer = event.subject.release
+        if event.details.get("key_id") != labels.key.id:
+            continue
+        told = published.get(answer)
+        if told is None and labels.may_lack(event.time):
+            newer += 1
+        elif told is None:
+            found.find(
+                MISSING_RELEASE,
+                f"Answer {answer}, accepted {event.time} (event {event.sequence} of {features.called}), is not among "
+                f"the published ones of {labels.called}: that store was rolled back, forked or lost events.",
+                release=answer,
+            )
+        elif told.details.get("sha256") != event.details.get("document_digest"):
+            found.find(
+                ALTERED,
+                f"Answer {answer} is another document in {labels.called} than in {features.called}.",
+                release=answer,
+            )
+        elif answer in charged and charged[answer].split != event.split:
+            found.find(
+                ALTERED,
+                f"Answer {answer} is charged ε {charged[answer].split.total} in {labels.called}, but "
+                f"{event.split.total}, or another split of it, in {features.called}.",
+                release=answer,
+            )
+    return newer
 
 
 def _receipts(

@@ -37,7 +37,14 @@ ERASURE_REQUESTED = "erasure-requested"
 ERASED = "label-erased"
 RECEIPT_KEY = "receipt-key-registered"  # the owner says with which key an audience signs its receipts
 RECEIVED = "receipt-received"  # of a release that an audience accepted; its `details` hold the signed receipt
-CHARGES = frozenset({CHARGED, ACCEPTED})
+# a charged computation other than a release: its id stands where a release's does, `details` name its kind
+ANSWER_PUBLISHED = "answer-published"
+ANSWER_FAILED = "answer-failed"  # its charge is kept
+ANSWER_ACCEPTED = "answer-accepted"
+ALLOWANCE_SET = "allowance-set"  # the owner says how much ε audiences may cause to be charged by answers of a kind
+PREDICTOR_CREATED = "predictor-created"  # charges nothing: its queries do
+PREDICTOR_RETIRED = "predictor-retired"  # by its owner: what it learned is deleted
+CHARGES = frozenset({CHARGED, ACCEPTED, ANSWER_ACCEPTED})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from shared.audit import events as kinds
 from shared.audit.events import Event
 from shared.audit.store import PAGE, AuditStore
 from shared.errors import InvalidInput
-from shared.privacy import Epsilon
+from shared.privacy import Epsilon, delta_string, parse_delta
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 
@@ -76,10 +76,11 @@ def plain(value: object) -> str:
 
 
 def split_words(event: Event) -> str:
-    """`ε 1 = 0.005 prior + 0.995 randomize`."""
+    """`ε 1 = 0.005 prior + 0.995 randomize`, and δ where there is one."""
     parts = [(event.split.clip, "clip"), (event.split.prior, "prior"), (event.split.randomize, "randomize")]
     used = [f"{part} {name}" for part, name in parts if part]
-    return f"ε {event.split.total}" + (f" = {' + '.join(used)}" if len(used) > 1 else "")
+    delta = f" and δ {delta_string(event.split.delta_atto)}" if event.split.delta_atto else ""
+    return f"ε {event.split.total}" + (f" = {' + '.join(used)}" if len(used) > 1 else "") + delta
 
 
 def _told(event: Event) -> str:
@@ -89,7 +90,7 @@ def _told(event: Event) -> str:
         kinds.CREATED: lambda: f"audit store {event.store} of the {event.party} was created",
         kinds.POPULATION_CREATED: lambda: (
             f"population {subject.population_name} was declared: label {subject.label}, lifetime ε "
-            f"{details.get('lifetime_epsilon')} per example, for {', '.join(event.audiences)}"
+            f"{details.get('lifetime_epsilon')}{_lifetime_delta(details)} per example, for {', '.join(event.audiences)}"
         ),
         kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}",
         kinds.REQUESTED: lambda: (
@@ -102,7 +103,7 @@ def _told(event: Event) -> str:
             + "; nothing was charged"
         ),
         kinds.CANCELLED: lambda: f"{release} of {batch} was cancelled before any draw began",
-        kinds.CHARGED: lambda: f"{release} charged {split_words(event)} to {batch}",
+        kinds.CHARGED: lambda: f"{_called(event)} charged {split_words(event)} to {batch}",
         kinds.RETURNED: lambda: f"{release} returned {split_words(event)} to {batch}: no draw had begun",
         kinds.PUBLISHED: lambda: f"{release} of {batch} was published for {', '.join(event.audiences)}",
         kinds.FAILED: lambda: f"{release} of {batch} failed ({details.get('code')}); its charge is kept",
@@ -132,9 +133,36 @@ def _told(event: Event) -> str:
         kinds.RECEIVED: lambda: (
             f"{', '.join(event.audiences)} acknowledged {release} with its receipt {details.get('position')}"
         ),
+        kinds.ANSWER_PUBLISHED: lambda: f"{_called(event)} of {batch} was published for {', '.join(event.audiences)}",
+        kinds.ANSWER_FAILED: lambda: f"{_called(event)} of {batch} failed ({details.get('code')}); its charge is kept",
+        kinds.ANSWER_ACCEPTED: lambda: (
+            f"{_called(event)} of {batch} was accepted and adds {split_words(event)} "
+            f"(population {subject.population_name})"
+        ),
+        kinds.ALLOWANCE_SET: lambda: (
+            f"audiences may charge {batch} up to ε {details.get('epsilon')} by answers of kind {details.get('answer')}"
+        ),
+        kinds.PREDICTOR_CREATED: lambda: f"predictor {details.get('predictor')} of {batch} was made; {_cap(details)}",
+        kinds.PREDICTOR_RETIRED: lambda: f"predictor {details.get('predictor')} of {batch} was retired by its owner",
         kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
     }
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.release or subject.batch or ''}")()
+
+
+def _called(event: Event) -> str:
+    """`release rel_1`, or what else was charged: `calibration ans_1`."""
+    return f"{event.details.get('answer', 'release')} {event.subject.release}"
+
+
+def _lifetime_delta(details: Any) -> str:
+    declared = details.get("lifetime_delta", "0")
+    return "" if declared == "0" else f" and δ {declared}"
+
+
+def _cap(details: Any) -> str:
+    plan = details.get("plan")
+    each, cap = (plan.get(f"epsilon_{name}", "?") if isinstance(plan, dict) else "?" for name in ("per_query", "cap"))
+    return f"a query charges ε {each}, and all together at most {cap}"
 
 
 def _total(details: Any) -> str:
@@ -163,6 +191,8 @@ class Total:
     charges: int = 0
     nano: int = 0
     lifetime_nano: int | None = None
+    atto: int = 0
+    lifetime_atto: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         lifetime = None if self.lifetime_nano is None else str(Epsilon(self.lifetime_nano))
@@ -173,6 +203,8 @@ class Total:
             "charges": self.charges,
             "epsilon_spent": str(Epsilon(max(self.nano, 0))),
             "epsilon_lifetime": lifetime,
+            "delta_spent": delta_string(max(self.atto, 0)),
+            "delta_lifetime": None if self.lifetime_atto is None else delta_string(self.lifetime_atto),
         }
 
 
@@ -182,12 +214,15 @@ class Totals:
     def __init__(self) -> None:
         self.batches: dict[tuple[str, str, str], Total] = {}
         self.lifetimes: dict[str, int] = {}
+        self.deltas: dict[str, int] = {}
 
     def add(self, event: Event) -> Total | None:
         """The total that `event` changed, if it changed one."""
         subject = event.subject
         if event.kind == kinds.POPULATION_CREATED and isinstance(event.details.get("lifetime_epsilon"), str):
             self.lifetimes[str(subject.population)] = Epsilon.parse(event.details["lifetime_epsilon"]).nano
+            # populations of before there was a lifetime δ do not name one: they took pure ε-DP only
+            self.deltas[str(subject.population)] = parse_delta(event.details.get("lifetime_delta", "0"))
         if event.kind in kinds.CHARGES or event.kind == kinds.RETURNED:
             # population ids are one labels party's; two of them may both have a pop_1
             key = (str(event.details.get("key_id", "")), str(subject.population), str(subject.batch))
@@ -195,9 +230,11 @@ class Totals:
                 key, Total(str(subject.population), str(subject.population_name), str(subject.batch))
             )
             total.lifetime_nano = self.lifetimes.get(str(subject.population))
+            total.lifetime_atto = self.deltas.get(str(subject.population))
             back = event.kind == kinds.RETURNED
             total.charges += 0 if back else 1
             total.nano += -event.split.total.nano if back else event.split.total.nano
+            total.atto += -event.split.delta_atto if back else event.split.delta_atto
             return total
         return None
 

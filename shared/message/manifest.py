@@ -1,4 +1,4 @@
-"""The signed, public description inside a release, format `label-dp-message` 1.1.
+"""The signed, public description inside a release, format `label-dp-message` 1.3.
 
 Every number that is not a whole number is a decimal string, so the canonical bytes have one spelling. A reader
 refuses a newer major version; members added by a newer minor version are ignored.
@@ -6,24 +6,38 @@ refuses a newer major version; members added by a newer minor version are ignore
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from shared.channel import Channel
 from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidEpsilon, MalformedManifest, UnsupportedVersion
 from shared.message.canonical import canonical_bytes, parse_canonical
-from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
+from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit, parse_delta
 
 FORMAT_NAME = "label-dp-message"
-MAJOR, MINOR = 1, 1  # 1.1: more kinds of channels
+MAJOR, MINOR = 1, 3  # 1.1: more kinds of channels; 1.2: clipping; 1.3: δ that other answers spent
+CLIPPING_MINOR, DELTA_MINOR = 2, 3
+PLAIN_MINOR = 1  # that of a manifest without either, which readers of 1.1 know whole
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_FILES = 4096
 Number = Field(pattern=r"^[0-9]{1,30}(\.[0-9]{1,18})?$")  # in ASCII: numbers have other digits, too
 Text = Field(min_length=1, max_length=400)
 Id = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")
+QUANTILE = re.compile(r"0\.[0-9]{0,8}[1-9]", re.ASCII)
+BOUGHT = "bought with ε_clip"
 PRIOR_FILE = "prior.parquet"
 SIGNED_SUFFIX = ".dsse.json"  # of signed manifests, so no part may have it
 ENVELOPE_FILE = f"manifest{SIGNED_SUFFIX}"  # inside a folder
@@ -33,23 +47,23 @@ RANDOMNESS = (
 )
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Format(_Strict):
+class Format(Strict):
     name: Literal["label-dp-message"] = "label-dp-message"
     major: int = MAJOR
-    minor: int = MINOR
+    minor: int = PLAIN_MINOR
 
 
-class PopulationRef(_Strict):
+class PopulationRef(Strict):
     id: str = Id
     name: str = Text
     label: str = Text
 
 
-class FileEntry(_Strict):
+class FileEntry(Strict):
     """One file of the release: `role` message (one or more parts, in order) or prior."""
 
     role: Literal["message", "prior"]
@@ -59,12 +73,12 @@ class FileEntry(_Strict):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Mechanism(_Strict):
+class Mechanism(Strict):
     name: str = Text
     why: str = Field(default="asked for", max_length=2000)
 
 
-class PriorRef(_Strict):
+class PriorRef(Strict):
     """Where the prior came from: estimated with ε_prior, declared by the owner, carried over, uniform, or not used."""
 
     source: Literal["estimated", "declared public by the owner", "carried over", "uniform", "not used"]
@@ -73,19 +87,92 @@ class PriorRef(_Strict):
     release: str | None = None
 
 
-class Unit(_Strict):
+class Clipping(Strict):
+    """Where labels were clipped, bought with ε_clip: each of `quantiles` at its own of `bounds`, which are ends of the
+    message's domain, inside the `public_domain` that the owner declared. One quantile is the upper end's."""
+
+    quantiles: list[str] = Field(min_length=1, max_length=2)
+    bounds: list[str] = Field(min_length=1, max_length=2)
+    epsilon: str = Number
+    public_domain: dict[str, Any]
+    mechanism: Literal["exponential mechanism on ranks"] = "exponential mechanism on ranks"
+
+    @field_validator("quantiles")
+    @classmethod
+    def _quantiles(cls, value: list[str]) -> list[str]:
+        if any(QUANTILE.fullmatch(text) is None for text in value) or sorted({Fraction(t) for t in value}) != [
+            Fraction(text) for text in value
+        ]:
+            raise ValueError("quantiles are decimal numbers between 0 and 1, rising, each spelled in one way")
+        return value
+
+    def summary(self) -> dict[str, Any]:
+        """What people and programs are shown of it."""
+        data = self.model_dump(mode="json", exclude={"public_domain"})
+        return data | {"public_domain": str(self.read_public_domain())}
+
+    def read_public_domain(self) -> Domain:
+        return Domain.from_json(self.public_domain)
+
+    def check(self, domain: Domain, epsilon: Epsilon) -> None:
+        """Whether it tells of `domain` and ε_clip. Raises ValueError and InvalidDomain."""
+        public = self.read_public_domain()
+        if public.as_json() != self.public_domain:
+            raise ValueError("the public domain is not in its one spelling")
+        first, last = public.place(domain)
+        ends = [domain.value(0), domain.value(domain.k - 1)]
+        if (len(self.quantiles) == 1 and first != 0) or first == last:
+            raise ValueError("the domain has other ends than those that were bought")
+        if self.bounds != [format(end, "f") for end in ends[-len(self.quantiles) :]]:
+            raise ValueError("the bounds are not the ends of the domain")
+        if not epsilon or Epsilon.parse(self.epsilon) != epsilon:
+            raise ValueError("ε of the bounds is not the ε_clip of the split")
+
+
+class Unit(Strict):
     kind: Literal["example", "unit"] = "example"
     column: str | None = None
     max_examples: int | None = Field(default=None, ge=1)
     epsilon_per_unit: str | None = Field(default=None, pattern=r"^[0-9]{1,30}(\.[0-9]{1,9})?$")
 
 
-class Manifest(_Strict):
+class DeltaSpent(Strict):
+    """Where the population has a lifetime δ: what each example of the batch has spent of it, decimals."""
+
+    spent: str = Number
+    lifetime: str = Number
+
+    def check(self, least: int) -> None:
+        """Raises ValueError or InvalidEpsilon; `least` is the atto-δ of the release itself."""
+        if not least <= parse_delta(self.spent) <= parse_delta(self.lifetime):
+            raise ValueError("δ of this release ≤ δ spent ≤ lifetime δ does not hold")
+
+
+def _distinct(value: list[str]) -> list[str]:
+    if len(set(value)) != len(value) or any(not 1 <= len(a) <= 200 for a in value):
+        raise ValueError("audiences are distinct, non-empty names")
+    return value
+
+
+def _parts(value: dict[str, str]) -> dict[str, str]:
+    if set(value) != {"clip", "prior", "randomize", "total", "delta"}:
+        raise ValueError("ε has the parts clip, prior, randomize, their total, and δ")
+    if any(not part.isascii() or not part.replace(".", "", 1).isdigit() for part in value.values()):
+        raise ValueError("the parts of ε are plain decimal numbers")
+    return value
+
+
+# members of every signed document: who may read it, and how its ε is split
+Audiences = Annotated[list[str], Field(min_length=1, max_length=1000), AfterValidator(_distinct)]
+SplitText = Annotated[dict[str, str], AfterValidator(_parts)]
+
+
+class Manifest(Strict):
     format: Format = Format()
     release: str = Id
     batch: str = Id
     population: PopulationRef
-    audiences: list[str] = Field(min_length=1, max_length=1000)
+    audiences: Audiences
     key_id: str = Field(pattern=r"^ed25519:[0-9a-f]{64}$")
     created: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
     n: int = Field(ge=1, le=1 << 40)
@@ -99,30 +186,16 @@ class Manifest(_Strict):
     channel: dict[str, Any]
     expected_loss: str | None
     prior: PriorRef
-    epsilon: dict[str, str]
+    epsilon: SplitText
     epsilon_spent: str = Number
     epsilon_lifetime: str = Number
     unit: Unit = Unit()
+    clipping: Clipping | None = None
+    delta: DeltaSpent | None = None
     adjacency: Literal["replace one example's label"] = "replace one example's label"
     randomness: str = RANDOMNESS
     files: list[FileEntry] = Field(min_length=1, max_length=MAX_FILES)
     _channel: Channel | None = PrivateAttr(default=None)  # read once: checking it takes a while for large domains
-
-    @field_validator("audiences")
-    @classmethod
-    def _audiences(cls, value: list[str]) -> list[str]:
-        if len(set(value)) != len(value) or any(not 1 <= len(a) <= 200 for a in value):
-            raise ValueError("audiences are distinct, non-empty names")
-        return value
-
-    @field_validator("epsilon")
-    @classmethod
-    def _parts(cls, value: dict[str, str]) -> dict[str, str]:
-        if set(value) != {"clip", "prior", "randomize", "total", "delta"}:
-            raise ValueError("ε has the parts clip, prior, randomize, their total, and δ")
-        if any(not part.isascii() or not part.replace(".", "", 1).isdigit() for part in value.values()):
-            raise ValueError("the parts of ε are plain decimal numbers")
-        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
@@ -147,6 +220,16 @@ class Manifest(_Strict):
             raise ValueError("ε per unit is less than its examples may have spent together")
         if self.read_domain().as_json() != self.domain:
             raise ValueError("the domain is not in its one spelling")
+        if (self.clipping is not None) != (self.domain_source == BOUGHT) or (self.clipping is None and self.split.clip):
+            raise ValueError("a domain that was bought with ε_clip comes with what was bought, and no other does")
+        if self.clipping is not None:
+            if self.format.minor < CLIPPING_MINOR:
+                raise ValueError("clipping came with format 1.2")
+            self.clipping.check(self.read_domain(), self.split.clip)
+        if self.delta is not None:
+            if self.format.minor < DELTA_MINOR:
+                raise ValueError("δ spent came with format 1.3")
+            self.delta.check(self.split.delta_atto)
         if not self.read_channel().satisfies(self.split.randomize):
             raise ValueError("the channel does not keep the ε it states")
         return self
@@ -172,13 +255,23 @@ class Manifest(_Strict):
     def read_domain(self) -> Domain:
         return Domain.from_json(self.domain)
 
+    @property
+    def public_domain(self) -> Domain:
+        """What the owner declared: of a domain that was bought, the one around it."""
+        return self.read_domain() if self.clipping is None else self.clipping.read_public_domain()
+
     def read_channel(self) -> Channel:
         if self._channel is None:
             self._channel = Channel.from_json(self.channel, self.read_domain())
         return self._channel
 
     def document(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
+        data = self.model_dump(mode="json")
+        if self.clipping is None:
+            del data["clipping"]  # as messages of format 1.0 and 1.1 are spelled
+        if self.delta is None:
+            del data["delta"]
+        return data
 
     def payload(self) -> bytes:
         data = canonical_bytes(self.document())
@@ -207,6 +300,10 @@ class Manifest(_Strict):
             )
         if minor > MINOR:
             data = _known(cls, data)
+        if data.get("clipping", {}) is None:
+            raise MalformedManifest("The manifest is malformed (clipping: it is left out where nothing was bought).")
+        if data.get("delta", {}) is None:
+            raise MalformedManifest("The manifest is malformed (delta: it is left out where there is no lifetime δ).")
         try:
             return cls.model_validate(data)
         except ValidationError as error:

@@ -29,6 +29,7 @@ from shared.message.canonical import canonical_bytes
 MANIFEST_TYPE = "application/vnd.label-dp.manifest+json"
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
+ANSWER_TYPE = "application/vnd.label-dp.answer+json"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from shared.channel import AdditiveChannel, OneBitChannel, RRChannel
 from shared.domain import Domain
-from shared.message.manifest import Manifest
+from shared.message.manifest import Clipping, Manifest
 from shared.message.statement_pictures import picture, split_bar
 from shared.message.statement_text import (
     PRIOR_ODDS,
@@ -139,6 +139,7 @@ def _what_left(m: Manifest) -> str:
     domain = m.read_domain()
     missing = "" if m.missing_label is None else f"; an example without a label counts as {text(m.missing_label)}"
     outside = "clipped to its ends" if m.out_of_domain == "clip" else "refused"
+    bought = "" if m.clipping is None else _clipping_words(m.clipping)
     rows = [
         ("What left", f"{left}; {size:,} bytes in all. Every value went through the randomizer."),
         ("To whom", audiences),
@@ -146,11 +147,19 @@ def _what_left(m: Manifest) -> str:
         ("Which label", f"{text(m.population.label)} of population {text(m.population.name)}"),
         (
             "Possible labels",
-            f"{_domain_words(domain)}, {text(m.domain_source)}; labels outside are {outside}{missing}",
+            f"{_domain_words(domain)}, {text(m.domain_source)}{bought}; labels outside are {outside}{missing}",
         ),
         ("Which examples", f"batch <code>{text(m.batch)}</code>; which ids it has: {text(m.presence)}"),
     ]
     return f'<section><h2>What left, to whom, when</h2><table class="facts">{_facts(rows)}</table></section>'
+
+
+def _clipping_words(clipping: Clipping) -> str:
+    public, many = clipping.read_public_domain(), "quantile" if len(clipping.quantiles) == 1 else "quantiles"
+    return (
+        f": labels were clipped at {text(' and '.join(clipping.bounds))}, the private {many} "
+        f"{text(' and '.join(clipping.quantiles))} of the labels, in the declared {_domain_words(public)}"
+    )
 
 
 def _domain_words(domain: Domain) -> str:
@@ -184,8 +193,17 @@ def _privacy(m: Manifest) -> str:
         "<section><h2>Privacy loss</h2><table><thead><tr><th>Part</th><th>Paid for</th>"
         f'<th class="n">ε</th><th class="n">share</th></tr></thead><tbody>{"".join(rows)}</tbody></table>'
         f"<p>Each example of this batch has spent <strong>{spent} of its lifetime ε {life}</strong>, this release "
-        f"included; {left if left else 'nothing'} is left.</p>{bar}"
+        f"included; {left if left else 'nothing'} is left.{_delta(m)}</p>{bar}"
         f"<p>{_unit(m)}</p><p>As a rule of thumb: {in_words(split.total)}</p></section>"
+    )
+
+
+def _delta(m: Manifest) -> str:
+    if m.delta is None:
+        return ""
+    return (
+        f" Other answers about it may fail to keep their ε with a probability δ: <strong>{text(m.delta.spent)} of its "
+        f"lifetime δ {text(m.delta.lifetime)}</strong> is spent; this release takes {text(m.epsilon['delta'])}."
     )
 
 

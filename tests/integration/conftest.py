@@ -16,6 +16,7 @@ from tests.support.desk import Desk, watched_desk
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_api import POPULATION, published
 from tests.support.labels_cli import Result, Run
+from tests.support.predicting import fresh_name, tables, with_features
 
 
 @pytest.fixture
@@ -117,3 +118,10 @@ def labels(home: Path) -> Path:
     path = home.parent / "labels.parquet"
     pq.write_table(label_table(60), path)
     return path
+
+
+@pytest.fixture
+def ready(party: LabelsParty) -> tuple[LabelsParty, str]:
+    """A batch with features to make predictors of, of a population of its own."""
+    name = fresh_name()
+    return party, with_features(party, *tables(), population=name, label=name, lifetime="10")

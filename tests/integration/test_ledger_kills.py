@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.ledger_kills import NAMED, random_kills, replayed
-from tests.support.ledger_parties import There, make_template
+from tests.support.ledger_parties import There
+from tests.support.ledger_places import SqliteTemplate
 from tests.support.ledger_process import Nursery
-from tests.support.ledger_world import World, fresh
+from tests.support.ledger_world import World
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +22,13 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_template(tmp_path_factory.mktemp("template") / "home")
+def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
+    return SqliteTemplate(tmp_path_factory.mktemp("template") / "home")
 
 
-def test_killed_at_every_named_point_in_turn(nursery: Nursery, template: Path, tmp_path: Path) -> None:
+def test_killed_at_every_named_point_in_turn(nursery: Nursery, template: SqliteTemplate, tmp_path: Path) -> None:
     """One life of a batch, in which every call is killed at each of its points; the soak has PostgreSQL as well."""
-    party = There(nursery, fresh(template, tmp_path), random.Random(0))
+    party = There(nursery, template.fresh(tmp_path).home, random.Random(0))
     try:
         replayed(World(party), party)
         assert party.kills == len(NAMED)
@@ -35,8 +36,8 @@ def test_killed_at_every_named_point_in_turn(nursery: Nursery, template: Path, t
         party.close()
 
 
-def test_killed_at_random_moments(nursery: Nursery, template: Path, tmp_path: Path) -> None:
-    party = There(nursery, fresh(template, tmp_path), random.Random(7))
+def test_killed_at_random_moments(nursery: Nursery, template: SqliteTemplate, tmp_path: Path) -> None:
+    party = There(nursery, template.fresh(tmp_path).home, random.Random(7))
     try:
         world = random_kills(party, kills=8, calls=60)
         assert party.kills >= 3

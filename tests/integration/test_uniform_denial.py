@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
 from labels_party.bootstrap import ROLES as LABELS_ROLES
+from tests.support.calibrations import charged, score_table
 from tests.support.denial import Operation, answers, operations, unlike
 from tests.support.features_api import Api, message_files, running
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender
+from tests.support.predicting import made
 
 OWNER = {"owner"}
 PUBLISHER = {"owner", "features"}
@@ -42,6 +45,20 @@ LABELS: dict[str, set[str]] = {
     "POST /v1/batches/{batch}/purge": OWNER,
     "GET /v1/batches/{batch}/releases": OWNER,
     "POST /v1/batches/{batch}/releases": OWNER,
+    "PUT /v1/batches/{batch}/calibration-allowance": OWNER,
+    "GET /v1/batches/{batch}/calibration-allowance": PUBLISHER,
+    "POST /v1/batches/{batch}/calibrations": PUBLISHER,
+    "GET /v1/calibrations/{calibration}": {"owner", "features", "auditor"},
+    "GET /v1/calibrations/{calibration}/document": PUBLISHER,
+    "POST /v1/batches/{batch}/medians": OWNER,
+    "GET /v1/medians/{median}": {"owner", "features", "auditor"},
+    "GET /v1/medians/{median}/document": PUBLISHER,
+    "PUT /v1/batches/{batch}/features": OWNER,
+    "POST /v1/predictors": OWNER,
+    "GET /v1/predictors": {"owner", "features", "auditor"},
+    "GET /v1/predictors/{predictor}": {"owner", "features", "auditor"},
+    "POST /v1/predictors/{predictor}/retire": OWNER,
+    "POST /v1/predictors/{predictor}/predict": PUBLISHER,
     "GET /v1/releases": PUBLISHER,
     "GET /v1/releases/{release}": {"owner", "features", "auditor"},
     "GET /v1/releases/{release}/manifest": PUBLISHER,
@@ -86,6 +103,7 @@ FEATURES: dict[str, set[str]] = {
     "GET /v1/models/{model}/schema": BOTH,
     "GET /v1/models/{model}/export": TRAINER,
     "POST /v1/models/{model}/predict": TRAINER,
+    "POST /v1/models/{model}/calibrations": TRAINER,
     "GET /v1/audit/events": AUDITOR,
     "GET /v1/audit/export": AUDITOR,
 }
@@ -111,12 +129,33 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
     with LabelsParty(tmp_path / "labels-party", worker=False) as party:
         batch = party.sealed_batch(label_table(20), audiences=["features-party"])
         release = party.release(batch)
+        table = label_table(20).set_column(1, "x", pa.array(range(20)))
+        party.services.predictors.features.put(batch, table)
+        predictor = made(party, batch, features=[{"name": "x", "range": [0, 20]}])
+        table = score_table(label_table(20))
+        calibration = charged(party, batch, table, additional_release=True)
+        party.services.answer_pipeline.run(calibration)
         owner = party.client("owner")
+        asked = {"epsilon": "1", "additional_release": True}
+        median = owner.post(f"/v1/batches/{batch}/medians", json=asked).json()["id"]
+        party.services.answer_pipeline.run(median)
         population = owner.get("/v1/populations").json()
         found = (population["populations"] if isinstance(population, dict) else population)[0]["id"]
         hook = owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"]
         name = owner.get(f"/v1/releases/{release}").json()["files"][0]["name"]
-        yield party, {"population": found, "batch": batch, "release": release, "webhook": hook, "name": name}
+        yield (
+            party,
+            {
+                "population": found,
+                "batch": batch,
+                "release": release,
+                "webhook": hook,
+                "name": name,
+                "predictor": predictor,
+                "calibration": calibration,
+                "median": median,
+            },
+        )
 
 
 def test_it_is_said_of_every_operation_of_the_labels_party_who_may_call_it(

@@ -26,6 +26,7 @@ def known_features(api: Api, sender: Sender, folder: Path) -> Known:
         "POST /v1/messages": FILE,
         "POST /v1/trainings": "columns to exclude and hyperparameters must fit the table",
         "POST /v1/models/{model}/predict": "rows must have the columns of the model",
+        "POST /v1/models/{model}/calibrations": "the envelope must be signed with a pinned key",
         "GET /v1/models/compare": "models must be two at least, and comparable",
         "GET /v1/models/{model}/export": "not every model has every format",
     }

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from tests.support.api_fuzz import Known
+from tests.support.calibrations import charged, score_table
 from tests.support.labels import LabelsParty, label_table
+from tests.support.predicting import made
 
 REFUSING = {
     "GET /v1/audit/events": "times and kinds of events have a grammar",
     "GET /v1/populations/{population}/plan": "ε, loss and prior have a grammar",
     "GET /v1/populations/{population}/erasures": "an id has at most 512 bytes",
     "GET /v1/releases": "the cursor is opaque",
+    "POST /v1/batches/{batch}/calibrations": "ε, shapes and the numbers of scores have a grammar; ids are of the batch",
+    "PUT /v1/batches/{batch}/calibration-allowance": "ε has a grammar, and is at most the lifetime's",
+    "PUT /v1/batches/{batch}/features": "a table of features has ids and at least one column more",
+    "POST /v1/predictors": "features are columns of the batch's table, and thresholds lie in the label domain",
+    "POST /v1/predictors/{predictor}/predict": "a query names the predictor's features",
     "POST /v1/webhooks": "addresses inside the own network are refused, and the population must exist",
 }
 
@@ -30,13 +39,22 @@ def known_labels(party: LabelsParty) -> Known:
         if presence == "id-list":
             owner.put(f"/v1/batches/{batch}/examples", json=ids).raise_for_status()
         owner.post(f"/v1/batches/{batch}/labels", json=ids | {"label": [1, 2, 3, 4, 5]}).raise_for_status()
+    scores = score_table(label_table(20, prefix="a"))
+    calibration = charged(party, sealed[0], scores, additional_release=True)
+    party.services.answer_pipeline.run(calibration)
     hooks = [owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"] for _ in range(2)]
+    table = label_table(20, prefix="b").set_column(1, "x", pa.array(range(20)))
+    party.services.predictors.features.put(sealed[1], table)
+    predictor = made(party, sealed[1], cap="500", features=[{"name": "x", "range": [0, 20]}])
     described = owner.get(f"/v1/releases/{release}").json()
     return Known(
         objects={
             "path.population": ["shop", described["population"]],
             "path.batch": [*opened, *sealed],
             "path.release": [release, waiting],
+            "path.predictor": [predictor],
+            "path.calibration": [calibration, charged(party, sealed[0], scores, additional_release=True)],
+            "body.batch": sealed,
             "path.webhook": hooks,
             "path.name": [file["name"] for file in described["files"]],
             "query.population": ["shop"],

@@ -2,68 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import resource
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
-
-from sqlalchemy.exc import OperationalError
 
 from labels_party.bootstrap import Services, bootstrap
 from labels_party.settings import Settings
 from shared.errors import LabelDPError, Unavailable
 from tests.support.labels import FakeClock, LabelsParty
-from tests.support.ledger_calls import Calls, found_population
+from tests.support.ledger_calls import Calls
+from tests.support.ledger_faults import Crash, Faults
 from tests.support.ledger_process import Child, Died, Nursery, Refused, Start
 from tests.support.ledger_world import Unknown
-
-CRASH, DROP, LOSE, FULL = "crash", "drop", "lose", "full"
-TRANSACTION = (":begin", ":before-commit")
-OUTSIDE = ("release.draw", "purge.delete")  # no transactions, although their points begin as well
-
-
-class Crash(BaseException):
-    """Stands for SIGKILL: nothing of the program catches it on purpose."""
-
-
-@contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """No file can be written."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def make_template(home: Path) -> Path:
-    with LabelsParty(home, worker=False) as party:
-        found_population(party.services)
-    return home
 
 
 class Here:
     """`arm` says what goes wrong at the n-th place where it can: the next call at which that happens is unanswered."""
 
     def __init__(self, home: Path, url: str | None = None) -> None:
-        self.home, self.url, self.clock = home, url, FakeClock()
-        self.calm()
+        self.home, self.url, self.clock, self.faults = home, url, FakeClock(), Faults()
         self.open()
 
     def arm(self, kind: str, nth: int) -> None:
-        self._kind, self._left, self._dead = kind, nth, False
+        self.faults.arm(kind, nth)
 
     def calm(self) -> None:
-        self.arm("", 0)
+        self.faults.calm()
 
     def open(self) -> None:
-        self._dead = False
+        self.faults.revive()
         try:
             self.party = LabelsParty(
-                self.home, database_url=self.url, faults=self._fault, clock=self.clock, worker=False
+                self.home, database_url=self.url, faults=self.faults, clock=self.clock, worker=False
             )
         except LabelDPError as error:
             raise Refused(error.code, error.detail) from None
@@ -76,11 +47,8 @@ class Here:
 
     def call(self, name: str, *arguments: Any, key: str = "") -> Any:
         try:
-            if self._kind == FULL:
-                self._kind = ""
-                with full_disk():
-                    return Calls(self.party.services).call(name, key, list(arguments))
-            return Calls(self.party.services).call(name, key, list(arguments))
+            with self.faults.disk():
+                return Calls(self.party.services).call(name, key, list(arguments))
         except Crash:
             self.party.services.pipeline.close()  # the operating system frees the lock file
             self.party.services.database.dispose()
@@ -91,27 +59,6 @@ class Here:
             raise Unknown(error.detail) from None
         except LabelDPError as error:
             raise Refused(error.code, error.detail) from None
-
-    def _fault(self, point: str) -> None:
-        if self._dead:
-            raise Crash(point)  # who is dead does not clean up
-        fits = {
-            CRASH: True,
-            DROP: point.endswith(TRANSACTION) and not point.startswith(OUTSIDE),
-            LOSE: point.endswith(":after-commit"),
-        }
-        if not fits.get(self._kind, False):
-            return
-        self._left -= 1
-        if self._left:
-            return
-        kind, self._kind = self._kind, ""
-        if kind == CRASH:
-            self._dead = True
-            raise Crash(point)
-        if kind == DROP:
-            raise OperationalError("COMMIT", {}, OSError("server closed the connection unexpectedly"))
-        raise Unavailable("The answer of the database was lost on its way.")
 
 
 class There:
@@ -156,10 +103,7 @@ class There:
         try:
             return self.child.call(name, *arguments, key=key)
         except Died:
-            self.kills += 1
-            self._point = ""
-            self.child.kill()
-            self.open()
+            self._again()
             raise Unknown from None
         except Refused as refused:
             if refused.code == "unavailable":
@@ -169,3 +113,30 @@ class There:
             if timer is not None:
                 timer.cancel()
                 timer.join()
+                if self.child.killed:  # after it had answered
+                    self._again()
+
+    def _again(self) -> None:
+        """Another child in the place of a killed one."""
+        self.kills += 1
+        self._point = ""
+        self.child.kill()
+        self.child.killed = False
+        if self.url is not None and self.url.startswith("postgresql"):
+            settled(self.url)
+        self.open()
+
+
+def settled(url: str) -> None:
+    """Until the server has ended what killed clients had sent: a commit may still be on its way."""
+    import psycopg
+
+    active = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        end = time.monotonic() + 30
+        while connection.execute(active).fetchone() != (0,):
+            assert time.monotonic() < end, "the server does not come to rest"
+            time.sleep(0.01)

@@ -53,6 +53,9 @@ class Child:
         self.lines = connection.makefile("rw")
         connection.close()
         self.pid = int(self.lines.readline())
+        # a number alone may be another process's once this one is gone
+        self.handle: int | None = os.pidfd_open(self.pid)
+        self.lock, self.killed = threading.Lock(), False
 
     def call(self, name: str, *arguments: Any, key: str = "") -> Any:
         """Raises Refused or Died."""
@@ -77,11 +80,18 @@ class Child:
         raise Refused(*what)
 
     def send(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        with self.lock:
+            self.killed |= number == signal.SIGKILL
+            if self.handle is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.handle, number)
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
+        with self.lock:
+            if self.handle is not None:
+                os.close(self.handle)
+                self.handle = None
         with contextlib.suppress(OSError):
             self.lines.close()
 

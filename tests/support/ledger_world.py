@@ -12,14 +12,10 @@ After the last fault a restart finishes whatever was begun.
 from __future__ import annotations
 
 import secrets
-import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from features_party.bootstrap import Services as Receiver
 from labels_party.bootstrap import Services
 from shared.audit import events
 from shared.audit.checks import check_totals
@@ -27,7 +23,9 @@ from shared.audit.compare import compare_own
 from shared.audit.store import read_export
 from shared.privacy import Epsilon
 from tests.support.ledger_calls import LIFETIME, POPULATION, Calls
+from tests.support.ledger_places import Place
 from tests.support.ledger_process import Refused
+from tests.support.ledger_receiver import Receiving
 
 OPEN, SEALED, PURGED = "open", "sealed", "purged"
 
@@ -83,13 +81,13 @@ class Pending:
 
 
 class World:
-    def __init__(self, party: Party, receiver: Receiver | None = None) -> None:
-        self.party, self.receiver = party, receiver
+    def __init__(self, party: Party, receiver: Receiving | None = None, place: Place | None = None) -> None:
+        self.party, self.receiver, self.place = party, receiver, place
         self.batches: dict[str, Batch] = {}
         self.pending: Pending | None = None
         self.number, self.name = 0, secrets.token_hex(4)  # several worlds may share a database
         self.digests: dict[str, str] = {}  # of published manifests
-        self.copies: list[tuple[Path, int, set[str]]] = []
+        self.copies: list[tuple[str, int, set[str]]] = []
         self.log: list[str] = []
 
     @property
@@ -137,10 +135,7 @@ class World:
         self._try("release", batch, epsilon, additional, allowed=[allowed])
 
     def purge(self, batch: str) -> None:
-        found = self.batches[batch]
-        done = set(found.releases) <= set(self._states(batch, "published"))
-        fits = found.state == PURGED or (found.state == SEALED and done)
-        self._try("purge", batch, allowed=["ok" if fits else "conflict"])
+        self._try("purge", batch, allowed=["ok" if self._may_purge(batch) else "conflict"])
 
     def work(self) -> None:
         """The worker's round; whatever it left is done by another."""
@@ -156,8 +151,22 @@ class World:
             return
         s = self.party.look()
         for release in Calls(s).published():
-            accepted = self.receiver.intake.accept(Calls(s).folder(release).path, s.key.public)
-            assert self.digests.setdefault(release, accepted.digest) == accepted.digest
+            digest = self.receiver.pull(Calls(s).folder(release).path, s.key.public)
+            assert digest is None or self.digests.setdefault(release, digest) == digest
+
+    def train(self, kind: str, nth: int) -> None:
+        """The receiver trains on all that is published, and once more where it broke off: nothing here is charged."""
+        s = self.party.look()
+        messages = [Calls(s).folder(release).path for release in Calls(s).published()]
+        if self.receiver is None or not messages:
+            return
+        last, batches = s.database.read("last", s.audit.last), [*self.batches]
+        self.log.append(f"train {kind} {nth}")
+        self.receiver.faults.arm(kind, nth)
+        if not self.receiver.train(messages, batches, s.key.public):
+            assert self.receiver.train(messages, batches, s.key.public), "without a fault there is a model"
+        assert set(self.receiver.accepted()) >= set(Calls(s).published())
+        assert s.database.read("last", s.audit.last) == last
 
     def restart(self) -> None:
         self.log.append("restart")
@@ -169,27 +178,32 @@ class World:
         self.party.calm()
         if self.pending is not None:
             waiting, self.pending = self.pending, None
-            self._try(waiting.name, *waiting.arguments, allowed=list(waiting.allowed), key=waiting.key)
+            allowed = list(waiting.allowed)
+            if waiting.name == "purge" and self._may_purge(waiting.arguments[0]):
+                allowed.append("ok")  # what it waited for was finished meanwhile
+            self._try(waiting.name, *waiting.arguments, allowed=allowed, key=waiting.key)
             assert self.pending is None, f"without a fault there is an answer: {self.log}"
 
     def copy(self) -> None:
         """A backup of the database alone."""
-        path = self.party.home.parent / f"copy-{len(self.copies)}.sqlite"
-        _copy(self._database, path)
-        s = self.party.look()
-        self.copies.append((path, s.database.read("last", s.audit.last), self._drawn()))
+        assert self.place is not None
+        s, name = self.party.look(), f"copy{len(self.copies)}"
+        self.copies.append((name, s.database.read("last", s.audit.last), self._drawn()))
+        s.database.dispose()
+        self.place.copy(name)
 
     def restore(self, number: int) -> None:
         """An old copy in the newest one's place: noticed; then the newest comes back."""
         self.party.calm()
-        path, last, drawn = self.copies[number % len(self.copies)]
-        s, newest = self.party.look(), self.party.home.parent / "newest.sqlite"
+        assert self.place is not None
+        name, last, drawn = self.copies[number % len(self.copies)]
+        s = self.party.look()
         export = read_export(s.database.read("x", lambda c: s.audit.export(c, s.key)), s.key.public)
         began = self._drawn() - drawn
         self.log.append(f"restore {number}")
         self.party.close()
-        _copy(self._database, newest)
-        _copy(path, self._database)
+        self.place.copy("newest")
+        self.place.put_back(name)
         refused = ""
         try:
             self.party.open()
@@ -200,7 +214,7 @@ class World:
         except Refused as error:
             refused = error.detail
         assert bool(began) == ("older than the folder" in refused), refused
-        _copy(newest, self._database)
+        self.place.put_back("newest")
         self.party.open()
 
     # --- what must hold -----------------------------------------------------------------------------------
@@ -229,10 +243,9 @@ class World:
         for batch, found in self.batches.items():
             self._check_batch(s, batch, found)
         if self.receiver is not None:
-            self.receiver.database.read("v", self.receiver.audit.verify)
-            taken = self.receiver.database.read("e", lambda c: self.receiver.audit.events(c, kind=events.ACCEPTED))  # type: ignore[union-attr]  # there is one in a pull
-            assert len({e.subject.release for e in taken}) == len(taken)
-            assert {e.subject.release for e in taken} <= published
+            taken = self.receiver.accepted()
+            assert len(set(taken)) == len(taken), "accounted for twice"
+            assert set(taken) <= published
 
     def _check_batch(self, s: Services, batch: str, found: Batch) -> None:
         row, _ = s.database.read("b", lambda c: s.batches.get(c, batch))
@@ -306,6 +319,11 @@ class World:
         elif name == "purge":
             batch.state = PURGED
 
+    def _may_purge(self, batch: str) -> bool:
+        found = self.batches[batch]
+        done = set(found.releases) <= set(self._states(batch, "published"))
+        return found.state == PURGED or (found.state == SEALED and done)
+
     def _states(self, batch: str, state: str) -> list[str]:
         s = self.party.look()
         standing = s.database.read("r", lambda c: s.releases.of_batch(c, batch))
@@ -314,22 +332,5 @@ class World:
     def _drawn(self) -> set[str]:
         return {path.name for path in (self.party.home / "releases").iterdir()}
 
-    @property
-    def _database(self) -> Path:
-        return self.party.home / "labels-party.sqlite"
 
-
-def _copy(source: Path, target: Path) -> None:
-    """Of an SQLite database, whole, also while it is in use."""
-    for beside in ("", "-wal", "-shm"):
-        Path(f"{target}{beside}").unlink(missing_ok=True)
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
-        old.backup(new)
-
-
-def fresh(template: Path, folder: Path) -> Path:
-    """A home with the population, made once by the caller."""
-    return Path(shutil.copytree(template, folder / "home"))
-
-
-__all__ = ["POPULATION", "Party", "Refused", "Unknown", "World", "fresh"]
+__all__ = ["POPULATION", "Party", "Refused", "Unknown", "World"]

@@ -28,13 +28,16 @@ LEVELS = 6  # of the prior's mass on a label, of the output's place in the domai
 Index = npt.NDArray[np.int64]
 
 
-def symbol(output: float, prior: Any, y: int, other: int, labels: npt.NDArray[np.float64], m: int) -> Hashable:
-    """What is told apart of one release: where the output lies, how many outputs there are, and how much mass the prior
-    has on the two labels in question."""
+def symbol(
+    output: float, prior: Any, y: int, other: int, labels: npt.NDArray[np.float64], m: int, ends: tuple[int, ...] = ()
+) -> Hashable:
+    """What is told apart of one release: where the output lies, how many outputs there are, how much mass the prior has
+    on the two labels in question, and which bounds were bought."""
     span = float(labels[-1] - labels[0])
     place = int(np.clip(np.floor((output - labels[0]) / span * LEVELS), -2, LEVELS + 1))
-    mass = () if prior is None else tuple(int(min(prior[i] * LEVELS, LEVELS - 1)) for i in (y, other))
-    return place, min(m, 3), mass
+    kept = [] if prior is None or ends else [y, other]
+    mass = tuple(int(min(prior[i] * LEVELS, LEVELS - 1)) for i in kept)
+    return place, min(m, 3), mass, ends
 
 
 class Labels:
@@ -55,16 +58,19 @@ def by_functions(index: list[int], y: int, other: int, domain: str, releases: in
     plan = make_plan(ReleaseRequest(epsilon, **request), population, len(index))
     labels, values = Labels(index), population.domain.values
     job = DrawJob(population, plan, cast(Any, labels), len(index), 1, None, Path(), 1, lambda _what, _share: None)
-    if plan.prior_source != ESTIMATED:
+    if plan.prior_source != ESTIMATED and not plan.clip_quantiles:
         channel = resolve(plan, population.domain, LocalEngine._prior(job), len(index)).channel
         seen = functools.cache(lambda j: symbol(float(channel.outputs[j]), None, y, other, values, channel.m))
         return [seen(j) for j in sample(channel, np.full(releases, index[0])).tolist()]
     found = []
     for _ in range(releases):
-        prior = LocalEngine._prior(job)
-        channel = resolve(plan, population.domain, prior, len(index)).channel
-        output = channel.outputs[int(sample(channel, labels.index)[0])]
-        found.append(symbol(float(output), prior, y, other, values, channel.m))
+        bought = LocalEngine._bought(job)
+        part, prior = bought.population.domain, LocalEngine._prior(bought)
+        channel = resolve(bought.plan, part, prior, len(index)).channel
+        clipped = np.concatenate([chunk for _, chunk in bought.labels.chunks()])
+        output = channel.outputs[int(sample(channel, clipped)[0])]
+        ends = population.domain.place(part) if plan.clip_quantiles else ()
+        found.append(symbol(float(output), prior, y, other, values, channel.m, ends))
     return found
 
 

@@ -1,7 +1,7 @@
 """A labels party's whole day, recorded field by field, in a world where only labels can make a difference.
 
-Ids, keys and clock are those of a script, and the two places that ε pays for (the estimate of a prior, the draw) are
-replaced by constants. What is then different between two worlds came from a label by a side door.
+Ids, keys and clock are those of a script, and the three places that ε pays for (clipping bounds, the estimate of a
+prior, the draw) are replaced by constants. What is then different between two worlds came from a label by a side door.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from labels_party import cli
+from labels_party.answers import medians, shapes
 from labels_party.labels import from_files
 from labels_party.offline import PrivatizeJob, privatize
 from labels_party.options import parse_population, parse_request
+from labels_party.predictors.methods import METHODS
 from labels_party.release import engine
 from labels_party.storage.tables import metadata
 from shared.channel import Channel
 from shared.channel_base import smallest_unsigned
 from shared.domain import Domain
 from shared.errors import LabelDPError
+from shared.monotone import MonotoneMap
 from tests.support.labels import FakeClock, LabelsParty
 
 VICTIM = "c-07"
@@ -49,7 +52,7 @@ Entry = tuple[str, str, Any]
 
 @contextmanager
 def scripted(seed: str) -> Iterator[None]:
-    """Ids and keys from a counter, and a draw and a prior that do not look at labels."""
+    """Ids and keys from a counter, and a draw, a prior and clipping bounds that do not look at labels."""
     numbers = itertools.count()
 
     def token_bytes(n: int = 32) -> bytes:
@@ -61,6 +64,9 @@ def scripted(seed: str) -> Iterator[None]:
     def constant_prior(counts: Any, *_: Any) -> Any:
         return np.arange(1.0, counts.size + 1) / np.arange(1.0, counts.size + 1).sum()
 
+    def constant_fit(terms: shapes.Terms, x: Any, _labels: Any) -> MonotoneMap:
+        return MonotoneMap(terms.x_size, np.array([x.max()], np.int64), terms.domain.values[:2])
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_bytes", token_bytes)
         patch.setattr(secrets, "token_hex", lambda n=16: token_bytes(n).hex())
@@ -68,6 +74,12 @@ def scripted(seed: str) -> Iterator[None]:
         patch.setattr(from_files, "token_hex", lambda n=16: token_bytes(n).hex())
         patch.setattr(engine, "sample", constant_draw)
         patch.setattr(engine, "estimate_prior", constant_prior)
+        patch.setitem(shapes.SHAPES, "monotone", replace(shapes.SHAPES["monotone"], fit=constant_fit))
+        for name in medians.METHOD:
+            patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, {}))
+        patch.setattr(engine, "buy", lambda counts, *_: (1, counts.size // 2))
+        for name, method in METHODS.items():
+            patch.setitem(METHODS, name, replace(method, draw=lambda plan, fact: 0))
         yield
 
 
@@ -124,6 +136,9 @@ class Day:
                 batch = self.intake()
                 self.refused_seals(batch)
                 self.releases(batch)
+                self.calibrations(batch)
+                self.medians(batch)
+                self.predictors(batch)
                 self.on_files()
                 self.end_of(batch)
                 self.left_behind()
@@ -199,6 +214,8 @@ class Day:
             {"epsilon": "0.3"},
             {"epsilon": "0.7", "mechanism": "discrete-laplace", "additional_release": True},
             {"epsilon": "0.4", "prior": "latest", "additional_release": True},
+            {"epsilon": "0.3", "clip_quantile": ["0.1", "0.9"], "clip_epsilon": "0.1", "additional_release": True},
+            {"epsilon": "0.3", "clip_quantile": "0.9", "clip_epsilon": "0.3", "additional_release": True},
             {"epsilon": "9", "additional_release": True},
             {"epsilon": "0.1", "mechanism": "one-bit", "clip": ["8", "3"], "additional_release": True},
         ]
@@ -217,6 +234,78 @@ class Day:
             self.call("GET", f"/v1/releases/{release}/message", self.receiver, headers={"Range": "bytes=0-9"})
             self.call("POST", f"/v1/releases/{release}/cancel")
         self.call("GET", f"{plan}&batch={batch}&prior=latest")
+        self.call("GET", f"{plan}&batch={batch}&clip_quantile=0.9&clip_epsilon=0.1")
+
+    def calibrations(self, batch: str) -> None:
+        """What is asked for by owner and audience, refusals and failures included."""
+        path = f"/v1/batches/{batch}/calibrations?epsilon="
+        scores = {"example_id": [*IDS, "stranger"], "score": [*range(len(IDS)), 3]}
+        known = {name: values[:-1] for name, values in scores.items()}
+        self.call("POST", f"{path}0.05", self.receiver, json=scores)
+        self.call("PUT", f"/v1/batches/{batch}/calibration-allowance", json={"epsilon": "0.1"})
+        asked: list[tuple[TestClient, str, dict[str, list[Any]]]] = [
+            (self.owner, "0.05", known),
+            (self.owner, "0.05&additional_release=true", scores),
+            (self.owner, "0.05&additional_release=true", known),
+            (self.receiver, "0.05&additional_release=true", scores),
+            (self.receiver, "0.1&additional_release=true", scores),
+            (self.receiver, "0.05&additional_release=true&shape=round", scores),
+            (self.receiver, "0.05&additional_release=true", scores | {"score": ["x"] * len(scores["score"])}),
+        ]
+        for client, query, body in asked:
+            answer = str(self.call("POST", path + query, client, json=body).get("id"))
+            self.call("GET", f"/v1/calibrations/{answer}", client)
+            if answer.startswith("ans_"):
+                self.party.services.answer_pipeline.run(answer)
+            for reader in (self.owner, self.receiver, self.auditor):
+                self.call("GET", f"/v1/calibrations/{answer}", reader)
+                self.call("GET", f"/v1/calibrations/{answer}/document", reader)
+        self.call("GET", f"/v1/batches/{batch}/calibration-allowance", self.receiver)
+
+    def medians(self, batch: str) -> None:
+        """By either method, and refusals: not asked for on top, no δ to spend."""
+        asked = {"epsilon": "0.002", "additional_release": True}
+        for body in ({"epsilon": "0.002"}, asked | {"delta": "0.000001"}, asked | {"method": "slices"}, asked):
+            answer = str(self.call("POST", f"/v1/batches/{batch}/medians", json=body).get("id"))
+            if answer.startswith("ans_"):
+                self.party.services.answer_pipeline.run(answer)
+            for reader in (self.owner, self.receiver, self.auditor):
+                self.call("GET", f"/v1/medians/{answer}", reader)
+                self.call("GET", f"/v1/medians/{answer}/document", reader)
+
+    def predictors(self, batch: str) -> None:
+        """Made by every method, asked by owner and audience, beyond their cap, and retired."""
+        table = {"example_id": IDS, "x": [float(i[2:]) for i in IDS], "kind": [i[-1] for i in IDS]}
+        features = [{"name": "x", "range": [0, 24]}, {"name": "kind", "values": list("012345")}]
+        path = f"/v1/batches/{batch}/features"
+        for content, kind in (
+            (_csv(table), {"Content-Type": "text/csv"}),
+            (b"PAR1", PARQUET),
+            (_parquet(table), PARQUET),
+        ):
+            self.call("PUT", path, content=content, headers=kind)
+        for method in METHODS:
+            body = {"batch": batch, "method": method, "epsilon": "0.01", "epsilon_cap": "0.02", "features": features}
+            body |= {"threshold": 5} if METHODS[method].classifies else {}
+            body |= {"features": features[:1]} if method == "walk" else {}
+            for more in ({}, {"additional_release": True}, {"additional_release": True, "parts": 25}):
+                predictor = str(self.call("POST", "/v1/predictors", json=body | more).get("id"))
+                if not predictor.startswith("prd_"):
+                    continue
+                self.call("POST", f"/v1/predictors/{predictor}/predict", self.receiver, json={"query": {"x": 3}})
+                self.note("predictor", "trained", self.party.services.predictors.train(predictor))
+                for client, x in (
+                    (self.receiver, 3),
+                    (self.owner, 3.0),
+                    (self.receiver, "?"),
+                    (self.receiver, 9),
+                    (self.owner, 1),
+                ):
+                    self.call("POST", f"/v1/predictors/{predictor}/predict", client, json={"query": {"x": x}})
+                for reader in (self.owner, self.receiver, self.auditor):
+                    self.call("GET", f"/v1/predictors/{predictor}", reader)
+        self.call("POST", f"/v1/predictors/{predictor}/retire")
+        self.call("GET", "/v1/predictors", self.receiver)
 
     def on_files(self) -> None:
         """The command's way, with its summary, progress and refusals."""

@@ -242,11 +242,11 @@ def test_a_newer_minor_version_may_not_add_what_changes_the_meaning_of_epsilon(w
 
 def test_a_newer_minor_version_keeps_every_other_rule() -> None:
     for change in BROKEN.values():
-        data = changed(put("format", "minor", value=3))
+        data = changed(put("format", "minor", value=MINOR + 1))
         change(data)
         if "surprise" in str(data) and "surprise" not in str(data["channel"]):
             assert read(data).n == 10
-        elif data.get("format", {}).get("minor") == 3 or "format" not in data:
+        elif data.get("format", {}).get("minor") == MINOR + 1 or "format" not in data:
             with pytest.raises(MalformedManifest):
                 read(data)
 

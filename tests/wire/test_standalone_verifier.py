@@ -22,6 +22,8 @@ import pytest
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.channel import Channel
 from shared.domain import Domain
+from shared.errors import MalformedManifest
+from shared.message.bundle import verify
 from shared.message.canonical import canonical_bytes
 from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from shared.privacy import Epsilon
@@ -217,6 +219,53 @@ def test_a_validly_signed_lie_is_refused(bare: Bare, tmp_path: Path, name: str) 
     sender.write(path, ["a", "b", "c"], rr().labels[[0, 1, 2]], rr(), edit=WRONG[name])
     path.with_name("signing.pub").write_bytes(sender.key.public.pem)
     refused(check(bare, path))
+
+
+def bought(m: dict[str, Any]) -> None:
+    """The message's domain 0:10 as if it had been bought inside 0:20 with an ε_clip of 0.5."""
+    m["format"].update(minor=2)
+    m.update(domain_source="bought with ε_clip", epsilon_spent="2.5")
+    m["epsilon"].update(clip="0.5", total="2.5")
+    about = {"quantiles": ["0.9"], "bounds": ["10"], "epsilon": "0.5", "public_domain": {"range": "0:20:1"}}
+    m["clipping"] = about | {"mechanism": "exponential mechanism on ranks"}
+
+
+ABOUT_BOUNDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "bounds that are not stated": lambda m: m.pop("clipping"),
+    "null for bounds": lambda m: m.update(clipping=None),
+    "a declared domain": lambda m: m.update(domain_source="declared public by the owner"),
+    "another ε": lambda m: m["clipping"].update(epsilon="0.4"),
+    "bounds for nothing": lambda m: (m["epsilon"].update(clip="0", total="2"), m["clipping"].update(epsilon="0")),
+    "a bound elsewhere": lambda m: m["clipping"].update(bounds=["9"]),
+    "no number for a bound": lambda m: m["clipping"].update(bounds=["ten"]),
+    "a quantile of 1": lambda m: m["clipping"].update(quantiles=["1"]),
+    "quantiles that fall": lambda m: m["clipping"].update(quantiles=["0.9", "0.1"], bounds=["0", "10"]),
+    "a smaller public domain": lambda m: m["clipping"].update(public_domain={"range": "0:9:1"}),
+    "a public domain of another step": lambda m: m["clipping"].update(public_domain={"range": "0:20:2"}),
+    "a lower end that nobody bought": lambda m: m["clipping"].update(public_domain={"range": "-1:20:1"}),
+    "a public domain of listed values": lambda m: m["clipping"].update(public_domain={"values": ["0", "10"]}),
+    "no public domain": lambda m: m["clipping"].pop("public_domain"),
+}
+
+
+def test_bought_bounds_verify_and_lies_about_them_do_not(bare: Bare, tmp_path: Path) -> None:
+    for name, lie in {"": lambda _: None, **ABOUT_BOUNDS}.items():
+
+        def told(document: dict[str, Any], lie: Callable[[dict[str, Any]], object] = lie) -> None:
+            bought(document)
+            lie(document)
+
+        sender, path = Sender(), tmp_path / f"m {name}" / "m.parquet"
+        sender.write(path, ["a", "b", "c"], rr().labels[[0, 1, 2]], rr(), edit=told)
+        path.with_name("signing.pub").write_bytes(sender.key.public.pem)
+        done = check(bare, path)
+        if name:
+            refused(done)
+            with pytest.raises(MalformedManifest):
+                verify(path, sender.key.public, None)
+        else:
+            assert "labels clipped at 10, bought at the quantiles 0.9 for ε 0.5" in verified(done)
+            verify(path, sender.key.public, None)
 
 
 def test_signed_bytes_that_are_not_canonical_are_refused(bare: Bare, golden: Path) -> None:

@@ -25,7 +25,7 @@ def check_schema(schema: Any, fields: tuple[str, ...], label: str) -> None:
         number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
         if name == label:
             if not (text or number or pa.types.is_null(inner)):
-                raise InvalidTable(f"The label column '{name}' must hold numbers; it holds {shown(inner)}.")
+                raise InvalidTable(f"The column '{name}' must hold numbers; it holds {shown(inner)}.")
         elif not (text or pa.types.is_integer(inner)):
             raise InvalidTable(f"The id column '{name}' must hold text or whole numbers; it holds {shown(inner)}.")
 

@@ -14,7 +14,7 @@ from labels_party.labels.formats.json_document import read_json
 from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
 from labels_party.labels.formats.source import Source
-from labels_party.labels.parsing import LABEL
+from labels_party.labels.parsing import LABEL, NUMERIC
 from shared.errors import InvalidInput, UnsupportedMediaType
 
 
@@ -57,7 +57,8 @@ class Format:
         wanted = tuple(named.get(field, field) for field in fields)
         if len(set(wanted)) != len(wanted):
             raise InvalidInput("Each of the columns for id, label and unit needs a name of its own.")
-        label = named.get(LABEL, LABEL)
+        number = next((field for field in fields if field in NUMERIC), LABEL)
+        label = named.get(number, number)
         if self.table is not None:
             found = self.table(source, wanted, nulls=nulls, label=label)
         else:

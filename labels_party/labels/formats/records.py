@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from labels_party.labels.chunks import Chunk
-from labels_party.labels.parsing import ID, LABEL, NUMBER
+from labels_party.labels.parsing import ID, NUMBER, NUMERIC
 from shared.errors import InvalidRows, RowProblem
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check_plain(columns: dict[str, list[Any]], *, nulls: bool) -> None:
     """Raises Odd unless ids and units are all text and labels all numbers (or, with `nulls`, null)."""
     for name, values in columns.items():
         kinds = set(map(type, values))
-        good = {str} if name != LABEL else _NUMBERS | {type(None)} if nulls else _NUMBERS
+        good = {str} if name not in NUMERIC else _NUMBERS | {type(None)} if nulls else _NUMBERS
         if not kinds <= good:
             raise Odd
 
@@ -96,7 +96,8 @@ def columns_chunk(columns: dict[str, list[Any]], *, nulls: bool, line: Callable[
     rows = len(columns[ID])
     try:
         arrays = {
-            name: _numbers(values, nulls) if name == LABEL else _ids(values, name) for name, values in columns.items()
+            name: _numbers(values, nulls, name) if name in NUMERIC else _ids(values, name)
+            for name, values in columns.items()
         }
     except InvalidRows as faults:
         return Chunk(None, rows, faults, line)
@@ -109,7 +110,7 @@ def plain_chunk(columns: dict[str, list[Any]], *, line: Callable[[int], int] | N
 
     try:
         arrays = {
-            name: pa.array(values, pa.float64() if name == LABEL else pa.string(), from_pandas=False)
+            name: pa.array(values, pa.float64() if name in NUMERIC else pa.string(), from_pandas=False)
             for name, values in columns.items()
         }
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
@@ -146,13 +147,13 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _numbers(values: list[Any], nulls: bool) -> pa.Array:
+def _numbers(values: list[Any], nulls: bool, field: str) -> pa.Array:
     import pyarrow as pa
 
     allowed = (int, float, type(None)) if nulls else (int, float)
     bad = [i for i, v in enumerate(values) if type(v) not in allowed]
     if bad:
-        raise InvalidRows([RowProblem(i, LABEL, NUMBER) for i in bad], len(bad))
+        raise InvalidRows([RowProblem(i, field, NUMBER) for i in bad], len(bad))
     missing = np.array([v is None for v in values])
     floats = np.array([0.0 if v is None else _finite(v) for v in values], dtype=np.float64)
     return pa.array(floats, mask=missing) if missing.any() else pa.array(floats)

@@ -1,0 +1,194 @@
+"""Applying a calibration: a model whose predictions go through its map, or a file of scores."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy.engine import Connection
+
+from features_party.evaluation import categories, labels_of
+from features_party.feature_tables import FeatureTable, read_features
+from features_party.holdout import identify
+from features_party.intake.accepted import AcceptedMessage
+from features_party.join import join
+from features_party.output import write_table
+from features_party.registry.card import epsilon_with_answer
+from features_party.registry.folder import SavedModel, save_model
+from features_party.registry.models import Models
+from features_party.reliability import Reliability, reliability
+from features_party.trainer import check_one_label
+from shared.errors import Conflict, InvalidInput, InvalidRows, InvalidTable, RowProblem
+from shared.message.calibration import Calibration
+from shared.service.database import Database
+from shared.tables import read_table, require_columns
+
+FloatArray = npt.NDArray[np.float64]
+WHY_NOT = "none: the model was calibrated afterwards, and the estimate was of its predictions before"
+
+
+def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> SavedModel:
+    """The model with the map behind its predictions, and the card that says so; not saved yet.
+
+    The scores that were sent must have been this model's predictions. Raises InvalidInput (another label, or a model
+    that has a map already).
+    """
+    answer = calibration.answer
+    if answer.population.label != saved.card.get("label"):
+        raise InvalidInput("The calibration is of another label than the model predicts.")
+    if saved.model.calibration is not None:
+        raise InvalidInput("This model is calibrated already; calibrate the one it was made from.")
+    about = {
+        "answer": answer.answer,
+        "batch": answer.batch,
+        "population": answer.population.id,
+        "population_name": answer.population.name,
+        "key_id": answer.key_id,
+        "document_digest": calibration.digest,
+        "created": answer.created,
+        "calibrated": created,
+        "loss": calibration.loss,
+        "shape": calibration.shape,
+        "pieces": len(calibration.map.map.values),
+        "interpolated": calibration.interpolate,
+        "n": answer.n,
+        "epsilon": dict(answer.epsilon),
+        "epsilon_spent": answer.epsilon_spent,
+        "epsilon_lifetime": answer.epsilon_lifetime,
+        "model_sha256": saved.card.get("model_sha256"),
+    }
+    notes = list(saved.card.get("notes", []))
+    if answer.domain != saved.card.get("domain"):
+        notes.append("the calibration is over another label domain than the messages that the model learned from")
+    card = {name: value for name, value in saved.card.items() if name not in ("format", "version", "model_sha256")}
+    card |= {
+        "calibration": about,
+        "epsilon": epsilon_with_answer(saved.card, answer),
+        "report": saved.card["report"] | {"error_estimate": None, "error_estimate_why": WHY_NOT},
+        "notes": notes,
+    }
+    return SavedModel(replace(saved.model, calibration=calibration.map), card)
+
+
+def save_calibrated(saved: SavedModel, calibration: Calibration, created: str, folder: Path) -> dict[str, Any]:
+    """As `calibrated`, saved as a new model folder; returns its card. Raises Conflict, InvalidFile too."""
+    found = calibrated(saved, calibration, created)
+    return save_model(folder, found.model, found.card)
+
+
+def registered_id(model_id: str, calibration: Calibration) -> str:
+    """The registry's id of a model with a map: the same for the same pair, so that a repeated call makes one model."""
+    return "m_" + hashlib.sha256(f"{model_id}:{calibration.digest}:{calibration.interpolate}".encode()).hexdigest()[:24]
+
+
+def register_calibrated(
+    database: Database, models: Models, model_id: str, calibration: Calibration, created: str
+) -> str:
+    """The registry's id of model `model_id` with the map; made once. Raises NotFound, InvalidInput."""
+    saved, new_id = models.open(model_id), registered_id(model_id, calibration)
+    found = calibrated(saved, calibration, created)
+    if models.known(new_id):
+        return new_id
+    with contextlib.suppress(Conflict):  # a crash, or another call, left the finished folder
+        save_model(models.folder(new_id), found.model, found.card)
+
+    def record(connection: Connection) -> None:
+        if not models.has(connection, new_id):
+            models.record(connection, new_id, models.training_of(connection, model_id), found.card)
+
+    database.write("model.calibrated", record)
+    return new_id
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Predictions (or scores) float64[n] before the map, and a label of each: true, or privatized without bias."""
+
+    before: FloatArray
+    labels: FloatArray
+
+    def diagrams(self, calibration: Calibration) -> tuple[Reliability, Reliability]:
+        """(before, after); in both, bins of about equally many rows."""
+        return reliability(self.before, self.labels), reliability(calibration.map.apply(self.before), self.labels)
+
+    def errors(self, calibration: Calibration) -> dict[str, float]:
+        """Mean squared differences from the labels, which of privatized ones hold their noise too."""
+        after = calibration.map.apply(self.before)
+        return {
+            "mse_before": float(np.mean((self.before - self.labels) ** 2)),
+            "mse_after": float(np.mean((after - self.labels) ** 2)),
+        }
+
+
+def with_true_labels(saved: SavedModel, examples: Path, label_column: str, *, threads: int = 1) -> Labelled:
+    """Predictions of a file with true labels. Raises InvalidTable, InvalidRows."""
+    table = read_table(examples, text_columns=categories(saved))
+    require_columns(table.column_names, [label_column], str(examples))
+    if table.num_rows == 0:
+        raise InvalidTable(f"'{examples}' has a header but no rows.")
+    return Labelled(saved.model.predict(table, threads=threads), labels_of(table[label_column], label_column))
+
+
+def with_messages(
+    saved: SavedModel, messages: Sequence[AcceptedMessage], table: FeatureTable, *, threads: int = 1
+) -> Labelled:
+    """Predictions of rows with privatized labels. Raises InvalidMechanism where the channel has a bias: bins and
+    clipping would show in the diagram as if the model had it."""
+    check_one_label(list(messages))
+    for message in messages:
+        identify(message.manifest.read_channel())
+    joined = join(list(messages), table, "debias")
+    return Labelled(saved.model.predict(joined.features(), threads=threads), joined.corrected)
+
+
+@dataclass(frozen=True)
+class ScoreFile:
+    """Ids, finite scores float64[n] and, where the file has them, labels float64[n]."""
+
+    table: Any
+    scores: FloatArray
+    labels: FloatArray | None
+
+
+def read_scores(path: Path, id_column: str, score_column: str, label_column: str | None) -> ScoreFile:
+    """Raises InvalidFile, InvalidTable, InvalidRows."""
+    wanted = [score_column, *([label_column] if label_column is not None else [])]
+    found = read_features(path, id_column)
+    require_columns(found.features.column_names, wanted, str(path))
+    scores = _finite(found.features[score_column], score_column)
+    labels = None if label_column is None else labels_of(found.features[label_column], label_column)
+    return ScoreFile(found, scores, labels)
+
+
+def write_scores(
+    file: ScoreFile, score_column: str, calibration: Calibration, out: Path, *, force: bool = False
+) -> int:
+    """Write id, score and `calibrated` for every row, in order; returns the rows."""
+    import pyarrow as pa
+
+    names = (file.table.id_column, score_column, "calibrated")
+    if len(set(names)) < 3:
+        raise InvalidTable("Neither the id nor the score column may be called 'calibrated'; rename it.")
+    columns = (file.table.ids, pa.array(file.scores), pa.array(calibration.map.apply(file.scores)))
+    write_table(pa.table(dict(zip(names, columns, strict=True))), out, force=force)
+    return len(file.scores)
+
+
+def _finite(column: Any, name: str) -> FloatArray:
+    import pyarrow as pa
+
+    try:
+        scores = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+    except pa.ArrowException:
+        raise InvalidTable(f"The score column '{name}' does not hold numbers.") from None
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        problems = [RowProblem(int(row), name, "a score must be a finite number") for row in bad[: InvalidRows.shown]]
+        raise InvalidRows(problems, len(bad))
+    return scores

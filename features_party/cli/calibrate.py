@@ -1,0 +1,91 @@
+"""`calibrate`: a signed private map applied to a model's predictions, or to a file of scores."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
+from shared.errors import InvalidInput
+from shared.service.cli import emit, progress, table, writable
+
+
+@app.command()
+def calibrate(
+    score_map: Annotated[FilePath, typer.Option("--map", help="The signed map, as the labels party sent it.")],
+    out: Annotated[
+        FilePath | None, typer.Option(help="With --model: new folder; with --scores: table to write.")
+    ] = None,
+    labels_key: LabelsKey = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder of a model, or an id of the registry (without --out the result is registered)."),
+    ] = None,
+    scores: Annotated[FilePath | None, typer.Option(help="Instead of a model: Parquet or CSV file of scores.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="Column with example ids, of --scores or --examples.")] = None,
+    score_column: Annotated[str | None, typer.Option(help="With --scores: its column with scores.")] = None,
+    examples: Annotated[
+        FilePath | None, typer.Option("--examples", "--features", help="With --plots: features that were held out.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="With --plots: the column with true labels, of --scores or --examples.")
+    ] = None,
+    message: Annotated[
+        list[FilePath] | None,
+        typer.Option("--message", help="With --plots: a privatized message of the examples instead; repeatable."),
+    ] = None,
+    plots: Annotated[
+        FilePath | None,
+        typer.Option(help="Folder for reliability diagrams, before.png and after.png; needs the extra plots."),
+    ] = None,
+    interpolate: Annotated[
+        bool, typer.Option("--interpolate", help="Straight lines instead of steps: free, and better for smooth maps.")
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Account for a calibration, put its map behind a model's predictions, and draw what it changed."""
+    from features_party.offline_calibration import CalibrateJob, apply_calibration
+
+    job = CalibrateJob(
+        score_map=score_map,
+        labels_key=public_key(labels_key),
+        model=model,
+        scores=scores,
+        id_column=id_column,
+        score_column=score_column,
+        examples=examples,
+        label_column=label_column,
+        messages=tuple(message or ()),
+        out=out,
+        plots=plots,
+        interpolate=interpolate,
+        force=force,
+    )
+    job.check()
+    if plots is not None and plots.exists() and not plots.is_dir():
+        raise InvalidInput(f"'{plots}' is no folder; --plots names one.")
+    if out is not None:
+        writable(out, force)
+    with progress("calibrate", as_json) as report:
+        result = apply_calibration(services(), job, report)
+    emit(result, as_json, lambda: _show(result))
+
+
+def _show(data: dict[str, Any]) -> None:
+    eps = data["epsilon"]
+    rows = [
+        ["calibration", f"{data['answer']}, {data['shape']}, {data['loss']} loss, {data['pieces']} pieces"],
+        ["population", f"{data['population_name']} ({data['label']}), {data['n']:,} examples, all charged"],
+        ["ε", f"{eps['total']}; δ = {eps['delta']}"],
+        ["accounted for", "now" if data["fresh"] else "before"],
+    ]
+    rows += [[what, str(data[what])] for what in ("model", "table") if what in data]
+    for when in ("before", "after"):
+        found = data.get("reliability", {}).get(when)
+        if found is not None:
+            rows.append([f"calibration error {when}", f"{found['calibration_error']:.6g}"])
+            rows.append([f"mse {when}", f"{data['errors'][f'mse_{when}']:.6g}"])
+    rows += [["diagram", name] for name in data.get("plots", [])]
+    table("Calibrated", ["", ""], rows)

@@ -1,0 +1,65 @@
+"""Reliability: what a model predicts beside what labels are, by bins of the prediction. No ε: files of labels that are
+true, or privatized without bias, and predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidTable
+
+FloatArray = npt.NDArray[np.float64]
+BINS = 20
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """By bin float64[b]: rows, mean prediction, mean label, standard error of the latter.
+
+    `error`: root of the mean, over rows, of the squared difference of a bin's means. `floor`: what a perfectly
+    calibrated model would show, by the spread of labels inside bins alone (Bröcker & Smith 2007 draw it as bars).
+    """
+
+    rows: npt.NDArray[np.int64]
+    predicted: FloatArray
+    observed: FloatArray
+    standard_error: FloatArray
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(np.average((self.observed - self.predicted) ** 2, weights=self.rows)))
+
+    @property
+    def floor(self) -> float:
+        return float(np.sqrt(np.average(self.standard_error**2, weights=self.rows)))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "calibration_error": self.error,
+            "sampling_floor": self.floor,
+            "bins": [
+                {"rows": int(n), "predicted": float(p), "observed": float(o), "standard_error": float(s)}
+                for n, p, o, s in zip(self.rows, self.predicted, self.observed, self.standard_error, strict=True)
+            ],
+        }
+
+
+def reliability(predictions: FloatArray, labels: FloatArray, bins: int = BINS) -> Reliability:
+    """At most `bins` bins of about equally many rows; equal predictions stay together. Both float64[n].
+
+    Raises InvalidTable for no rows.
+    """
+    if not len(predictions):
+        raise InvalidTable("A reliability diagram needs at least one row.")
+    order = np.argsort(predictions, kind="stable")
+    sorted_predictions, sorted_labels = predictions[order], labels[order]
+    wanted = len(order) * np.arange(1, bins) // bins
+    cuts = np.unique(np.searchsorted(sorted_predictions, sorted_predictions[wanted], side="left"))
+    starts = np.unique(np.concatenate([[0], cuts]))
+    rows = np.diff(np.append(starts, len(order)))
+    predicted, observed = (np.add.reduceat(v, starts) / rows for v in (sorted_predictions, sorted_labels))
+    spread = np.add.reduceat((sorted_labels - np.repeat(observed, rows)) ** 2, starts) / np.maximum(rows - 1, 1)
+    return Reliability(rows, predicted, observed, np.sqrt(spread / rows))

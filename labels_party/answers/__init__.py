@@ -1,0 +1,1 @@
+"""Charged computations on a sealed batch whose whole result is one signed document."""

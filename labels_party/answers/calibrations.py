@@ -1,0 +1,212 @@
+"""Calibrations: scores of a batch's examples in, a private monotone map from score to label out.
+
+Who may cause a charge. The ledger is the owner's, so an audience asks for a calibration only within an allowance that
+the owner has set for the batch (`allowances`), and the owner may ask at any time. Whoever asks, the whole batch is
+charged, whatever the scores are: which examples they are of tells nothing about labels, but the map may depend on any.
+
+Ids. Examples of the batch without a score are left out of the fit, and so are scores of ids that are not in the batch.
+The owner is refused the latter by row, before anything is charged. An audience is not, and no answer says how many of
+its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant 8). Whether its ids are
+those of the batch it can see by sending its list of examples again. Membership is a matter of ids, never of labels.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy.engine import Connection
+
+from labels_party.answers.answers import Answers
+from labels_party.answers.kind import REPLACE_ONE, AnswerJob, AnswerRequest, Computed
+from labels_party.answers.scores import Scores
+from labels_party.answers.shapes import SHAPES, Options, Terms, fitted, parse_options
+from labels_party.budget.populations import Population
+from labels_party.labels.batches import RUNS, SEALED, Batch
+from labels_party.labels.chunks import Chunks
+from labels_party.labels.digests import siphash128
+from labels_party.labels.intake import digest_key
+from labels_party.labels.parsing import ID, SCORE
+from labels_party.labels.receive import among
+from labels_party.labels.runs import contains, locate, sort_run
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.files import Home
+from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.storage.secrets import Secrets
+from shared.domain import Domain
+from shared.errors import InvalidInput, InvalidLoss, LabelDPError, Unavailable
+from shared.message.answer import AnswerMechanism
+from shared.message.calibration import CALIBRATION
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.scores import FLOAT32, ScoreGrid
+
+LOSSES = ("squared", "absolute")
+SOURCE = "Ghazi, Kamath, Kumar & Manurangsi 2022, Private Isotonic Regression"
+
+
+@dataclass(frozen=True)
+class CalibrationWish:
+    """What is asked for, checked; all of it public."""
+
+    epsilon: Epsilon
+    loss: str
+    shape: str
+    options: dict[str, int | str]
+    grid: ScoreGrid
+    additional_release: bool
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        epsilon: str | int | float,
+        loss: str = "squared",
+        shape: str = "monotone",
+        options: dict[str, Any] | None = None,
+        scores: str = FLOAT32,
+        additional_release: bool = False,
+    ) -> CalibrationWish:
+        """Raises InvalidEpsilon, InvalidLoss, InvalidInput (shape, options, numbers of scores)."""
+        asked = Epsilon.parse(epsilon, positive=True)
+        if loss not in LOSSES:
+            raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
+        found, grid = parse_options(shape, options or {}), ScoreGrid.parse(scores)
+        if SHAPES[shape].spaced and grid.steps is None:
+            raise InvalidInput(
+                f"The shape '{shape}' speaks of distances between scores, and '{FLOAT32}' has none; number them "
+                "by LO:HI:STEPS, such as 0:1:65536."
+            )
+        return cls(asked, loss, shape, found, grid, additional_release)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"loss": self.loss, "shape": self.shape, "options": self.options, "scores": str(self.grid)}
+
+
+class Calibrations:
+    """The service; `CalibrationKind` computes."""
+
+    def __init__(self, answers: Answers, vault: LabelVault, secrets_: Secrets, home: Home) -> None:
+        self.answers, self.vault, self.secrets, self.home = answers, vault, secrets_, home
+        self.database = answers.database
+
+    def request(
+        self,
+        batch_id: str,
+        chunks: Callable[[tuple[str, ...]], Chunks],
+        wish: CalibrationWish,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        *,
+        by_audience: str | None = None,
+        fields: tuple[str, str] = (ID, SCORE),
+    ) -> Answer:
+        """Take the scores in and charge; (202, the calibration). `by_audience`: who asks for itself, else the owner.
+
+        Raises what `Answers.request` and `Scores.read` raise; then nothing was charged and nothing is kept.
+        """
+        split = EpsilonSplit(ZERO, ZERO, wish.epsilon)
+        audiences = None if by_audience is None else (by_audience,)
+        asked = AnswerRequest(CALIBRATION, split, wish.parameters, wish.additional_release, audiences, by_audience)
+
+        def look(connection: Connection) -> tuple[Batch, Population, list[str]]:
+            batch, population = self.answers.allowed(connection, batch_id, asked)
+            segments = self.answers.batches.segments(connection, batch.id, RUNS, SEALED)
+            return batch, population, [s.key for s in segments]
+
+        batch, population, runs = self.database.read("calibration.look", look)
+        scores = Scores.read(chunks(fields), population.label, self.secrets, wish.grid, fields)
+        assert batch.n is not None
+        SHAPES[wish.shape].plan(
+            _terms(population.domain, wish.grid, wish.epsilon, wish.loss, wish.options, batch.n, scores)
+        )
+        if by_audience is None:
+            scores.refuse_unknown(among(scores.run, [self.vault.run(key) for key in runs]))
+        call.settle()
+        earlier = self.database.read("calibration.seen", call.earlier)
+        if earlier is not None:
+            return earlier
+        inputs = scores.save(self.home)
+        asked = AnswerRequest(
+            CALIBRATION,
+            split,
+            wish.parameters,
+            wish.additional_release,
+            audiences,
+            by_audience,
+            inputs,
+            scores.mac(self.secrets),
+        )
+        try:
+            answer = self.answers.request(batch_id, asked, actor, call)
+        except LabelDPError as error:
+            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+                self._forget(inputs)
+            raise
+        found = self.database.read("calibration.stored", lambda c: self.answers.get(c, answer[1]["id"]))
+        if found.inputs != inputs:  # somebody else's call with the same key came first
+            self._forget(inputs)
+        return answer
+
+    def same(self, connection: Connection, batch_id: str, wish: CalibrationWish, scores_mac: str) -> str | None:
+        """The id of a charged, unfinished calibration of the batch with these very parameters and scores."""
+        for answer in self.answers.of_batch(connection, batch_id):
+            same = (answer.kind, answer.parameters, answer.request["inputs_mac"], answer.split.total)
+            if answer.state in ("charged", "computing") and same == (
+                CALIBRATION,
+                wish.parameters,
+                scores_mac,
+                wish.epsilon,
+            ):
+                return answer.id
+        return None
+
+    def _forget(self, inputs: str) -> None:
+        shutil.rmtree(self.home.answers / inputs, ignore_errors=True)
+
+
+def _terms(
+    domain: Domain, grid: ScoreGrid, epsilon: Epsilon, loss: str, options: Options, n: int, scores: Scores
+) -> Terms:
+    """The terms of a fit for a batch of n examples: the same at the request, which they may refuse, and at the fit."""
+    sent, distinct = len(scores.numbers), scores.distinct
+    return Terms(domain, grid.size, epsilon, loss, min(n, sent), min(n, distinct), options)
+
+
+class CalibrationKind:
+    """One pass over the sealed labels, paid by ε_randomize of the answer; then the fit, which is ε-DP in them."""
+
+    name = CALIBRATION
+    adjacency = REPLACE_ONE
+
+    def __init__(self, secrets_: Secrets) -> None:
+        self.secrets = secrets_
+
+    def compute(self, job: AnswerJob) -> Computed:
+        """Raises Unavailable where the inputs cannot be read, RandomnessUnavailable."""
+        assert job.inputs is not None
+        parameters, domain = job.parameters, job.population.domain
+        scores, grid = Scores.load(job.inputs), ScoreGrid.parse(parameters["scores"])
+        x, y = self._met(job, scores)
+        terms = _terms(domain, grid, job.split.randomize, parameters["loss"], parameters["options"], job.n, scores)
+        found, facts = fitted(parameters["shape"], terms, x, y)
+        return Computed({"map": found.as_json()}, AnswerMechanism(name="isotonic", source=SOURCE, facts=facts))
+
+    def _met(self, job: AnswerJob, scores: Scores) -> tuple[Any, Any]:
+        """(numbers int64[m], label positions int64[m]) of the examples that have a score, in the order of ids."""
+        key = digest_key(self.secrets, job.population.label)
+        numbers: list[Any] = [np.zeros(0, np.int64)]
+        labels: list[Any] = [np.zeros(0, np.int64)]
+        for ids, index in job.labels.chunks():
+            low, high = siphash128(ids, key)
+            rows = np.flatnonzero(contains(scores.run, low, high))
+            if len(rows):
+                asked, order = sort_run(low[rows], high[rows])
+                at = np.empty(len(rows), np.int64)
+                at[order] = locate(scores.run, asked)
+                numbers.append(scores.numbers[at])
+                labels.append(index[rows])
+        return np.concatenate(numbers), np.concatenate(labels)

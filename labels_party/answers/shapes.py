@@ -1,0 +1,138 @@
+"""Which shapes a calibration's map may have: one entry each; the service, REST and command line need no change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
+from labels_party.mechanisms.isotonic.fit import Design, design
+from labels_party.mechanisms.isotonic.shape_options import NEEDS, TAKES, ShapeOptions
+from labels_party.mechanisms.isotonic.total_order import isotonic
+from shared.domain import Domain
+from shared.errors import InvalidInput
+from shared.monotone import MonotoneMap
+from shared.privacy import Epsilon
+
+IntArray = npt.NDArray[np.int64]
+Facts = dict[str, str | int | bool | None]
+Options = Mapping[str, int | str]
+DECIMAL = "lipschitz"  # the one option that is no whole number
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a fit is before it sees a label: public, and known to whoever asks.
+
+    `n` counts the scores that were sent and `distinct` those of them that differ, both at most the batch: what a shape
+    makes of the size of the data is made of them, so that no map says how many ids were met.
+    """
+
+    domain: Domain
+    x_size: int
+    epsilon: Epsilon
+    loss: str
+    n: int
+    distinct: int
+    options: Options
+
+
+@dataclass(frozen=True)
+class ShapeEntry:
+    """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
+    refuse. `fit` gets x int[m] below `x_size` and label positions int[m], m ≥ 1, and is ε-DP in the labels."""
+
+    plan: Callable[[Terms], Facts]
+    fit: Callable[[Terms, Any, Any], MonotoneMap]
+    options: tuple[str, ...] = ()
+    needs: tuple[str, ...] = field(default=())
+    spaced: bool = False  # speaks of distances, so that scores must be numbered in equal steps
+
+
+def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap, Facts]:
+    """The private map of a shape, and the plan's facts; where no example was met, the middle of the domain."""
+    entry = SHAPES[shape]
+    facts = entry.plan(terms)
+    if not x.size:
+        values = terms.domain.values
+        return MonotoneMap(terms.x_size, np.zeros(0, np.int64), values[(len(values) - 1) // 2 :][:1]), facts
+    return entry.fit(terms, x, labels), facts
+
+
+# --- monotone ---------------------------------------------------------------------------------------------
+
+
+def _levels(terms: Terms) -> int:
+    given = terms.options.get("levels")
+    if given is not None:
+        return int(given)
+    places = cut_places(terms.distinct, terms.x_size, "points")
+    return default_levels(terms.domain, terms.n, places, terms.epsilon, terms.loss)
+
+
+def _plan_monotone(terms: Terms) -> Facts:
+    levels = _levels(terms)
+    planned(terms.domain, terms.n, terms.distinct, terms.x_size, terms.epsilon, terms.loss, levels=levels)
+    return {"algorithm": "1", "levels": levels, "cuts": "points"}
+
+
+def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
+    return isotonic(x, labels, terms.domain, terms.x_size, terms.epsilon, terms.loss, levels=_levels(terms))
+
+
+# --- further constraints (the paper's Appendix C) ---------------------------------------------------------
+
+
+def _design(shape: str, terms: Terms) -> Design:
+    options: Any = dict(terms.options)
+    return design(shape, terms.domain, terms.x_size, terms.n, terms.epsilon, terms.loss, ShapeOptions(**options))
+
+
+def _constrained(shape: str) -> ShapeEntry:
+    def plan(terms: Terms) -> Facts:
+        found = _design(shape, terms)
+        facts: Facts = {"algorithm": "appendix C", "values": found.values}
+        if shape == "pieces":
+            return facts | {"cells": found.cells}
+        return facts | {"knots": found.knots, "steps": found.steps}
+
+    def fit(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
+        return _design(shape, terms).fit(x, labels)
+
+    needs = (NEEDS[shape],) if shape in NEEDS else ()
+    return ShapeEntry(plan, fit, tuple(sorted(TAKES[shape])), needs, spaced=shape != "pieces")
+
+
+SHAPES: dict[str, ShapeEntry] = {"monotone": ShapeEntry(_plan_monotone, _fit_monotone, ("levels",))} | {
+    shape: _constrained(shape) for shape in TAKES
+}
+
+
+def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str]:
+    """The options of a shape, whole numbers but for decimals, which stay text; `plan` says whether they are in range.
+
+    Raises InvalidInput.
+    """
+    entry = SHAPES.get(shape)
+    if entry is None:
+        raise InvalidInput(f"There is no shape '{shape}'; choose one of {', '.join(SHAPES)}.")
+    found: dict[str, int | str] = {}
+    for name, value in options.items():
+        if name not in entry.options:
+            known = ", ".join(entry.options) or "none"
+            raise InvalidInput(f"The shape '{shape}' has no option '{name}'; its options: {known}.")
+        text = str(value)
+        if name == DECIMAL:
+            found[name] = text
+        elif text.isascii() and text.isdigit() and len(text) <= 9:
+            found[name] = int(text)
+        else:
+            raise InvalidInput(f"The option '{name}' of shape '{shape}' is a whole number.")
+    missing = [name for name in entry.needs if name not in found]
+    if missing:
+        raise InvalidInput(f"The shape '{shape}' needs the option '{missing[0]}'.")
+    return found

@@ -1,0 +1,211 @@
+"""Predictors: the owner's features and a sealed batch become a model that stays here; each query is charged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr
+
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, actor, idempotent
+from labels_party.api.models import Body, Decimalish, whole
+from labels_party.api.uploads import Upload, receive
+from labels_party.labels.formats.formats import CSV, PARQUET
+from labels_party.options import parse_predictor
+from labels_party.storage.idempotency import Answer
+from shared.errors import NotFound, UnsupportedMediaType
+from shared.service.apikeys import Principal
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+
+router = APIRouter(prefix="/v1", tags=["predictors"], responses=PROBLEM_RESPONSES)
+LEFT = "Queries-Left"
+BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
+TABLE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A table with a column of example ids and one per feature, numbers or texts.",
+        "content": {
+            CSV.types[0]: {"schema": {"type": "string"}, "example": "example_id,age,sector\nclick-1,31,a\n"},
+            PARQUET.types[0]: {"schema": BINARY},
+        },
+    }
+}
+
+
+class FeaturesOut(BaseModel):
+    batch: str
+    rows: int
+    features: list[str]
+
+
+class NumberFeature(Body):
+    name: str = Field(min_length=1, max_length=200)
+    range: list[StrictStr | StrictInt | StrictFloat] = Field(
+        min_length=2, max_length=2, description="Public ends; numbers outside are clipped."
+    )
+
+
+class CategoryFeature(Body):
+    name: str = Field(min_length=1, max_length=200)
+    values: list[StrictStr | StrictInt] = Field(min_length=1, max_length=100, description="Others count as missing.")
+
+
+class PredictorIn(Body):
+    model_config = whole(
+        {
+            "batch": "bat_0123456789abcdef01234567",
+            "method": "average",
+            "epsilon": "0.1",
+            "epsilon_cap": "1",
+            "features": [{"name": "age", "range": [0, 90]}, {"name": "sector", "values": ["a", "b"]}],
+        }
+    )
+
+    batch: str = Field(max_length=64)
+    method: Literal["soft-majority", "average", "stable-ridge", "stable-logistic", "walk"]
+    epsilon: Decimalish = Field(description="Of every query.")
+    epsilon_cap: Decimalish = Field(description="What all its queries may charge together.")
+    features: list[NumberFeature | CategoryFeature] = Field(min_length=1, max_length=64)
+    threshold: str | StrictInt | StrictFloat | None = Field(
+        default=None, description="Labels of at least that are 1, others 0; not for average and stable-ridge."
+    )
+    learner: Literal["ridge", "logistic", "trees"] | None = Field(default=None, description="Of the parts.")
+    parts: int | None = Field(default=None, ge=1, le=4096)
+    regularisation: str | StrictInt | StrictFloat | None = Field(default=None, description="Of a stable learner.")
+    centre: str | StrictInt | StrictFloat | None = Field(
+        default=None, description="The public value that stable-ridge shrinks to; default the middle of the domain."
+    )
+    bound: int | None = Field(default=None, ge=1, le=1 << 40, description="T of a walk.")
+    additional_release: bool = False
+
+
+class PredictorOut(BaseModel):
+    id: str
+    batch: str
+    population: str
+    state: str = Field(description="training, ready, failed or retired.")
+    method: str
+    epsilon_per_query: str
+    epsilon_cap: str
+    queries_answered: int
+    queries_left: int = Field(description="New queries that the cap and the batch's lifetime ε still pay for.")
+    features: list[dict[str, Any]]
+    examples: int
+    threshold: str | None
+    learner: str | None
+    parts: int | None
+    regularisation: str | None
+    centre: str | None
+    bound: int | None
+    facts: dict[str, str | int]
+    adjacency: str
+    audiences: list[str]
+    created: str
+    trained: str | None
+    created_by: str | None
+    problem: dict[str, Any] | None
+
+
+class QueryIn(Body):
+    model_config = whole({"query": {"age": 31, "sector": "a"}})
+
+    query: dict[str, StrictStr | StrictInt | StrictFloat | None] = Field(
+        max_length=64, description="A value per feature; what is absent or null is missing."
+    )
+
+
+@router.put(
+    "/batches/{batch}/features", openapi_extra=TABLE, responses=problem_responses(409, 413, 415), status_code=200
+)
+async def put_features(
+    batch: str,
+    request: Request,
+    ctx: Ctx,
+    caller: Owner,
+    id_column: Annotated[str, Query(min_length=1, max_length=200, description="Its column with ids.")] = "example_id",
+    key: IdempotencyKey = None,
+) -> FeaturesOut:
+    """The labels party's own features of a batch's examples: stored here, sent nowhere; a second table replaces the
+    first for predictors made from then on."""
+
+    def work(upload: Upload) -> Answer:
+        if upload.kind not in (CSV, PARQUET):
+            raise UnsupportedMediaType(f"Send features as {CSV.types[0]} or {PARQUET.types[0]}.")
+        store = ctx.predictors.features
+        return store.put(batch, store.read(upload, ctx.home.spill, id_column), id_column, upload.call)
+
+    return FeaturesOut(**await receive(request, ctx, caller, key, batch, {}, work))
+
+
+@router.post("/predictors", status_code=202, responses=problem_responses(403, 409, 413))
+def create_predictor(
+    body: PredictorIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> PredictorOut:
+    """Have a model trained on a sealed batch and the owner's features of it. Nothing is charged yet.
+
+    The population's audiences may then ask queries, each charged to the whole batch, up to the cap.
+    """
+    asked = parse_predictor(**body.model_dump(exclude={"batch"}))
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
+    _, answer = ctx.predictors.create(body.batch, asked, actor(caller), call)
+    ctx.worker.wake()
+    response.headers["Location"] = f"/v1/predictors/{answer['id']}"
+    return PredictorOut(**answer)
+
+
+@router.get("/predictors")
+def list_predictors(
+    ctx: Ctx, caller: Viewer, batch: Annotated[str | None, Query(max_length=64, description="Only its.")] = None
+) -> list[PredictorOut]:
+    """Those that the caller may ask; for owner and auditor all."""
+    if caller.role == "features" and caller.audience is None:
+        return []
+    found = ctx.database.read("predictor.list", lambda c: ctx.predictors.list(c, _audience(caller), batch))
+    return [PredictorOut(**predictor) for predictor in found]
+
+
+@router.get("/predictors/{predictor}")
+def get_predictor(predictor: str, ctx: Ctx, caller: Viewer) -> PredictorOut:
+    """How it answers, what a query costs, and how many new ones are left."""
+    audience = _audience(caller, predictor)
+
+    def look(connection: Any) -> dict[str, Any]:
+        found, population = ctx.predictors.for_audience(connection, predictor, audience)
+        return ctx.predictors.describe(connection, found, population, owner=audience is None)
+
+    return PredictorOut(**ctx.database.read("predictor.get", look))
+
+
+@router.post("/predictors/{predictor}/retire", responses=problem_responses(413))
+def retire_predictor(predictor: str, ctx: Ctx, caller: Owner) -> PredictorOut:
+    """Delete what it learned; the answers that it gave stay."""
+    return PredictorOut(**ctx.predictors.retire(predictor, actor(caller)))
+
+
+@router.post(
+    "/predictors/{predictor}/predict",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The signed answer (DSSE envelope).",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+            "headers": {LEFT: {"description": "New queries left.", "schema": {"type": "integer"}}},
+        },
+        **problem_responses(403, 409, 413),
+    },
+)
+def predict(predictor: str, body: QueryIn, ctx: Ctx, caller: Reader) -> Response:
+    """Answer one query: charged, drawn, stored and answered at once. The same query is answered the same for ever, at
+    no charge: its numbers are those that they were rounded to, so -0 is 0 and NaN is missing."""
+    answered = ctx.queries.predict(predictor, body.query, actor(caller), _audience(caller, predictor))
+    headers = {LEFT: str(answered.left), "Cache-Control": "private"}
+    return Response(answered.envelope, media_type="application/json", headers=headers)
+
+
+def _audience(caller: Principal, predictor: str | None = None) -> str | None:
+    """Whose predictors the caller sees; None: all. Raises NotFound for a key without an audience."""
+    if caller.role != "features":
+        return None
+    if caller.audience is None:
+        raise NotFound(f"There is no predictor '{predictor}'.")
+    return caller.audience

@@ -1,0 +1,131 @@
+"""`calibrate`, `answer` and `allow-calibrations`: private maps from a model's score to the label."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from labels_party.cli.app import FilePath, Force, Json, app, services
+from shared.errors import InvalidInput
+from shared.service.cli import emit, progress, table
+
+
+@app.command()
+def calibrate(
+    scores: Annotated[FilePath, typer.Option(help="Parquet or CSV file with ids and scores, from who has the model.")],
+    id_column: Annotated[str, typer.Option(help="Its column with example ids (and that of --labels).")],
+    score_column: Annotated[str, typer.Option(help="Its column with scores.")],
+    epsilon: Annotated[str, typer.Option(help="ε of this calibration; the whole batch is charged.")],
+    out: Annotated[FilePath, typer.Option(help="Where the signed map goes (.json).")],
+    batch: Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")] = None,
+    labels: Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels, sealed as a batch.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="With --labels: its column with labels.")] = None,
+    domain: Annotated[str | None, typer.Option(help="With --labels: LO:HI[:STEP], or a file.")] = None,
+    population: Annotated[str | None, typer.Option(help="With --labels: its name; made on first use.")] = None,
+    budget: Annotated[str | None, typer.Option(help="With --labels: lifetime ε per example of the population.")] = None,
+    examples: Annotated[FilePath | None, typer.Option(help="With --labels: file that lists all example ids.")] = None,
+    missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
+    audience: Annotated[list[str] | None, typer.Option(help="Who may read the answer; repeatable.")] = None,
+    out_of_domain: Annotated[str, typer.Option(help="clip or refuse labels outside the domain.")] = "clip",
+    loss: Annotated[str, typer.Option(help="squared (means) or absolute (medians).")] = "squared",
+    shape: Annotated[str, typer.Option(help="What the map may look like; monotone at least.")] = "monotone",
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the shape; repeatable.")] = None,
+    numbers: Annotated[
+        str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")
+    ] = "float32",
+    additional_release: Annotated[
+        bool, typer.Option("--additional-release", help="Charge on top of what these examples carry already.")
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Answer scores of examples with one signed, private, monotone map from score to label, charged to the ledger."""
+    from labels_party.answers.calibrations import CalibrationWish
+    from labels_party.offline_answers import CalibrateJob, LabelsInFile
+    from labels_party.offline_answers import calibrate as run_job
+    from labels_party.options import parse_domain, parse_options_text, parse_population
+
+    wish = CalibrationWish.parse(
+        epsilon=epsilon,
+        loss=loss,
+        shape=shape,
+        options=parse_options_text(option or []),
+        scores=numbers,
+        additional_release=additional_release,
+    )
+    of: Any = batch
+    with_labels = (label_column, domain, population, budget)
+    if (batch is None) == (labels is None):
+        raise InvalidInput("Name a sealed batch with --batch, or a file of labels with --labels.")
+    if labels is not None:
+        if any(value is None for value in with_labels):
+            raise InvalidInput("--labels needs --label-column, --domain, --population and --budget.")
+        declared = parse_population(
+            str(population),
+            str(label_column),
+            parse_domain(str(domain)),
+            str(budget),
+            out_of_domain=out_of_domain,
+            missing_label=missing_label,
+            audiences=audience,
+        )
+        of = LabelsInFile(labels, id_column, str(label_column), declared, examples)
+    elif any(value is not None for value in (*with_labels, examples, missing_label, audience)):
+        raise InvalidInput("A sealed batch has its population's rules already; give them with --labels only.")
+    with progress("calibrate", as_json) as report:
+        party = services(existing=labels is None)
+        job = CalibrateJob(of, scores, id_column, score_column, wish, out, force)
+        result = run_job(party, job, report)
+    emit(result, as_json, lambda: show_answer(result))
+
+
+@app.command()
+def answer(
+    name: Annotated[str, typer.Argument(metavar="ANSWER", help="Id of a charged or published answer.")],
+    out: Annotated[FilePath, typer.Option(help="Where its signed document goes (.json).")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write the signed document of an answer once more, byte for byte; nothing is charged."""
+    from labels_party.offline_answers import finish, write_out
+
+    party = services(existing=True)
+    finish(party, name)
+    result = write_out(party, name, out, force=force)
+    emit(result, as_json, lambda: show_answer(result))
+
+
+@app.command("allow-calibrations")
+def allow_calibrations(
+    batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")],
+    epsilon: Annotated[str, typer.Option(help="ε that its audiences may charge in all by calibrations; 0 ends it.")],
+    as_json: Json = False,
+) -> None:
+    """Let the audiences of a batch ask for calibrations themselves, up to so much ε."""
+    from shared.message.calibration import CALIBRATION
+    from shared.privacy import Epsilon
+
+    allowed = Epsilon.parse(epsilon, name="the allowance")
+    _, result = services(existing=True).allowances.set(batch, CALIBRATION, allowed, "command line")
+    said = f"{batch}: audiences may charge ε {result['epsilon']} by calibrations, {result['epsilon_left']} is left"
+    emit(result, as_json, lambda: typer.echo(said))
+
+
+def show_answer(data: dict[str, Any]) -> None:
+    """What people see of a signed answer."""
+    eps = data["epsilon"]
+    rows = [["document", data["out"]], ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"]]
+    if "population" in data:
+        rows += [["population", f"{data['population']} ({data['label']}), {data['examples']:,} examples, all charged"]]
+    rows += [["audiences", ", ".join(data["audiences"])], ["ε", f"{eps['total']}; δ = {eps['delta']}"]]
+    if "epsilon_spent" in data:
+        rows += [["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"]]
+    rows += [[name, str(value)] for name, value in data["parameters"].items() if value]
+    if data.get("delta_lifetime", "0") != "0":
+        rows += [["δ budget", f"{data['delta_spent']} of {data['delta_lifetime']} spent per example"]]
+    if "median" in data:
+        rows += [["median", data["median"] or "none found: too few labels agree at this ε and δ"]]
+    if "pieces" in data:
+        rows += [["pieces", str(data["pieces"])]]
+    table("Signed answer", ["", ""], [*rows, ["public key", data["labels_key"]]])

@@ -1,0 +1,196 @@
+"""`predictor` and `predict`: models that stay here, and single answers of theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from labels_party.cli.app import FilePath, Force, Json, app, services
+from shared.service.cli import emit, replacing, say, table, writable
+
+if TYPE_CHECKING:
+    from labels_party.predictors.queries import Answered
+
+predictor = typer.Typer(help="Models of raw labels that stay here and answer single queries.", no_args_is_help=True)
+app.add_typer(predictor, name="predictor")
+COMMAND_LINE = "command line"
+PredictorId = Annotated[str, typer.Argument(help="Id of a predictor.")]
+
+
+@predictor.command()
+def create(
+    batch: Annotated[str, typer.Option(help="Id of a sealed batch.")],
+    method: Annotated[str, typer.Option(help="soft-majority, average, stable-ridge, stable-logistic or walk.")],
+    epsilon: Annotated[str, typer.Option(help="ε of every query.")],
+    cap: Annotated[str, typer.Option(help="ε that all its queries may charge together.")],
+    feature: Annotated[list[str], typer.Option(help="NAME=LOW:HIGH for numbers, NAME=a,b,c for texts; repeatable.")],
+    features: Annotated[
+        FilePath | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
+    ] = None,
+    id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
+    threshold: Annotated[str | None, typer.Option(help="Labels of at least that are 1, others 0.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Of the parts: ridge, logistic or trees.")] = None,
+    parts: Annotated[int | None, typer.Option(min=1, help="Into how many parts examples are divided.")] = None,
+    regularisation: Annotated[str | None, typer.Option(help="Of a stable learner.")] = None,
+    centre: Annotated[str | None, typer.Option(help="The public value that stable-ridge shrinks to.")] = None,
+    bound: Annotated[int | None, typer.Option(min=1, help="T of a walk.")] = None,
+    additional_release: Annotated[
+        bool, typer.Option("--additional-release", help="On top of what the batch carries.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a predictor on a sealed batch and the labels party's own features. Nothing is charged; queries are."""
+    from labels_party.options import parse_predictor
+    from shared.errors import Conflict
+
+    asked = parse_predictor(
+        method=method,
+        epsilon=epsilon,
+        epsilon_cap=cap,
+        features=[_feature(text) for text in feature],
+        threshold=threshold,
+        learner=learner,
+        parts=parts,
+        regularisation=regularisation,
+        centre=centre,
+        bound=bound,
+        additional_release=additional_release,
+    )
+    party = services(existing=True)
+    if features is not None:
+        store = party.predictors.features
+        store.put(batch, store.read_file(features, id_column), id_column)
+    _, made = party.predictors.create(batch, asked, COMMAND_LINE)
+    party.predictors.train(made["id"])
+    told = _told(party, made["id"])
+    if told["state"] == "failed":
+        raise Conflict(f"Predictor '{made['id']}' failed. {told['problem'].get('detail', '')}".strip())
+    emit(told, as_json, lambda: _show(told))
+
+
+@predictor.command(name="list")
+def list_(as_json: Json = False) -> None:
+    """Every predictor, what a query costs and how many new ones are left."""
+    party = services(existing=True)
+    found = party.database.read("predictor.list", lambda c: party.predictors.list(c, None))
+
+    def human() -> None:
+        rows = [
+            [str(p[name]) for name in ("id", "batch", "state", "method", "epsilon_per_query", "epsilon_cap")]
+            + [str(p[f"queries_{what}"]) for what in ("answered", "left")]
+            for p in found
+        ]
+        table("Predictors", ["id", "batch", "state", "method", "ε a query", "ε cap", "answered", "left"], rows)
+
+    emit(found, as_json, human)
+
+
+@predictor.command()
+def show(name: PredictorId, as_json: Json = False) -> None:
+    """How a predictor answers, and what is left of its cap."""
+    told = _told(services(existing=True), name)
+    emit(told, as_json, lambda: _show(told))
+
+
+@predictor.command()
+def retire(name: PredictorId, as_json: Json = False) -> None:
+    """Delete what a predictor learned; the answers that it gave stay."""
+    told = services(existing=True).predictors.retire(name, COMMAND_LINE)
+    emit(told, as_json, lambda: say(f"Predictor {name} is retired; what it learned is deleted."))
+
+
+@app.command()
+def predict(
+    name: PredictorId,
+    query: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of one query; repeatable.")] = None,
+    queries: Annotated[FilePath | None, typer.Option(help="Or a table of queries (Parquet or CSV).")] = None,
+    out: Annotated[FilePath | None, typer.Option(help="Where signed answers go, one JSON document a line.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Answer queries, each charged to the whole batch; one that was answered before is answered the same, for nothing.
+
+    The first refusal ends it; what was answered until then is kept and written.
+    """
+    from shared.errors import InvalidInput, LabelDPError
+
+    if (queries is None) == (not query):
+        raise InvalidInput("Give one query with --query NAME=VALUE, repeated, or a table of them with --queries.")
+    if out is not None:
+        writable(out, force)
+    party = services(existing=True)
+    plan = party.database.read("predictor.get", lambda c: party.predictors.get(c, name)).plan
+    wanted = [dict(_pair(text) for text in query or ())] if queries is None else _rows(queries, plan.features.names)
+    for given in wanted:
+        plan.features.query(given)  # a bad row is refused before the first one is charged
+    answered: list[Answered] = []
+    refused: LabelDPError | None = None
+    for given in wanted:
+        try:
+            answered.append(party.queries.predict(name, given, COMMAND_LINE))
+        except LabelDPError as error:
+            refused = error
+            break
+    if out is not None:
+        with replacing(out, force) as path:
+            path.write_bytes(b"".join(a.envelope + b"\n" for a in answered))
+    told = [{"answer": a.answer, "value": _value(a), "queries_left": a.left} for a in answered]
+    rows = [[a.answer, _value(a), f"{a.left} left"] for a in answered]
+    if answered or refused is None:
+        emit(told, as_json, lambda: table("", ["", "", ""], rows))
+    if refused is not None:
+        raise refused
+
+
+def _value(answered: Answered) -> str:
+    import base64
+    import json
+
+    payload = json.loads(base64.b64decode(json.loads(answered.envelope)["payload"]))
+    return str(payload["result"]["value"])
+
+
+def _told(party: Any, name: str) -> dict[str, Any]:
+    def look(connection: Any) -> dict[str, Any]:
+        found, population = party.predictors.for_audience(connection, name, None)
+        told: dict[str, Any] = party.predictors.describe(connection, found, population)
+        return told
+
+    found: dict[str, Any] = party.database.read("predictor.get", look)
+    return found
+
+
+def _show(told: dict[str, Any]) -> None:
+    trained_on = f"{told['method']}, {told['examples']:,} examples of {told['batch']}"
+    say(f"Predictor {told['id']} ({trained_on}) is {told['state']}.")
+    if told["problem"]:
+        say(str(told["problem"].get("detail", "")))
+    left = told["queries_left"]
+    new = f"{left:,} new {'query is' if left == 1 else 'queries are'}"
+    say(f"A query costs ε {told['epsilon_per_query']}; {new} left of ε {told['epsilon_cap']}.")
+    say(f"Protected: {told['adjacency']}.")
+
+
+def _feature(text: str) -> dict[str, Any]:
+    name, values = _pair(text)
+    ends = values.split(":")
+    return {"name": name, "range": ends} if len(ends) == 2 else {"name": name, "values": values.split(",")}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    from shared.errors import InvalidInput
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"'{text}' is not of the form NAME=VALUE.")
+    return name, value
+
+
+def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
+    """The columns that are features of the predictor, all of which must be there. Raises InvalidFile, InvalidTable."""
+    from shared.tables import read_table
+
+    rows: list[dict[str, Any]] = read_table(path, columns=names).to_pylist()
+    return rows

@@ -1,0 +1,191 @@
+"""What both clients ask for around the message: calibrations, medians and predictors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from labels_party import client_calls as calls
+from labels_party.client_calls import Json
+from shared.service.remote import Conversation
+
+if TYPE_CHECKING:
+    from shared.frames import Frame
+
+T = TypeVar("T")
+
+
+class BlockingAnswers(ABC):
+    """Calls of `LabelsPartyClient`."""
+
+    @abstractmethod
+    def _run(self, talk: Conversation[T]) -> T: ...
+
+    # --- calibrations -------------------------------------------------------------------------------------
+
+    def calibrate(
+        self,
+        batch: str,
+        scores: Frame,
+        epsilon: str,
+        *,
+        id_column: str = "example_id",
+        score_column: str = "score",
+        **options: Any,
+    ) -> Json:
+        """Charge the batch and ask for a private monotone map from these scores to the label.
+
+        options: loss, shape, option (a list of "NAME=VALUE"), scores (how they are numbered), additional_release.
+        """
+        columns = {"example_id": id_column, "score": score_column}
+        return self._run(calls.calibrate(batch, scores, columns, {"epsilon": epsilon} | options))
+
+    def calibration(self, calibration: str) -> Json:
+        return self._run(calls.get("calibrations", calibration))
+
+    def wait_calibration(self, calibration: str, timeout: float = 600.0) -> Json:
+        """The calibration once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return self._run(calls.wait(calibration, timeout, "calibrations"))
+
+    def calibration_document(self, calibration: str) -> bytes:
+        """The signed map, for `features-party calibrate --map`."""
+        return self._run(calls.download("calibrations", calibration, "document"))
+
+    def allow_calibrations(self, batch: str, epsilon: str) -> Json:
+        """How much of a sealed batch its audiences may charge by calibrations they ask for; "0" ends it."""
+        return self._run(calls.put("batches", batch, "calibration-allowance", body={"epsilon": epsilon}))
+
+    def calibration_allowance(self, batch: str) -> Json:
+        return self._run(calls.get("batches", batch, "calibration-allowance"))
+
+    # --- medians ------------------------------------------------------------------------------------------
+
+    def median(self, batch: str, epsilon: str, **options: Any) -> Json:
+        """Charge the batch and ask for an approximate median of its labels. options: delta, method,
+        additional_release."""
+        return self._run(calls.post("batches", batch, "medians", body={"epsilon": epsilon} | options))
+
+    def median_state(self, median: str) -> Json:
+        return self._run(calls.get("medians", median))
+
+    def wait_median(self, median: str, timeout: float = 600.0) -> Json:
+        """The median once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return self._run(calls.wait(median, timeout, "medians"))
+
+    def median_document(self, median: str) -> bytes:
+        """The signed document; `shared.message.median.open_median` verifies and reads it."""
+        return self._run(calls.download("medians", median, "document"))
+
+    # --- predictors ---------------------------------------------------------------------------------------
+
+    def put_features(self, batch: str, features: Frame, *, id_column: str = "example_id") -> Json:
+        """The labels party's own features of a batch's examples; they are stored there and sent nowhere."""
+        return self._run(calls.put_features(batch, features, id_column))
+
+    def create_predictor(
+        self, batch: str, method: str, epsilon: str, epsilon_cap: str, features: list[Json], **options: Any
+    ) -> Json:
+        """A model that stays at the labels party and answers queries of `epsilon` each, of `epsilon_cap` in all.
+
+        features: [{"name", "range": [low, high]} or {"name", "values": [...]}]. options: threshold, learner, parts,
+        regularisation, centre, bound, additional_release.
+        """
+        body = {"batch": batch, "method": method, "epsilon": epsilon, "epsilon_cap": epsilon_cap, "features": features}
+        return self._run(calls.post("predictors", body=body | options))
+
+    def predictors(self) -> list[Json]:
+        return self._run(calls.listing("predictors"))
+
+    def predictor(self, predictor: str) -> Json:
+        """How it answers, what a query costs and how many new ones are left."""
+        return self._run(calls.get("predictors", predictor))
+
+    def wait_predictor(self, predictor: str, timeout: float = 600.0) -> Json:
+        """The predictor once it is trained. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return self._run(calls.wait_predictor(predictor, timeout))
+
+    def predict(self, predictor: str, query: Json) -> bytes:
+        """The signed answer to one query; the same query is answered the same, at no charge. A refusal charges
+        nothing. `shared.message.prediction.open_prediction` verifies it."""
+        return self._run(calls.predict(predictor, query))
+
+    def retire_predictor(self, predictor: str) -> Json:
+        """Delete what it learned; the answers that it gave stay."""
+        return self._run(calls.post("predictors", predictor, "retire"))
+
+
+class AwaitedAnswers(ABC):
+    """Calls of `AsyncLabelsPartyClient`."""
+
+    @abstractmethod
+    async def _run(self, talk: Conversation[T]) -> T: ...
+
+    # --- calibrations -------------------------------------------------------------------------------------
+
+    async def calibrate(
+        self,
+        batch: str,
+        scores: Frame,
+        epsilon: str,
+        *,
+        id_column: str = "example_id",
+        score_column: str = "score",
+        **options: Any,
+    ) -> Json:
+        columns = {"example_id": id_column, "score": score_column}
+        return await self._run(calls.calibrate(batch, scores, columns, {"epsilon": epsilon} | options))
+
+    async def calibration(self, calibration: str) -> Json:
+        return await self._run(calls.get("calibrations", calibration))
+
+    async def wait_calibration(self, calibration: str, timeout: float = 600.0) -> Json:
+        return await self._run(calls.wait(calibration, timeout, "calibrations"))
+
+    async def calibration_document(self, calibration: str) -> bytes:
+        return await self._run(calls.download("calibrations", calibration, "document"))
+
+    async def allow_calibrations(self, batch: str, epsilon: str) -> Json:
+        return await self._run(calls.put("batches", batch, "calibration-allowance", body={"epsilon": epsilon}))
+
+    async def calibration_allowance(self, batch: str) -> Json:
+        return await self._run(calls.get("batches", batch, "calibration-allowance"))
+
+    # --- medians ------------------------------------------------------------------------------------------
+
+    async def median(self, batch: str, epsilon: str, **options: Any) -> Json:
+        return await self._run(calls.post("batches", batch, "medians", body={"epsilon": epsilon} | options))
+
+    async def median_state(self, median: str) -> Json:
+        return await self._run(calls.get("medians", median))
+
+    async def wait_median(self, median: str, timeout: float = 600.0) -> Json:
+        return await self._run(calls.wait(median, timeout, "medians"))
+
+    async def median_document(self, median: str) -> bytes:
+        return await self._run(calls.download("medians", median, "document"))
+
+    # --- predictors ---------------------------------------------------------------------------------------
+
+    async def put_features(self, batch: str, features: Frame, *, id_column: str = "example_id") -> Json:
+        return await self._run(calls.put_features(batch, features, id_column))
+
+    async def create_predictor(
+        self, batch: str, method: str, epsilon: str, epsilon_cap: str, features: list[Json], **options: Any
+    ) -> Json:
+        body = {"batch": batch, "method": method, "epsilon": epsilon, "epsilon_cap": epsilon_cap, "features": features}
+        return await self._run(calls.post("predictors", body=body | options))
+
+    async def predictors(self) -> list[Json]:
+        return await self._run(calls.listing("predictors"))
+
+    async def predictor(self, predictor: str) -> Json:
+        return await self._run(calls.get("predictors", predictor))
+
+    async def wait_predictor(self, predictor: str, timeout: float = 600.0) -> Json:
+        return await self._run(calls.wait_predictor(predictor, timeout))
+
+    async def predict(self, predictor: str, query: Json) -> bytes:
+        return await self._run(calls.predict(predictor, query))
+
+    async def retire_predictor(self, predictor: str) -> Json:
+        return await self._run(calls.post("predictors", predictor, "retire"))

@@ -1,0 +1,180 @@
+"""Predictors on the command line and through the Python clients: made, asked, refused, retired."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, RemoteProblem
+from shared.message.answer import trusted_answer
+from shared.message.signing import VerifyingKey
+from tests.support.labels import LabelsParty
+from tests.support.labels_cli import Run
+from tests.support.predicting import FEATURES, tables
+from tests.support.serving import serving
+
+MAKE = ["predictor", "create", "--epsilon", "0.25", "--cap", "0.5", "--additional-release", "--json"]
+SCHEMA = ["--feature", "x=0:10", "--feature", "sector=a,b,c"]
+
+
+@pytest.fixture
+def batch(run: Run, home: Path) -> str:
+    labels, features = tables(90)
+    for name, table in (("labels", labels), ("features", features)):
+        pq.write_table(table, home.parent / f"{name}.parquet")
+    common = ["--id-column", "example_id", "--label-column", "label", "--domain", "0:10", "--population", "shop"]
+    found = run(
+        *("privatize", "--labels", "labels.parquet", *common, "--epsilon", "1", "--budget", "3"),
+        *("--mechanism", "rr-on-bins", "--out", "m.parquet", "--json"),
+    )
+    assert found.code == 0, found.err
+    return str(json.loads(found.out)["batch"])
+
+
+def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> None:
+    made = run(*MAKE, "--batch", batch, "--method", "average", *SCHEMA, "--features", "features.parquet")
+    assert made.code == 0, made.err
+    predictor = json.loads(made.out)
+    assert (predictor["state"], predictor["queries_left"]) == ("ready", 2)
+    name = predictor["id"]
+    first = run("predict", name, "--query", "x=3", "--query", "sector=b", "--json")
+    (answer,) = json.loads(first.out)
+    assert 0 <= float(answer["value"]) <= 10
+    assert answer["queries_left"] == 1
+
+    with (home.parent / "asked.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerows([["id", "x", "sector"], ["1", "3.0", "b"], ["2", "", "a"], ["3", "9", "c"]])
+    several = run("predict", name, "--queries", "asked.csv", "--out", "answers.ndjson")
+    assert several.code == 1  # the third would be one too many
+    assert "error:" in several.err
+    assert several.out.count("left") == 2
+    envelopes = (home.parent / "answers.ndjson").read_bytes().splitlines()
+    key = VerifyingKey.load(home / "keys" / "signing.pub")
+    answers = [trusted_answer(envelope, key, "features-party")[0] for envelope in envelopes]
+    assert [a.parameters["query"]["sector"] for a in answers] == ["b", "a"]
+    assert answers[0].answer == answer["answer"]
+
+    assert f"{name}" in run("predictor", "list").out
+    assert "0 new queries are left" in run("predictor", "show", name).out
+    assert "retired" in run("predictor", "retire", name).out
+    assert json.loads(run("predictor", "show", name, "--json").out)["state"] == "retired"
+    assert json.loads(run("budget", "--json").out)[0]["batches"][0]["epsilon_spent"] == "1.5"
+    shown = " ".join(run("audit", "show").out.split())  # lines are as wide as the terminal
+    assert f"predictor {name} of batch {batch}" in shown
+    assert "prediction ans_" in shown
+    assert run("audit", "verify").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["predict", "prd_none", "--query", "x=1"], 1, "no predictor"),
+        (["predict", "prd_none"], 2, "--query"),
+        (["predict", "prd_none", "--query", "x"], 1, "no predictor"),
+        ([*MAKE, "--batch", "BATCH", "--method", "average", "--feature", "x"], 2, "NAME=VALUE"),
+        ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA], 1, "no features"),
+        ([*MAKE, "--batch", "BATCH", "--method", "oracle", *SCHEMA, "--features", "features.parquet"], 2, "no method"),
+        ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA, "--features", "none.csv"], 2, "none.csv"),
+        (
+            [*MAKE[:-2], "--batch", "BATCH", "--method", "average", *SCHEMA, "--features", "features.parquet"],
+            1,
+            "carries",
+        ),
+    ],
+)
+def test_refusals_are_one_line(run: Run, batch: str, arguments: list[str], code: int, says: str) -> None:
+    found = run(*[batch if a == "BATCH" else a for a in arguments])
+    assert (found.code, found.out) == (code, "")
+    assert says in found.err
+    assert len(found.err.strip().splitlines()) == 1
+
+
+def test_training_that_is_refused_says_so(run: Run, batch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What features cannot be certified for is found while training; it depends on features alone."""
+    inverse = np.linalg.inv
+    monkeypatch.setattr(np.linalg, "inv", lambda a: inverse(a) * 1.001)
+    found = run(*MAKE, "--batch", batch, "--method", "stable-ridge", *SCHEMA, "--features", "features.parquet")
+    assert (found.code, found.out) == (1, "")
+    assert "regularisation" in found.err
+    (listed,) = json.loads(run("predictor", "list", "--json").out)
+    assert (listed["state"], listed["queries_left"]) == ("failed", 0)
+    assert run("predict", listed["id"], "--query", "x=1").code == 1
+
+
+def test_a_bad_row_is_refused_before_the_first_is_charged(run: Run, home: Path, batch: str) -> None:
+    made = run(*MAKE, "--batch", batch, "--method", "average", *SCHEMA, "--features", "features.parquet")
+    name = json.loads(made.out)["id"]
+    (home.parent / "asked.csv").write_text("x,sector\n1,a\nten,b\n")
+    assert run("predict", name, "--queries", "asked.csv").code == 2
+    assert run("predict", name, "--queries", "features.parquet", "--out", "features.parquet").code == 2
+    assert json.loads(run("predictor", "show", name, "--json").out)["queries_answered"] == 0
+
+
+def test_the_clients(tmp_path: Path) -> None:
+    labels, features = tables(90)
+    with LabelsParty(tmp_path / "home") as party:
+        batch = party.sealed_batch(labels)
+        app = party.client().app
+        owner, asker = (
+            party.services.apikeys.create(*who)[1] for who in (("owner", None), ("features", "features-party"))
+        )
+        with serving(app) as url, LabelsPartyClient(url, owner) as ours, LabelsPartyClient(url, asker) as theirs:
+            renamed = features.rename_columns(["click", "x", "sector"])
+            assert ours.put_features(batch, renamed, id_column="click")["rows"] == 90
+            made = ours.create_predictor(batch, "soft-majority", "0.5", "0.5", FEATURES, threshold=5)
+            ready = theirs.wait_predictor(made["id"])
+            assert (ready["state"], ready["created_by"], len(ready["created"])) == ("ready", None, 10)
+            envelope = theirs.predict(made["id"], {"x": 9, "sector": "c"})
+            answer, _ = trusted_answer(envelope, party.services.key.public, "features-party", "prediction")
+            assert answer.result["value"] in ("0", "1")
+            with pytest.raises(RemoteProblem) as refused:
+                theirs.predict(made["id"], {"x": 1})
+            assert refused.value.problem_code == "budget-exceeded"
+            with pytest.raises(RemoteProblem):
+                theirs.retire_predictor(made["id"])
+
+            async def awaited() -> bytes:
+                async with AsyncLabelsPartyClient(url, asker) as client:
+                    assert [p["id"] for p in await client.predictors()] == [made["id"]]
+                    assert (await client.predictor(made["id"]))["queries_left"] == 0
+                    return await client.predict(made["id"], {"sector": "c", "x": 9.0})
+
+            assert asyncio.run(awaited()) == envelope
+            assert ours.retire_predictor(made["id"])["state"] == "retired"
+
+
+def test_features_over_rest_in_both_formats_and_no_other(tmp_path: Path) -> None:
+    labels, _ = tables(20)
+    with LabelsParty(tmp_path / "home", worker=False) as party:
+        batch, owner = party.sealed_batch(labels), party.client()
+        path = f"/v1/batches/{batch}/features"
+        text = {"Content-Type": "text/csv"}
+        assert owner.put(path, content="example_id,x\nc-00001,1\n", headers=text).json()["features"] == ["x"]
+        named = owner.put(f"{path}?id_column=x", content="example,x\n7,c-1\n", headers=text)
+        assert named.json() == {"batch": batch, "rows": 1, "features": ["example"]}
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"example_id": ["c-00001"], "x": [1]}), sink)
+        parquet = {"Content-Type": "application/vnd.apache.parquet"}
+        whole = sink.getvalue().to_pybytes()
+        assert owner.put(path, content=whole, headers=parquet).status_code == 200
+        same = {"Idempotency-Key": "once"} | parquet
+        assert (
+            owner.put(path, content=whole, headers=same).json() == owner.put(path, content=whole, headers=same).json()
+        )
+        for content, headers, status in (
+            (whole[:-3], parquet, 422),
+            (whole[:40] + b"\xff\xff" + whole[42:], parquet, 422),
+            (b"", text, 422),
+            (b"example_id,x\n", text, 422),
+            (b"example_id,x\n\xff,1\n", text, 422),
+            (b"[]", {"Content-Type": "application/json"}, 415),
+        ):
+            assert owner.put(path, content=content, headers=headers).status_code == status, content

@@ -1,0 +1,87 @@
+"""Scores of a batch's examples, and calibrations asked for and read, for tests of both parties."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from fastapi.testclient import TestClient
+
+from labels_party.answers.calibrations import CalibrationWish
+from shared.domain import Domain
+from shared.message.answer import Answer, AnswerMechanism
+from shared.message.calibration import Calibration, open_calibration
+from shared.message.manifest import PopulationRef
+from shared.message.signing import ANSWER_TYPE, SigningKey
+from shared.monotone import MonotoneMap
+from shared.scores import ScoreGrid
+from tests.support.labels import LabelsParty
+
+
+def score_table(labels: pa.Table, seed: int = 1) -> pa.Table:
+    """The ids of a label table with scores that rise with the label, and noise."""
+    y = labels["label"].to_numpy()
+    scores = y / 2 + np.random.default_rng(seed).normal(0, 0.5, len(y))
+    return pa.table({"example_id": labels["example_id"], "score": scores})
+
+
+def records(table: pa.Table) -> dict[str, Any]:
+    return {"records": table.to_pylist()}
+
+
+def charged(party: LabelsParty, batch: str, table: pa.Table, epsilon: str = "1", **options: Any) -> str:
+    """Id of a charged, not yet computed calibration."""
+    wish = CalibrationWish.parse(epsilon=epsilon, **options)
+    _, answer = party.services.calibrations.request(batch, lambda _: [table], wish, "test")
+    return str(answer["id"])
+
+
+def calibration(party: LabelsParty, answer: str, audience: str = "features-party") -> Calibration:
+    """A published one, verified as its receiver does."""
+    envelope = party.services.database.read("test", lambda c: party.services.answers.envelope(c, answer))
+    return open_calibration(envelope, party.services.key.public, audience)
+
+
+def published(client: TestClient, answer: str, kind: str = "calibrations") -> dict[str, Any]:
+    end = time.monotonic() + 30
+    while (state := client.get(f"/v1/{kind}/{answer}").json())["state"] not in ("published", "failed"):
+        assert time.monotonic() < end, state
+        time.sleep(0.02)
+    assert state["state"] == "published", state
+    return dict(state)
+
+
+def signed(
+    key: SigningKey,
+    values: npt.NDArray[np.float64],
+    breakpoints: list[int],
+    grid: str = "0:10:100",
+    **changes: Any,
+) -> bytes:
+    """The envelope of a calibration made by hand, so that each of its parts can be wrong on purpose."""
+    found = MonotoneMap(ScoreGrid.parse(grid).size, np.array(breakpoints, np.int64), np.asarray(values, np.float64))
+    members: dict[str, Any] = {
+        "kind": "calibration",
+        "answer": "ans_1",
+        "batch": "bat_2",
+        "population": PopulationRef(id="pop_1", name="shop", label="revenue"),
+        "audiences": ["features-party"],
+        "key_id": key.public.id,
+        "created": "2026-11-20",
+        "n": 100,
+        "domain": Domain.parse("0:10").as_json(),
+        "out_of_domain": "clip",
+        "missing_label": None,
+        "parameters": {"loss": "squared", "shape": "monotone", "options": {}, "scores": grid},
+        "mechanism": AnswerMechanism(name="isotonic", facts={"levels": 3}),
+        "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
+        "epsilon_spent": "0.5",
+        "epsilon_lifetime": "3",
+        "adjacency": "replace one example's label",
+        "result": {"map": found.as_json()},
+    }
+    document = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
+    return key.sign(ANSWER_TYPE, document)

@@ -1,0 +1,131 @@
+"""From terms to a fit: the ε that was charged is the ε that is drawn with, and labels decide nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from labels_party.answers import shapes
+from labels_party.answers.calibrations import CalibrationKind, CalibrationWish
+from labels_party.answers.kind import AnswerJob
+from labels_party.answers.scores import Scores
+from labels_party.answers.shapes import SHAPES, Terms, fitted, parse_options
+from labels_party.labels.chunks import Chunk
+from labels_party.options import parse_population
+from labels_party.storage.files import Home
+from labels_party.storage.secrets import Secrets
+from shared.domain import Domain
+from shared.errors import DuplicateId, InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, TooLarge
+from shared.monotone import MonotoneMap
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.scores import ScoreGrid
+
+DOMAIN = Domain.parse("0:10")
+SECRETS = Secrets(bytes(32))
+GRID = ScoreGrid.parse("0:10:100")
+IDS = [f"c{i:03d}" for i in range(60)]
+
+
+def terms(epsilon: str = "1", **changes: Any) -> Terms:
+    given = {"loss": "squared", "n": 60, "distinct": 60, "options": {}} | changes
+    return Terms(DOMAIN, GRID.size, Epsilon.parse(epsilon), **given)
+
+
+def read(ids: list[str], scores: list[Any]) -> Scores:
+    table = pa.table({"example_id": ids, "score": scores})
+    return Scores.read([Chunk(table, len(ids))], "revenue", SECRETS, GRID)
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Terms, list[int], list[int]]] = []
+
+    def fit(found: Terms, x: Any, labels: Any) -> MonotoneMap:
+        seen.append((found, x.tolist(), labels.tolist()))
+        return MonotoneMap(found.x_size, np.zeros(0, np.int64), np.array([5.0]))
+
+    entry = SHAPES[shape]
+    monkeypatch.setitem(SHAPES, shape, shapes.ShapeEntry(entry.plan, fit, entry.options, entry.needs))
+    home = Home(tmp_path / "home")
+    home.prepare()
+    # in any order, half of the batch, and one id that is not in it
+    asked = [*reversed(IDS[::2]), "stranger"]
+    inputs = home.answers / read(asked, [float(int(i[1:]) % 10) if i[1:].isdigit() else 9.0 for i in asked]).save(home)
+    index = np.arange(60) % 11
+    needed = {"pieces": 3, "lipschitz": "0.5"}
+    wish = CalibrationWish.parse(
+        epsilon="0.7", shape=shape, options={n: needed[n] for n in entry.needs}, scores=str(GRID)
+    )
+    job = AnswerJob(
+        answer="ans_1",
+        population=parse_population("shop", "revenue", DOMAIN, "3"),
+        labels=cast(Any, SimpleNamespace(chunks=lambda: iter([(pa.array(IDS), index)]))),
+        n=60,
+        split=EpsilonSplit(ZERO, ZERO, wish.epsilon),
+        parameters=wish.parameters,
+        inputs=inputs,
+    )
+    CalibrationKind(SECRETS).compute(job)
+    ((found, x, labels),) = seen
+    assert found.epsilon == Epsilon.parse("0.7")
+    assert (found.n, found.loss) == (31, "squared")  # what was sent, not what was met
+    assert x == [10 * (i % 10) for i in range(0, 60, 2)]
+    assert labels == index[::2].tolist()
+
+
+def test_where_no_example_is_met_the_answer_is_the_middle_of_the_domain() -> None:
+    empty = np.zeros(0, np.int64)
+    for shape in ("monotone", "convex"):
+        found, facts = fitted(shape, terms(), empty, empty)
+        assert found.values.tolist() == [5.0]
+        x = np.arange(60)
+        assert fitted(shape, terms(), x, x % 11)[1] == facts  # nothing in the document says how many were met
+
+
+def test_a_plan_refuses_what_a_fit_would() -> None:
+    for shape, options in (("monotone", {"levels": 4}), ("convex", {"values": 8})):
+        with pytest.raises(InvalidEpsilon):
+            SHAPES[shape].plan(terms("0.000001", options=options))
+        SHAPES[shape].plan(terms(options=options))
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ("round", {}),
+        ("monotone", {"cells": 3}),
+        ("monotone", {"levels": "x"}),
+        ("pieces", {}),
+        ("pieces", {"pieces": -1}),
+    ],
+)
+def test_options_are_those_of_the_shape(shape: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        parse_options(shape, options)
+
+
+def test_scores_come_as_they_are_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRows):
+        read(["a", "b"], [1.0, float("nan")])
+    with pytest.raises(InvalidRows):
+        read(["a", ""], [1.0, 2.0])
+    with pytest.raises(DuplicateId):
+        read(["a", "b", "a"], [1.0, 2.0, 1.0])
+    with pytest.raises(InvalidFile):
+        read([], [])
+    monkeypatch.setattr("labels_party.answers.scores.MOST_SCORES", 1)
+    with pytest.raises(TooLarge):
+        read(["a", "b"], [1.0, 2.0])
+
+
+def test_two_uploads_are_the_same_whatever_their_order() -> None:
+    one, two = read(["a", "b"], [1.0, 2.0]), read(["b", "a"], [2.0, 1.0])
+    assert one.mac(SECRETS) == two.mac(SECRETS)
+    assert one.mac(SECRETS) != read(["a", "b"], [1.0, 2.2]).mac(SECRETS)
