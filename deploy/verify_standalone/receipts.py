@@ -13,13 +13,16 @@ from .refusal import refuse
 
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
 GENESIS = "0" * 64
+# kinds of events of releases and answers, and the detail with the SHA-256 of what was signed
+PUBLISHED = {"release-published": "manifest_sha256", "answer-published": "sha256"}
+ACCEPTED = {"message-accepted": "manifest_digest", "answer-accepted": "document_digest"}
 MEMBERS = {
     *("format", "release", "manifest_digest", "labels_key_id", "audience", "accepted", "position", "previous"),
 }
 
 
 class Receipts:
-    """`key`, `key_id`: the export's own. It signs the receipts in `message-accepted`; those in `receipt-received` are
+    """`key`, `key_id`: the export's own. It signs the receipts in events of ACCEPTED; those in `receipt-received` are
     signed with a key that an earlier `receipt-key-registered` names for their audience."""
 
     def __init__(self, key: Ed25519PublicKey, key_id: str) -> None:
@@ -42,11 +45,11 @@ class Receipts:
                 refuse(f"event {number} registers another key than it names")
             for audience in event["audiences"]:
                 self.keys[audience, details["key_id"]] = Ed25519PublicKey.from_public_bytes(raw)
-        elif kind == "release-published":
-            self.published[event["subject"]["release"]] = details["manifest_sha256"]
+        elif kind in PUBLISHED:
+            self.published[event["subject"]["release"]] = details[PUBLISHED[kind]]
         elif kind == "receipt-received":
             self._kept(number, event, details["receipt"])
-        elif kind == "message-accepted" and "receipt" in details:
+        elif kind in ACCEPTED and "receipt" in details:
             self._given(number, event, details["receipt"])
 
     def _given(self, number: int, event: Any, envelope: Any) -> None:
@@ -54,7 +57,8 @@ class Receipts:
         details = event["details"]
         given = self.given.setdefault(receipt["labels_key_id"], [])
         said = (receipt["release"], receipt["manifest_digest"], receipt["labels_key_id"], receipt["accepted"])
-        if said != (event["subject"]["release"], details["manifest_digest"], details["key_id"], event["time"]):
+        signed = details[ACCEPTED[event["kind"]]]
+        if said != (event["subject"]["release"], signed, details["key_id"], event["time"]):
             refuse(f"event {number}: its receipt says something else than the event")
         if receipt["audience"] not in event["audiences"]:
             refuse(f"event {number}: its receipt is of another audience")
@@ -70,9 +74,9 @@ class Receipts:
         receipt, digest = _open(number, envelope, self.keys[audience, named], named)
         release = event["subject"]["release"]
         if (receipt["release"], receipt["audience"]) != (release, audience):
-            refuse(f"event {number}: its receipt is of another release or audience")
+            refuse(f"event {number}: its receipt is of something else or of another audience")
         if self.published.get(release) != receipt["manifest_digest"]:
-            refuse(f"event {number}: its receipt is not of the release that was published")
+            refuse(f"event {number}: its receipt is not of what was published")
         kept, place = self.kept.setdefault((named, receipt["labels_key_id"]), {}), receipt["position"]
         before = GENESIS if place == 1 else kept.get(place - 1, (receipt["previous"],))[0]
         after = kept.get(place + 1, ("", digest))[1]

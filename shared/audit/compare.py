@@ -1,7 +1,8 @@
 """`audit verify --against EXPORT`: this party's store against an older export of its own, or the other party's.
 
 A chain shows that nothing inside it was changed, not that its end was cut off or that it is the only one. Another copy
-shows that: an older export of the same store must be a prefix of it; releases and receipts must stand at both parties.
+shows that: an older export of the same store must be a prefix of it; releases, answers and receipts must stand at both
+parties.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.audit.events import ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, Event
-from shared.audit.receipts import Receipts
+from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, PUBLISHED, Event
+from shared.audit.receipts import PUBLISHED_DIGEST, Receipts, accepted_digest, published_digest
 from shared.audit.show import counted
 from shared.audit.store import Export
 from shared.message.signing import VerifyingKey
 
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
 MISSING_RELEASE, MISSING_RECEIPT = "missing-release", "missing-receipt"
+NOUNS = {PUBLISHED: "release", ANSWER_PUBLISHED: "answer", ACCEPTED: "release", ANSWER_ACCEPTED: "answer"}
+ANOTHER = {ACCEPTED: "has another manifest", ANSWER_ACCEPTED: "is another document"}
 
 
 @dataclass
@@ -80,85 +83,66 @@ def compare_own(own: list[Event], export: Export) -> Comparison:
 
 
 def compare_parties(labels: Side, features: Side) -> Comparison:
-    """Releases and receipts of one labels party and one receiver; either side may be this party.
+    """Releases, answers and receipts of one labels party and one receiver; either side may be this party.
 
     Both chains must have been verified. Raises AuditChainBroken where a receipt in them does not verify.
     """
     found = Comparison()
     at_labels, at_features = Receipts.of(labels.events, labels.key), Receipts.of(features.events, features.key)
-    charged = {e.subject.release: e for e in labels.events if e.kind == CHARGED}
-    own = {release: e for (key_id, release), e in at_features.accepted.items() if key_id == labels.key.id}
-    newer, missing = 0, set()
-    for release, event in own.items():
-        published = at_labels.published.get(release)
-        if published is None and labels.may_lack(event.time):
-            newer += 1
-        elif published is None:
-            missing.add(release)
-            found.find(
-                MISSING_RELEASE,
-                f"Release {release}, accepted {event.time} (event {event.sequence} of {features.called}), is not "
-                f"among the published ones of {labels.called}: that store was rolled back, forked or lost events.",
-                release=release,
-            )
-        elif published.details.get("manifest_sha256") != event.details.get("manifest_digest"):
-            found.find(
-                ALTERED,
-                f"Release {release} has another manifest in {labels.called} than in {features.called}.",
-                release=release,
-            )
-        elif release in charged and charged[release].split != event.split:
-            found.find(
-                ALTERED,
-                f"Release {release} is charged ε {charged[release].split.total} in {labels.called}, but "
-                f"{event.split.total}, or another split of it, in {features.called}.",
-                release=release,
-            )
-    newer += _answers(found, labels, features, charged)
+    own = {name: e for (key_id, name), e in at_features.accepted.items() if key_id == labels.key.id}
+    newer, missing = _accepted(found, labels, features, at_labels.published, own)
     newer += _receipts(found, labels, features, at_labels, at_features, missing)
     if newer:
         # its party states the time: an old one hides what should be there, so it is shown
         made = labels.made or features.made
-        found.notes.append(f"{newer} of the releases and receipts came after {made}, when the export says it was made")
+        found.notes.append(
+            f"{newer} of the releases, answers and receipts came after {made}, when the export says it was made"
+        )
     name = features.events[0].party if features.events else ""
-    waiting = [r for r, e in at_labels.published.items() if name in e.audiences and r not in own]
-    if waiting:
-        found.notes.append(f"{counted(len(waiting), 'published release')} not accepted by '{name}' (perhaps not yet)")
+    for kind in PUBLISHED_DIGEST:
+        waiting = [n for n, e in at_labels.published.items() if kind == e.kind and name in e.audiences and n not in own]
+        if waiting:
+            found.notes.append(
+                f"{counted(len(waiting), f'published {NOUNS[kind]}')} not accepted by '{name}' (perhaps not yet)"
+            )
     return found
 
 
-def _answers(found: Comparison, labels: Side, features: Side, charged: dict[str | None, Event]) -> int:
-    """Answers that the receiver accepted, as the labels party has them; returns how many are newer than the export."""
-    published = {e.subject.release: e for e in labels.events if e.kind == ANSWER_PUBLISHED}
-    newer = 0
-    for event in (e for e in features.events if e.kind == ANSWER_ACCEPTED):
-        answer = event.subject.release
-        if event.details.get("key_id") != labels.key.id:
-            continue
-        told = published.get(answer)
+def _accepted(
+    found: Comparison, labels: Side, features: Side, published: dict[str, Event], accepted: dict[str, Event]
+) -> tuple[int, set[str]]:
+    """Releases and answers that the receiver accepted, as the labels party has them.
+
+    Returns how many are newer than the export, and which are missing.
+    """
+    charged = {e.subject.release: e for e in labels.events if e.kind == CHARGED}
+    newer, missing = 0, set()
+    for name, event in accepted.items():
+        told, noun = published.get(name), NOUNS[event.kind].capitalize()
         if told is None and labels.may_lack(event.time):
             newer += 1
         elif told is None:
+            missing.add(name)
             found.find(
                 MISSING_RELEASE,
-                f"Answer {answer}, accepted {event.time} (event {event.sequence} of {features.called}), is not among "
-                f"the published ones of {labels.called}: that store was rolled back, forked or lost events.",
-                release=answer,
+                f"{noun} {name}, accepted {event.time} (event {event.sequence} of {features.called}), is not among the "
+                f"published ones of {labels.called}: that store was rolled back, forked or lost events.",
+                release=name,
             )
-        elif told.details.get("sha256") != event.details.get("document_digest"):
+        elif published_digest(told) != accepted_digest(event):
             found.find(
                 ALTERED,
-                f"Answer {answer} is another document in {labels.called} than in {features.called}.",
-                release=answer,
+                f"{noun} {name} {ANOTHER[event.kind]} in {labels.called} than in {features.called}.",
+                release=name,
             )
-        elif answer in charged and charged[answer].split != event.split:
+        elif name in charged and charged[name].split != event.split:
             found.find(
                 ALTERED,
-                f"Answer {answer} is charged ε {charged[answer].split.total} in {labels.called}, but "
-                f"{event.split.total}, or another split of it, in {features.called}.",
-                release=answer,
+                f"{noun} {name} is charged ε {charged[name].split.total} in {labels.called}, but {event.split.total}, "
+                f"or another split of it, in {features.called}.",
+                release=name,
             )
-    return newer
+    return newer, missing
 
 
 def _receipts(
@@ -167,12 +151,18 @@ def _receipts(
     """The receiver's list as each side has it; returns how many entries are newer than the export."""
     given, kept = at_features.given[labels.key.id], at_labels.received[features.key.id, labels.key.id]
     newer = 0
+
+    def called(name: str, begin: bool = False) -> str:
+        event = at_labels.published.get(name) or at_features.accepted[labels.key.id, name]
+        noun = NOUNS[event.kind]
+        return f"{noun.capitalize() if begin else noun} {name}"
+
     forked = next((p for p in sorted(kept) if p in given and kept[p] != given[p]), None)
     if forked is not None:
         found.find(
             FORK,
-            f"Receipt {forked} is of release {kept[forked].release} (accepted {kept[forked].accepted}) in "
-            f"{labels.called}, but of {given[forked].release} (accepted {given[forked].accepted}) in "
+            f"Receipt {forked} is of {called(kept[forked].release)} (accepted {kept[forked].accepted}) in "
+            f"{labels.called}, but of {called(given[forked].release)} (accepted {given[forked].accepted}) in "
             f"{features.called}: the receiver's store has two histories.",
             receipt=forked,
         )
@@ -190,8 +180,8 @@ def _receipts(
         if (labels.key.id, receipt.release) not in at_features.accepted:
             found.find(
                 MISSING_RELEASE,
-                f"Release {receipt.release} has a receipt of {receipt.accepted} in {labels.called}, but is not "
-                f"among the accepted ones of {features.called}.",
+                f"{called(receipt.release, begin=True)} has a receipt of {receipt.accepted} in {labels.called}, but "
+                f"is not among the accepted ones of {features.called}.",
                 release=receipt.release,
             )
     if given and not any(key_id == features.key.id for _, key_id in at_labels.keys):
@@ -204,7 +194,7 @@ def _receipts(
         elif receipt.release not in missing:
             found.find(
                 MISSING_RECEIPT,
-                f"Receipt {position} (release {receipt.release}, accepted {receipt.accepted}) is not in "
+                f"Receipt {position} ({called(receipt.release)}, accepted {receipt.accepted}) is not in "
                 f"{labels.called}: it was not delivered yet (the next pull delivers it), or was lost there.",
                 release=receipt.release,
                 receipt=position,

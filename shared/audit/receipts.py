@@ -1,4 +1,4 @@
-"""The receipts in an audit store: at the receiver in `message-accepted`, at the labels party in `receipt-received`.
+"""The receipts in an audit store: at the receiver where it accepted something, at the labels party as it got them.
 
 They are parts of chained events, so the append-only store, its export and its verification hold for them too.
 """
@@ -9,12 +9,24 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from shared.audit.events import ACCEPTED, PUBLISHED, RECEIPT_KEY, RECEIVED, Event, Subject
+from shared.audit.events import (
+    ACCEPTED,
+    ANSWER_ACCEPTED,
+    ANSWER_PUBLISHED,
+    PUBLISHED,
+    RECEIPT_KEY,
+    RECEIVED,
+    Event,
+    Subject,
+)
 from shared.errors import AuditChainBroken, InvalidFile, LabelDPError
 from shared.message.receipt import Receipt, envelope_bytes, open_receipt, public_key_text, read_public_key
 from shared.message.signing import VerifyingKey, named_key
 
 Positions = dict[int, Receipt]
+# what is published and accepted, by the kind of event; and the detail with the SHA-256 of what was signed
+PUBLISHED_DIGEST = {PUBLISHED: "manifest_sha256", ANSWER_PUBLISHED: "sha256"}
+ACCEPTED_DIGEST = {ACCEPTED: "manifest_digest", ANSWER_ACCEPTED: "document_digest"}
 
 
 def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
@@ -56,8 +68,8 @@ class Receipts:
         # by the ids of the receiver's key and of the labels party's
         self.received: dict[tuple[str, str], Positions] = defaultdict(dict)
         self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
-        self.published: dict[str, Event] = {}  # by release
-        self.accepted: dict[tuple[str, str], Event] = {}  # by the labels party's key and release
+        self.published: dict[str, Event] = {}  # by release or answer
+        self.accepted: dict[tuple[str, str], Event] = {}  # by the labels party's key, and release or answer
 
     @classmethod
     def of(cls, events: Iterable[Event], key: VerifyingKey) -> Receipts:
@@ -69,14 +81,14 @@ class Receipts:
     def add(self, event: Event) -> None:
         """Raises AuditChainBroken naming the event whose receipt does not fit."""
         release = str(event.subject.release)
-        if event.kind == PUBLISHED:
+        if event.kind in PUBLISHED_DIGEST:
             self.published[release] = event
         elif event.kind == RECEIPT_KEY:
             key = _registered(event)
             self.keys.update({(audience, key.id): key for audience in event.audiences})
         elif event.kind == RECEIVED:
             self._received(event, release)
-        elif event.kind == ACCEPTED:
+        elif event.kind in ACCEPTED_DIGEST:
             self.accepted[str(event.details.get("key_id")), release] = event
             if "receipt" in event.details:
                 self._given(event, release)
@@ -89,11 +101,11 @@ class Receipts:
         if key is None:
             raise _wrong(event, "its key is not registered for its audience")
         receipt = self._opened(event, envelope, key)
-        if published is None or published.details.get("manifest_sha256") != receipt.manifest_digest:
-            raise _wrong(event, "it is not of the release that was published")
+        if published is None or published_digest(published) != receipt.manifest_digest:
+            raise _wrong(event, "it is not of what was published")
         if (receipt.release, receipt.audience) != (release, audience):
-            raise _wrong(event, "it is of another release or audience")
-        # which of our keys signed the manifest is in the manifest, whose digest was compared
+            raise _wrong(event, "it is of something else or of another audience")
+        # which of our keys signed it is in the manifest or answer, whose digest was compared
         kept = self.received[named, receipt.labels_key_id]
         before, after = kept.get(receipt.position - 1), kept.get(receipt.position + 1)
         links = before is None or receipt.follows(before)
@@ -104,7 +116,7 @@ class Receipts:
     def _given(self, event: Event, release: str) -> None:
         envelope, details = event.details["receipt"], event.details
         receipt = self._opened(event, envelope, self.key)
-        truth = (release, details.get("manifest_digest"), details.get("key_id"), event.time)
+        truth = (release, accepted_digest(event), details.get("key_id"), event.time)
         if (receipt.release, receipt.manifest_digest, receipt.labels_key_id, receipt.accepted) != truth:
             raise _wrong(event, "it does not say what the event says")
         given = self.given[receipt.labels_key_id]
@@ -125,6 +137,16 @@ class Receipts:
             return open_receipt(envelope_bytes(envelope), key)
         except LabelDPError:
             raise _wrong(event, "its signature or form does not verify") from None
+
+
+def published_digest(event: Event) -> Any:
+    """The SHA-256 of the manifest or answer that one of PUBLISHED_DIGEST tells of."""
+    return event.details.get(PUBLISHED_DIGEST[event.kind])
+
+
+def accepted_digest(event: Event) -> Any:
+    """The same of one of ACCEPTED_DIGEST."""
+    return event.details.get(ACCEPTED_DIGEST[event.kind])
 
 
 def _wrong(event: Event, why: str) -> AuditChainBroken:
