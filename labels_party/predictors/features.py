@@ -7,10 +7,12 @@ not protected by noise, but nothing hands them out either.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+import numpy as np
+import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -18,10 +20,15 @@ from labels_party.labels.batches import ERASED, FEATURES, Batch, Batches
 from labels_party.labels.formats.parquet_guard import check_claims
 from labels_party.labels.formats.source import Source
 from labels_party.labels.formats.spool import Spool
+from labels_party.labels.seal import SealedLabels
+from labels_party.labels.standing import standing
 from labels_party.labels.vault import LabelVault
+from labels_party.predictors.schema import Schema
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import predictors
 from shared.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
+from shared.message.linear_model import LINEAR_MODEL
+from shared.message.rectangle import RECTANGLE
 from shared.message.thrift import LyingFile
 from shared.service.database import Database
 from shared.tables import PARQUET_MAGIC, canonical_ids, read_table, refuse_duplicates
@@ -29,9 +36,11 @@ from shared.tables import PARQUET_MAGIC, canonical_ids, read_table, refuse_dupli
 if TYPE_CHECKING:
     import pyarrow as pa
 
+IntArray = npt.NDArray[np.int64]
 ID = "example_id"
 MOST_BYTES = 1 << 31  # of a decoded table: it is held as a whole
 MOST_COLUMNS = 1000
+OF_FEATURES = (RECTANGLE, LINEAR_MODEL)  # answers that are computed from the table
 
 
 class FeatureStore:
@@ -77,7 +86,7 @@ class FeatureStore:
         """Store the features of a batch's examples in place of an earlier table; returns (200, what was stored).
 
         Which of the ids the batch has is not looked at. Raises InvalidTable, InvalidRows, NotFound, Conflict (the
-        batch is purged, or a predictor is being trained on the table that is there).
+        batch is purged, or a predictor or an answer is being made of the table that is there).
         """
         self.database.read("features.look", lambda c: self._open(c, batch_id))
         earlier = self.database.read("features.seen", call.earlier)
@@ -97,6 +106,9 @@ class FeatureStore:
                 busy = connection.execute(training).scalar()
                 if busy is not None:
                     raise Conflict(f"Predictor '{busy}' is being trained on the features that are there; wait for it.")
+                for made in standing(connection, batch_id):
+                    if made.working and made.what in OF_FEATURES:
+                        raise Conflict(f"Answer '{made.id}' is being made of the features that are there; wait for it.")
                 for old in self.batches.segments(connection, batch_id, FEATURES):
                     self.batches.drop_segments(connection, batch_id, FEATURES, [old.number])
                     self.batches.add_segment(connection, batch_id, ERASED, old.key, old.rows)
@@ -116,7 +128,7 @@ class FeatureStore:
     def _open(self, connection: Connection, batch_id: str) -> Batch:
         batch, _ = self.batches.get(connection, batch_id)
         if batch.state == "purged":
-            raise Conflict(f"The labels of batch '{batch_id}' were purged; no predictor can be trained on it any more.")
+            raise Conflict(f"The labels of batch '{batch_id}' were purged; nothing can be learned from it any more.")
         return batch
 
     def key(self, connection: Connection, batch_id: str) -> str:
@@ -137,7 +149,8 @@ class FeatureStore:
         except OSError:
             raise Unavailable("The table of features cannot be read; it may have been replaced meanwhile.") from None
         table = pa.Table.from_batches(batches)
-        missing = [name for name in names if table.column_names.count(name) != 1]
+        # the ids are no feature, whatever a predictor calls its features
+        missing = [name for name in names if name == ID or table.column_names.count(name) != 1]
         if missing:
             raise InvalidTable(
                 f"The table of features has no column '{missing[0]}'; it has "
@@ -145,6 +158,41 @@ class FeatureStore:
                 + "."
             )
         return table.select([ID, *names])
+
+    def count(self, sealed_key: str, key: str, schema: Schema) -> int:
+        """How many examples of the batch sealed at `sealed_key` have features; ids and features alone are read.
+
+        Raises InvalidTable, InvalidRows (whatever is wrong with the columns of `schema`), Unavailable."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = self.load(key, schema.names)
+        schema.table_codes(table)
+        known, found = table[ID].combine_chunks(), 0
+        try:
+            for rows in self.vault.scan(sealed_key):
+                found += int(pc.sum(pc.is_in(rows.column(0).cast(pa.large_string()), value_set=known)).as_py() or 0)
+        except OSError:
+            raise Unavailable("The batch was written again meanwhile; try again.") from None
+        return found
+
+    def met(self, labels: SealedLabels, key: str, schema: Schema) -> Iterator[tuple[pa.Array, IntArray, IntArray]]:
+        """(ids, codes int64[m, p], label positions int64[m]) of the examples with features, in the order of ids.
+
+        Raises InvalidTable, InvalidRows, Unavailable."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = self.load(key, schema.names)
+        codes, known = schema.table_codes(table), table[ID].combine_chunks()
+        try:
+            for ids, positions in labels.chunks():
+                at = pc.index_in(ids.cast(pa.large_string()), value_set=known)
+                there = at.is_valid()
+                rows = at.filter(there).to_numpy(zero_copy_only=False).astype(np.int64)
+                yield ids.filter(there), codes[rows], positions[there.to_numpy(zero_copy_only=False)]
+        except OSError:
+            raise Unavailable("The batch was written again meanwhile; it is tried again.") from None
 
 
 def _plain_table(table: pa.Table, id_column: str) -> pa.Table:

@@ -216,6 +216,7 @@ BAD: list[tuple[dict[str, Any], type[LabelDPError], str]] = [
     ({"features": [{"name": "x", "range": [0, "inf"]}]}, InvalidInput, "decimal"),
     ({"features": [{"name": "x", "values": []}]}, InvalidInput, "between 1"),
     ({"features": [{"name": "none", "range": [0, 1]}]}, InvalidTable, "no column"),
+    ({"features": [{"name": "example_id", "values": ["c-00001"]}]}, InvalidTable, "no column"),
     ({"features": [{"name": "sector", "range": [0, 1]}]}, InvalidRows, "number"),
 ]
 
