@@ -17,7 +17,11 @@ from labels_party.answers.calibrations import Calibrations
 from labels_party.answers.catalogue import answer_kinds
 from labels_party.answers.kind import AnswerKind
 from labels_party.answers.medians import Medians
+from labels_party.answers.own_features import FeatureAnswers
 from labels_party.answers.pipeline import AnswerPipeline
+from labels_party.answers.receipts import published_answer
+from labels_party.attempts.identity import Workplace
+from labels_party.attempts.leases import Leases
 from labels_party.budget.populations import Populations
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batches
@@ -34,10 +38,9 @@ from labels_party.notify.webhooks import Webhooks
 from labels_party.predictors.predictors import Predictors
 from labels_party.predictors.queries import Queries
 from labels_party.release.approvals import Approvals
-from labels_party.release.leases import Leases
 from labels_party.release.pipeline import Pipeline
 from labels_party.release.priors import PublishedPriors
-from labels_party.release.receipts import ReceiptBook
+from labels_party.release.receipts import ReceiptBook, published_release
 from labels_party.release.releases import WORKING, Releases
 from labels_party.release.retention import Retention
 from labels_party.release.schedule import Schedule
@@ -50,6 +53,7 @@ from labels_party.storage.tables import HEAD, api_keys, audit_events, installati
 from labels_party.storage.tables import answers as answers_table
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import releases as releases_table
+from shared.audit.receipts import ANSWER, RELEASE
 from shared.audit.store import AuditStore, utc_now
 from shared.errors import NotFound, Unavailable
 from shared.message.signing import SigningKey
@@ -92,6 +96,7 @@ class Services:
     answer_pipeline: AnswerPipeline
     calibrations: Calibrations
     medians: Medians
+    feature_answers: FeatureAnswers
     predictors: Predictors
     queries: Queries
     worker: Worker
@@ -153,21 +158,19 @@ def bootstrap(
     # imported here: numba, scipy and opendp behind it are needed by those who draw only
     from labels_party.release.engine import LocalEngine
 
-    pipeline = Pipeline(
-        releases, vault, secrets, key, home, LocalEngine(), settings.lease_seconds, settings.rows_per_file
-    )
-    leases = Leases(database, lambda: pipeline.worker, settings.lease_seconds)
+    workplace, lease = Workplace(home.workers), settings.lease_seconds
+    pipeline = Pipeline(releases, vault, secrets, key, home, LocalEngine(), workplace, lease, settings.rows_per_file)
+    leases = Leases(database, workplace, lease)
     schedule = Schedule(database, batches, sealer, releases, priors, leases)
     retention = Retention(database, batches, releases, vault, audit)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
     allowances = Allowances(database, batches, ledger, clock)
     answers = Answers(database, batches, ledger, allowances)
-    kinds: dict[str, AnswerKind] = {kind.name: kind for kind in answer_kinds(secrets)}
-    answer_pipeline = AnswerPipeline(
-        answers, kinds, vault, secrets, key, home, lambda: pipeline.worker, settings.lease_seconds
-    )
-    answer_pipeline.sweep()
     predictors = Predictors(database, batches, ledger, vault, secrets, leases)
+    features = predictors.features
+    kinds: dict[str, AnswerKind] = {kind.name: kind for kind in answer_kinds(secrets, features)}
+    answer_pipeline = AnswerPipeline(answers, kinds, vault, secrets, key, home, workplace, lease)
+    answer_pipeline.sweep()
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
     return Services(
@@ -186,7 +189,9 @@ def bootstrap(
         releases=releases,
         approvals=Approvals(releases),
         statements=Statements(releases, home.releases, key.public),
-        receipts=ReceiptBook(releases, key.public),
+        receipts=ReceiptBook(
+            database, audit, key.public, {RELEASE: published_release(releases), ANSWER: published_answer(answers)}
+        ),
         priors=priors,
         schedule=schedule,
         retention=retention,
@@ -197,16 +202,15 @@ def bootstrap(
         answer_pipeline=answer_pipeline,
         calibrations=Calibrations(answers, vault, secrets, home),
         medians=Medians(answers),
+        feature_answers=FeatureAnswers(answers, features),
         predictors=predictors,
         queries=Queries(predictors, key, home),
         worker=Worker(
-            pipeline,
-            schedule,
-            retention,
-            erasures,
-            sweep,
+            # erasures before draws, so that a release that was only charged leaves the erased labels out
+            (schedule.run_due, erasures.finish),
+            (pipeline.run_due, answer_pipeline.run_due, predictors.run_due),
+            (retention.run_due, sweep.run_daily),
             settings.poll_seconds,
-            (answer_pipeline.run_due, predictors.run_due),
         ),
         outbox=outbox,
         webhooks=webhooks,

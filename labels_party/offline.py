@@ -17,8 +17,9 @@ from labels_party.labels.from_files import FileBatches, file_columns
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.parsing import ID
 from labels_party.labels.seal import SameExamples
+from labels_party.labels.standing import PUBLISHED
 from labels_party.release.plan import ReleaseRequest, make_plan
-from labels_party.release.releases import ACCEPTED, PUBLISHED, WORKING, Release, given_prior_json
+from labels_party.release.releases import ACCEPTED, WORKING, Release, given_prior_json
 from shared.channel_lattice import LatticeChannel
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from shared.message.bundle import ENVELOPE_SUFFIX

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labels_party.answers.answers import PUBLISHED, WORKING, StoredAnswer
-from labels_party.answers.calibrations import CalibrationWish
+from labels_party.answers.answers import WORKING, StoredAnswer
+from labels_party.answers.calibrations import CalibrationWish, second_score
 from labels_party.answers.scores import Scores
 from labels_party.bootstrap import Services
 from labels_party.budget.ledger import Account, judge
@@ -17,8 +17,9 @@ from labels_party.labels.batches import Batch
 from labels_party.labels.from_files import FileBatches, file_columns
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.seal import SameExamples
+from labels_party.labels.standing import PUBLISHED
 from shared.csv_text import with_lines
-from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidRows, SecondPersonNeeded
+from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, InvalidRows, SecondPersonNeeded
 from shared.message.calibration import CALIBRATION, open_calibration
 from shared.privacy import ZERO, EpsilonSplit
 from shared.service.cli import Progress, replacing, writable
@@ -48,17 +49,30 @@ class CalibrateJob:
     wish: CalibrationWish
     out: Path
     force: bool = False
+    score_2_column: str | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Columns of the file of scores: that of ids, and one for each score of the map. Raises InvalidInput."""
+        scores = [name for name in (self.score_column, self.score_2_column) if name is not None]
+        if len(scores) < len(self.wish.grids):
+            raise InvalidInput(f"The shape '{self.wish.shape}' has two scores: name the second with --score-2-column.")
+        if len(scores) > len(self.wish.grids):
+            raise second_score(self.wish.shape)
+        if len({self.id_column, *scores}) <= len(scores):
+            raise InvalidInput("Each of the columns, for ids and scores, needs a name of its own.")
+        return (self.id_column, *scores)
 
 
 def calibrate(services: Services, job: CalibrateJob, progress: Progress) -> dict[str, Any]:
     """Scores in, signed map out. Raises typed errors; a refusal charges nothing and leaves no file behind."""
     writable(job.out, job.force)
-    fields = (job.id_column, job.score_column)
+    fields = job.fields
     file = LabelFile.open(job.scores, fields, names_are_public=True)
     progress("reading scores", 0.05)
     try:
         # before a batch is sealed, which cannot be undone, and for what an interrupted run left charged
-        scores = Scores.read(file.chunks(), _label(services, job), services.secrets, job.wish.grid, fields)
+        scores = Scores.read(file.chunks(), _label(services, job), services.secrets, job.wish.grids, fields)
         batch_id = (
             job.of
             if isinstance(job.of, str)
@@ -83,7 +97,7 @@ def _label(services: Services, job: CalibrateJob) -> str:
     return services.database.read("batch.look", lambda c: services.batches.get(c, batch_id))[1].label
 
 
-def _charged(services: Services, batch_id: str, file: LabelFile, wish: CalibrationWish, fields: tuple[str, str]) -> str:
+def _charged(services: Services, batch_id: str, file: LabelFile, wish: CalibrationWish, fields: tuple[str, ...]) -> str:
     try:
         _, answer = services.calibrations.request(batch_id, lambda _: file.chunks(), wish, ACTOR, fields=fields)
     except AlreadyReleased as error:
@@ -182,6 +196,6 @@ def write_out(services: Services, answer_id: str, out: Path, *, force: bool = Fa
             "examples": found.answer.n,
             "epsilon_spent": found.answer.epsilon_spent,
             "epsilon_lifetime": found.answer.epsilon_lifetime,
-            "pieces": len(found.map.map.values),
+            "pieces": found.pieces,
         }
     return said

@@ -18,7 +18,7 @@ from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batches, require_sealed, timestamp
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import allowances, answers
-from shared.audit.events import ALLOWANCE_SET, Event, Subject
+from shared.audit.events import ALLOWANCE_SET
 from shared.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.service.database import Database
@@ -45,17 +45,8 @@ class Allowances:
                     )
                 if epsilon > population.lifetime:
                     raise InvalidEpsilon(f"An allowance is at most the lifetime ε {population.lifetime}.")
-                subject = Subject(population.id, population.name, population.label, batch_id)
                 details = {"answer": kind, "epsilon": str(epsilon)}
-                event = Event(
-                    ALLOWANCE_SET,
-                    subject,
-                    unit=population.unit,
-                    audiences=population.audiences,
-                    actor=actor,
-                    details=details,
-                )
-                self.ledger.audit.append(connection, event)
+                self.ledger.note(connection, ALLOWANCE_SET, population, batch_id, None, actor, details)
                 t = allowances
                 connection.execute(sa.delete(t).where(t.c.batch == batch_id, t.c.kind == kind))
                 if epsilon:

@@ -18,16 +18,16 @@ from labels_party.answers.allowances import Allowances
 from labels_party.answers.kind import AnswerRequest
 from labels_party.budget.populations import Population
 from labels_party.budget.store import Ledger
-from labels_party.labels.batches import Batch, Batches, require_sealed, timestamp
-from labels_party.labels.standing import refuse_second
+from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
+from labels_party.labels.standing import CHARGED, PUBLISHED, refuse_second
 from labels_party.storage.idempotency import NO_KEY, IdempotentCall
 from labels_party.storage.idempotency import Answer as Reply
 from labels_party.storage.tables import answers
-from shared.errors import AlreadyReleased, Conflict, NotFound, SecondPersonNeeded
+from shared.errors import AlreadyReleased, Conflict, NotFound, SecondPersonNeeded, Unavailable
 from shared.privacy import EpsilonSplit
 from shared.service.database import Database
 
-CHARGED, COMPUTING, PUBLISHED, FAILED = "charged", "computing", "published", "failed"
+COMPUTING = "computing"
 WORKING = (CHARGED, COMPUTING)
 COLUMNS = [column for column in answers.c if column.name not in ("envelope", "epsilon_nano")]
 
@@ -64,6 +64,10 @@ class StoredAnswer:
     def inputs(self) -> str:
         return str(self.request["inputs"])
 
+    @property
+    def features(self) -> str:
+        return str(self.request.get("features", ""))  # not in what an earlier version stored
+
 
 class Answers:
     def __init__(self, database: Database, batches: Batches, ledger: Ledger, allowances: Allowances) -> None:
@@ -82,6 +86,7 @@ class Answers:
                 self._refuse_second(connection, batch_id, request)
                 if request.by_audience is not None:
                     self.allowances.judge(connection, batch_id, request.kind, request.split)
+                self._still_there(connection, batch_id, request.features)
                 answer_id = "ans_" + secrets.token_hex(12)
                 details: dict[str, Any] = {"answer": request.kind, "parameters": request.parameters}
                 details |= {"additional_release": request.additional_release, "by_audience": request.by_audience}
@@ -95,6 +100,7 @@ class Answers:
                         "parameters": request.parameters,
                         "inputs": request.inputs,
                         "inputs_mac": request.inputs_mac,
+                        "features": request.features,
                     },
                     "epsilon": request.split.as_json(),
                     "epsilon_nano": request.split.total.nano,
@@ -148,6 +154,10 @@ class Answers:
                 f"Batch '{batch_id}' carries something already. A {request.kind} is charged on top; ask for it "
                 "explicitly (additional_release)."
             ) from None
+
+    def _still_there(self, connection: Connection, batch_id: str, features: str) -> None:
+        if features and features not in [s.key for s in self.batches.segments(connection, batch_id, FEATURES)]:
+            raise Unavailable("The features of the batch were replaced meanwhile; try again. Nothing was charged.")
 
     # --- reading ------------------------------------------------------------------------------------------
 

@@ -133,17 +133,17 @@ class Ledger:
         kind: str,
         population: Population,
         batch: str,
-        release: str,
+        release: str | None,
         actor: str,
         details: dict[str, Any],
         attempt: int | None = None,
+        audiences: tuple[str, ...] | None = None,
     ) -> None:
-        """An event without a charge (requested, published, failed)."""
+        """An event without a charge (requested, published, failed). `audiences`: default the population's."""
         subject = Subject(population.id, population.name, population.label, batch, release, attempt)
-        self.audit.append(
-            connection,
-            Event(kind, subject, unit=population.unit, audiences=population.audiences, actor=actor, details=details),
-        )
+        told = population.audiences if audiences is None else audiences
+        event = Event(kind, subject, unit=population.unit, audiences=told, actor=actor, details=details)
+        self.audit.append(connection, event)
 
     def report(self, connection: Connection, population: Population) -> dict[str, Any]:
         """Lifetime ε and what each batch has spent; the figure per example is the largest of them."""

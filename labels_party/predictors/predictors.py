@@ -18,6 +18,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.attempts.leases import Leases
 from labels_party.budget.populations import Population
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import PREDICTOR, SEALED, Batch, Batches, require_sealed, timestamp
@@ -26,15 +27,14 @@ from labels_party.labels.seal import SealedLabels
 from labels_party.labels.standing import RETIRED, TRAINING, refuse_second
 from labels_party.labels.vault import LabelVault
 from labels_party.predictors.asked import Asked, make_plan
-from labels_party.predictors.features import ID, FeatureStore
+from labels_party.predictors.features import FeatureStore
 from labels_party.predictors.methods import METHODS, Plan, levels_of
 from labels_party.predictors.schema import Schema
 from labels_party.predictors.states import StateStore
-from labels_party.release.leases import Leases
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import predictions, predictors
-from shared.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED, Event
+from shared.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED
 from shared.errors import LabelDPError, NotFound, SecondPersonNeeded, Unavailable
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.problems import problem
@@ -98,7 +98,7 @@ class Predictors:
         earlier, _, population, sealed_key, features_key = self.database.read("predictor.look", look)
         if earlier is not None:
             return earlier
-        n = self._count(sealed_key, features_key, Schema.from_json(asked.features, levels_of(asked.method)))
+        n = self.features.count(sealed_key, features_key, Schema.from_json(asked.features, levels_of(asked.method)))
         plan = make_plan(asked, population.domain, n)
 
         def store(connection: Connection) -> Answer:
@@ -119,16 +119,7 @@ class Predictors:
                 connection.execute(sa.insert(predictors).values(**row))
                 details: dict[str, Any] = {"predictor": predictor_id, "plan": plan.as_json()}
                 details |= {"additional_release": asked.additional_release}
-                subject = Ledger.subject(population, batch_id, predictor_id)
-                event = Event(
-                    PREDICTOR_CREATED,
-                    subject,
-                    unit=population.unit,
-                    audiences=population.audiences,
-                    actor=actor,
-                    details=details,
-                )
-                self.ledger.audit.append(connection, event)
+                self.ledger.note(connection, PREDICTOR_CREATED, population, batch_id, predictor_id, actor, details)
                 return 202, self.describe(connection, self.get(connection, predictor_id), population)
 
             return call.once(connection, effect)
@@ -145,21 +136,6 @@ class Predictors:
             )
         refuse_second(connection, batch_id, additional=asked.additional_release, what="predictor")
         self.ledger.check(connection, population, batch_id, split_of(asked.epsilon))
-
-    def _count(self, sealed_key: str, features_key: str, schema: Schema) -> int:
-        """How many examples of the batch have features; ids and features alone are read."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        table = self.features.load(features_key, schema.names)
-        schema.table_codes(table)  # whatever is wrong with the table is said now
-        known, found = table[ID].combine_chunks(), 0
-        try:
-            for rows in self.vault.scan(sealed_key):
-                found += int(pc.sum(pc.is_in(rows.column(0).cast(pa.large_string()), value_set=known)).as_py() or 0)
-        except OSError:
-            raise Unavailable("The batch was written again meanwhile; try again.") from None
-        return found
 
     # --- training -----------------------------------------------------------------------------------------
 
@@ -217,23 +193,12 @@ class Predictors:
         return (predictor, population, sealed[0].key) if predictor.state == TRAINING and sealed else None
 
     def _learn(self, predictor: Predictor, population: Population, sealed_key: str) -> Any:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        plan = predictor.plan
-        table = self.features.load(predictor.features_key, plan.features.names)
-        codes, known = plan.features.table_codes(table), table[ID].combine_chunks()
+        plan, labels = predictor.plan, SealedLabels(self.vault, self.secrets, sealed_key)
         key = self.secrets.derive("predictor-parts:" + predictor.id)
-        kept: list[tuple[IntArray, IntArray, IntArray]] = []
-        try:
-            for ids, positions in SealedLabels(self.vault, self.secrets, sealed_key).chunks():
-                at = pc.index_in(ids.cast(pa.large_string()), value_set=known)
-                rows = pc.fill_null(at, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-                there = rows >= 0
-                part = (siphash128(ids, key)[0] % np.uint64(plan.parts or 1)).astype(np.int64)
-                kept.append((codes[rows[there]], positions[there], part[there]))
-        except OSError:
-            raise Unavailable("The batch was written again meanwhile; it is tried again.") from None
+        kept = [
+            (codes, positions, (siphash128(ids, key)[0] % np.uint64(plan.parts or 1)).astype(np.int64))
+            for ids, codes, positions in self.features.met(labels, predictor.features_key, plan.features)
+        ]
         x, y, parts = (np.concatenate([piece[i] for piece in kept]) for i in range(3))
         if len(y) != plan.n:
             raise Unavailable("The features of the batch are not those that the predictor was made for.")
@@ -268,10 +233,9 @@ class Predictors:
             _, population = self.batches.get(connection, predictor.batch)
             if predictor.state != RETIRED:
                 self.batches.retire_predictors(connection, predictor.batch, only=predictor_id)
-                subject = Ledger.subject(population, predictor.batch, predictor_id)
                 details = {"predictor": predictor_id}
-                event = Event(PREDICTOR_RETIRED, subject, unit=population.unit, actor=actor, details=details)
-                self.ledger.audit.append(connection, event)
+                about = (population, predictor.batch, predictor_id)
+                self.ledger.note(connection, PREDICTOR_RETIRED, *about, actor, details, audiences=())
             return self.describe(connection, self.get(connection, predictor_id), population)
 
         told = self.database.write("predictor.retire", end)

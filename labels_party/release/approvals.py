@@ -15,9 +15,10 @@ from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import IGNORABLE, Population
 from labels_party.labels.batches import require_sealed, timestamp
+from labels_party.labels.standing import CHARGED, FAILED
 from labels_party.notify.outbox import RELEASE_FAILED
 from labels_party.release.plan import Plan
-from labels_party.release.releases import ACCEPTED, CHARGED, FAILED, Release, Releases, charge_details
+from labels_party.release.releases import ACCEPTED, Release, Releases, charge_details
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import api_keys, releases
 from shared.audit import events

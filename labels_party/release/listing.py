@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population, Populations
+from labels_party.labels.standing import PUBLISHED
 from labels_party.release.plan import Plan
-from labels_party.release.releases import PUBLISHED
 from labels_party.storage.tables import batches, releases
 from shared.errors import NotFound
 

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population
+from labels_party.labels.standing import PUBLISHED
 from labels_party.release.plan import CARRIED, ESTIMATED
-from labels_party.release.releases import PUBLISHED, Release, Releases
+from labels_party.release.releases import Release, Releases
 from labels_party.storage.tables import audit_events
 from shared.audit import events
 from shared.domain import Domain

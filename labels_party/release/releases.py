@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from labels_party.budget.populations import Population
 from labels_party.budget.store import Ledger
 from labels_party.labels.batches import Batch, Batches, require_sealed, timestamp
-from labels_party.labels.standing import refuse_second
+from labels_party.labels.standing import CHARGED, PUBLISHED, refuse_second
 from labels_party.notify.outbox import APPROVAL_REQUESTED, Outbox
 from labels_party.release.plan import Plan, ReleaseRequest, make_plan
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
@@ -24,7 +24,7 @@ from shared.errors import Conflict, NotFound
 from shared.privacy import Epsilon
 from shared.service.database import Database
 
-ACCEPTED, CHARGED, DRAWING, PUBLISHED, FAILED = "accepted", "charged", "drawing", "published", "failed"
+ACCEPTED, DRAWING = "accepted", "drawing"
 WORKING = (CHARGED, DRAWING)
 
 

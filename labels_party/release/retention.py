@@ -15,10 +15,10 @@ from sqlalchemy.engine import Connection
 
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import ERASED, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
-from labels_party.labels.standing import CHARGED, DRAWING, charged_batches, standing
+from labels_party.labels.standing import CHARGED, DRAWING, FAILED, charged_batches, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.notify.outbox import RELEASE_FAILED
-from labels_party.release.releases import ACCEPTED, FAILED, Release, Releases
+from labels_party.release.releases import ACCEPTED, Release, Releases
 from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
 from labels_party.storage.tables import batches, idempotency, populations, releases, segments
 from shared.audit.events import BATCH_PURGED, DECLINED, Event, Subject

@@ -18,11 +18,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.attempts.leases import Leases
 from labels_party.budget.ledger import Account, judge
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import Batch, Batches, require_open, timestamp
 from labels_party.labels.seal import Sealer
-from labels_party.release.leases import Leases
 from labels_party.release.plan import make_plan
 from labels_party.release.priors import PublishedPriors
 from labels_party.release.releases import Releases

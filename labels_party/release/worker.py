@@ -1,5 +1,5 @@
-"""The background worker of `serve`: seals and charges what its time has come for, draws charged releases, resumes
-those a crash left behind, purges labels whose retention is over."""
+"""The background worker of `serve`: seals and charges what its time has come for, does what was charged, resumes what a
+crash left behind, purges labels whose retention is over."""
 
 from __future__ import annotations
 
@@ -7,35 +7,27 @@ import logging
 import threading
 from collections.abc import Callable
 
-from labels_party.labels.erasures import Erasures
-from labels_party.labels.sweep import Sweep
-from labels_party.release.pipeline import Pipeline
-from labels_party.release.retention import Retention
-from labels_party.release.schedule import Schedule
-from shared.errors import LabelDPError, Unavailable
+from shared.errors import LabelDPError
 
 log = logging.getLogger("label_dp.release")
 MAX_PAUSE = 60.0
+Chore = Callable[[Callable[[], bool]], int]  # gets whether to stop; returns how much it did
 
 
 class Worker:
-    """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for the current draw.
+    """One thread; `wake` after a request, else it looks every `poll_seconds`. `stop` waits for what is being drawn.
 
-    `also` is further work that was charged, done after the releases.
+    A round does the chores `before`, then what was `charged`, then the chores `after`.
     """
 
     def __init__(
         self,
-        pipeline: Pipeline,
-        schedule: Schedule,
-        retention: Retention,
-        erasures: Erasures,
-        sweep: Sweep,
+        before: tuple[Chore, ...],
+        charged: tuple[Chore, ...],
+        after: tuple[Chore, ...],
         poll_seconds: float,
-        also: tuple[Callable[[Callable[[], bool]], int], ...] = (),
     ) -> None:
-        self.pipeline, self.schedule, self.retention, self.sweep = pipeline, schedule, retention, sweep
-        self.erasures, self.poll_seconds, self.also = erasures, poll_seconds, also
+        self.before, self.charged, self.after, self.poll_seconds = before, charged, after, poll_seconds
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -56,37 +48,17 @@ class Worker:
         return self._thread is not None and self._thread.is_alive()
 
     def drain(self) -> int:
-        """Run every release that waits, once, after the schedule; returns how many were published."""
-        releases = self.pipeline.releases
-        done = 0
-        # erasures before draws, so that a release that was only charged leaves the erased labels out
-        failure: Exception | None = self._chore(self.schedule.run_due) or self._chore(self.erasures.finish)
-        waiting = releases.database.read("worker.look", releases.working)
-        for release in waiting:
-            if self._stop.is_set():
-                break
+        """One round; returns how much of what was charged was done. Raises the last failure, after the whole round."""
+        done, failures = 0, list[Exception]()
+        for chore in (*self.before, *self.charged, *self.after):
             try:
-                done += self.pipeline.run(release.id)
-            except Unavailable as error:
-                log.warning("release %s waits: %s", release.id, error.code)
-                failure = error
-            except LabelDPError as error:
-                log.warning("release %s failed: %s", release.id, error.code)
-            except Exception as error:
-                failure = error  # a bug with one release must not keep the others waiting
-        for run_due in self.also:
-            failure = self._chore(run_due) or failure
-        failure = self._chore(self.retention.run_due) or self._chore(self.sweep.run_daily) or failure
-        if failure is not None:
-            raise failure
+                count = chore(self._stop.is_set)
+                done += count if chore in self.charged else 0
+            except Exception as error:  # the other chores are done all the same
+                failures.append(error)
+        if failures:
+            raise failures[-1]
         return done
-
-    def _chore(self, run_due: Callable[[Callable[[], bool]], int]) -> Exception | None:
-        try:
-            run_due(self._stop.is_set)
-        except Exception as error:  # the releases are drawn all the same
-            return error
-        return None
 
     def _loop(self) -> None:
         pause = self.poll_seconds

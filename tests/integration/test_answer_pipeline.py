@@ -137,10 +137,10 @@ def test_a_fenced_worker_publishes_nothing(tmp_path: Path) -> None:
             other = LabelsParty(tmp_path / "home")
             other.services.pipeline.worker.holds = lambda _owner, _until: False  # type: ignore[method-assign]  # the lease ran out
             # the inputs must outlive the other's publication for the slow one to come to its end
-            clean = other.services.answer_pipeline._clean
-            other.services.answer_pipeline._clean = lambda _lease: None  # type: ignore[method-assign]  # as above
+            ended = other.services.answer_pipeline.ended
+            other.services.answer_pipeline.ended = lambda _lease, _outcome: None  # type: ignore[method-assign]  # as above
             assert other.services.answer_pipeline.run(answer)
-            other.services.answer_pipeline._clean = clean  # type: ignore[method-assign]  # as above
+            other.services.answer_pipeline.ended = ended  # type: ignore[method-assign]  # as above
             seen.append(envelope(other, answer))
             other.services.close()
 

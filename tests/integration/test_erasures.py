@@ -168,12 +168,12 @@ def test_a_draw_in_progress_is_waited_for_and_a_charged_release_is_not(resting: 
     seal(owner, batch)
     release = resting.charge(batch)
     s = resting.services
-    lease = s.database.write("lease", lambda c: s.pipeline._take(c, release))
+    lease = s.database.write("lease", lambda c: s.pipeline.take(c, release))
     assert lease is not None
     erase(owner, "who-3", "nobody")
     assert s.erasures.finish() == 2  # uniform: also what is in no batch waits
     assert labels_of(resting, batch)["who-3"] == 7
-    assert s.pipeline._attempt(lease, s.home.releases / release / f"attempt-{lease.attempt}", lambda *_: None)
+    assert s.pipeline.under(lease, s.pipeline.draw_and_publish)
     assert s.erasures.finish() == 0
     assert labels_of(resting, batch)["who-3"] == 0
     told = owner.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()["erasures"][0]

@@ -154,7 +154,7 @@ def test_cancelling_returns_a_charge_only_while_no_draw_ever_began(resting: Labe
     assert resting.spent(batch) == "0"
 
     begun = ask(owner, batch)
-    resting.services.database.write("lease", lambda c: resting.services.pipeline._take(c, begun["id"]))
+    resting.services.database.write("lease", lambda c: resting.services.pipeline.take(c, begun["id"]))
     assert owner.post(f"/v1/releases/{begun['id']}/cancel").json()["code"] == "conflict"
     assert resting.spent(batch) == "1"
     resting.services.database.read("verify", resting.services.audit.verify)

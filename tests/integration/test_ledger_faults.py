@@ -262,7 +262,7 @@ def test_a_host_whose_clock_is_a_year_off_neither_keeps_nor_steals_a_lease(
         party.services.pipeline.worker.name = "elsewhere/1/abc"
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: real() + off)
-            party.services.database.write("take", lambda c: party.services.pipeline._take(c, release))
+            party.services.database.write("take", lambda c: party.services.pipeline.take(c, release))
         assert other.services.pipeline.run(release) is False
         time.sleep(1.2)
         assert other.services.pipeline.run(release)

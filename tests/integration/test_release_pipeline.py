@@ -131,7 +131,7 @@ def test_a_fenced_worker_publishes_nothing(tmp_path: Path) -> None:
 def test_a_live_workers_release_is_left_alone(tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home") as party, LabelsParty(tmp_path / "home") as other:
         release = party.charge(party.sealed_batch(label_table(50)))
-        lease = party.services.database.write("take", lambda c: party.services.pipeline._take(c, release))
+        lease = party.services.database.write("take", lambda c: party.services.pipeline.take(c, release))
         assert lease is not None
         assert other.services.pipeline.run(release) is False
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.release.lease import WorkerIdentity
+from labels_party.attempts.identity import Workplace
 from labels_party.storage.tables import leases
 from shared.errors import LabelDPError
 from shared.service.database import Database
@@ -39,10 +39,8 @@ def heartbeat(database: Database, name: str, every: float, extend: Callable[[Con
 
 
 class Leases:
-    """`worker` gives this process's identity."""
-
-    def __init__(self, database: Database, worker: Callable[[], WorkerIdentity], seconds: float) -> None:
-        self.database, self.worker, self.seconds = database, worker, seconds
+    def __init__(self, database: Database, workplace: Workplace, seconds: float) -> None:
+        self.database, self.workplace, self.seconds = database, workplace, seconds
         self._mine: set[str] = set()
 
     @contextlib.contextmanager
@@ -61,10 +59,10 @@ class Leases:
                 self.database.write("lease.end", lambda c: self._end(c, work))
 
     def _take(self, connection: Connection, work: str) -> bool:
-        now, mine = self.database.now(connection), self.worker().name
+        now, mine = self.database.now(connection), self.workplace.identity.name
         row = connection.execute(sa.select(leases).where(leases.c.work == work)).first()
         # our own name without work behind it: a reply of the database was lost
-        if row is not None and row.owner != mine and self.worker().holds(row.owner, row.until - now):
+        if row is not None and row.owner != mine and self.workplace.identity.holds(row.owner, row.until - now):
             return False
         connection.execute(sa.delete(leases).where(leases.c.work == work))
         connection.execute(sa.insert(leases).values(work=work, owner=mine, until=now + self.seconds))
@@ -78,4 +76,4 @@ class Leases:
         connection.execute(sa.delete(leases).where(*self._own(work)))
 
     def _own(self, work: str) -> tuple[sa.ColumnElement[bool], ...]:
-        return leases.c.work == work, leases.c.owner == self.worker().name
+        return leases.c.work == work, leases.c.owner == self.workplace.identity.name

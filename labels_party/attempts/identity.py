@@ -1,7 +1,7 @@
-"""Who works on a release: a lease with a fencing number, and whether its holder is still alive.
+"""Who works on something charged: a name in its lease, and whether its holder is still alive.
 
 Safety comes from the fencing number alone (`where attempt = n`); liveness decides only how soon a dead worker's
-release is taken over: at once on the same host (its lock file is free), after the lease elsewhere.
+work is taken over: at once on the same host (its lock file is free), after the lease elsewhere.
 """
 
 from __future__ import annotations
@@ -69,3 +69,22 @@ class WorkerIdentity:
             return False
         finally:
             os.close(handle)
+
+
+class Workplace:
+    """This process's identity, taken when it first works."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._identity: WorkerIdentity | None = None
+
+    @property
+    def identity(self) -> WorkerIdentity:
+        if self._identity is None:
+            self._identity = WorkerIdentity(self.folder)
+        return self._identity
+
+    def close(self) -> None:
+        if self._identity is not None:
+            self._identity.close()
+            self._identity = None

@@ -1,0 +1,1 @@
+"""Work that was charged, and who of several replicas does it."""
