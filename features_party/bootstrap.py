@@ -83,7 +83,7 @@ def bootstrap(
         apikeys,
         pinned,
         intake,
-        AnswerIntake(database, audit, home, pinned, settings.name),
+        AnswerIntake(database, audit, home, pinned, settings.name, receipts),
         receipts,
         feature_tables,
         trainer,

@@ -36,10 +36,10 @@ WHY_NOT = "none: the model was calibrated afterwards, and the estimate was of it
 def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> SavedModel:
     """The model with the map behind its predictions, and the card that says so; not saved yet.
 
-    The scores that were sent must have been this model's predictions. Raises InvalidInput (another label, or a model
-    that has a map already).
+    The scores that were sent must have been this model's predictions. Raises InvalidInput (a map of two scores, another
+    label, or a model that has a map already).
     """
-    answer = calibration.answer
+    answer, score_map = calibration.answer, calibration.map
     if answer.population.label != saved.card.get("label"):
         raise InvalidInput("The calibration is of another label than the model predicts.")
     if saved.model.calibration is not None:
@@ -55,7 +55,7 @@ def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> Sav
         "calibrated": created,
         "loss": calibration.loss,
         "shape": calibration.shape,
-        "pieces": len(calibration.map.map.values),
+        "pieces": calibration.pieces,
         "interpolated": calibration.interpolate,
         "n": answer.n,
         "epsilon": dict(answer.epsilon),
@@ -73,7 +73,7 @@ def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> Sav
         "report": saved.card["report"] | {"error_estimate": None, "error_estimate_why": WHY_NOT},
         "notes": notes,
     }
-    return SavedModel(replace(saved.model, calibration=calibration.map), card)
+    return SavedModel(replace(saved.model, calibration=score_map), card)
 
 
 def save_calibrated(saved: SavedModel, calibration: Calibration, created: str, folder: Path) -> dict[str, Any]:
@@ -108,18 +108,25 @@ def register_calibrated(
 
 @dataclass(frozen=True)
 class Labelled:
-    """Predictions (or scores) float64[n] before the map, and a label of each: true, or privatized without bias."""
+    """Predictions (or scores) float64[n] before the map, and a label of each: true, or privatized without bias.
+
+    `more`: further scores of the map, of which diagrams show the first alone.
+    """
 
     before: FloatArray
     labels: FloatArray
+    more: tuple[FloatArray, ...] = ()
+
+    def after(self, calibration: Calibration) -> FloatArray:
+        return calibration.apply(self.before, *self.more)
 
     def diagrams(self, calibration: Calibration) -> tuple[Reliability, Reliability]:
         """(before, after); in both, bins of about equally many rows."""
-        return reliability(self.before, self.labels), reliability(calibration.map.apply(self.before), self.labels)
+        return reliability(self.before, self.labels), reliability(self.after(calibration), self.labels)
 
     def errors(self, calibration: Calibration) -> dict[str, float]:
         """Mean squared differences from the labels, which of privatized ones hold their noise too."""
-        after = calibration.map.apply(self.before)
+        after = self.after(calibration)
         return {
             "mse_before": float(np.mean((self.before - self.labels) ** 2)),
             "mse_after": float(np.mean((after - self.labels) ** 2)),
@@ -149,35 +156,43 @@ def with_messages(
 
 @dataclass(frozen=True)
 class ScoreFile:
-    """Ids, finite scores float64[n] and, where the file has them, labels float64[n]."""
+    """Ids, finite scores float64[n] by column and, where the file has them, labels float64[n]."""
 
     table: Any
-    scores: FloatArray
+    scores: dict[str, FloatArray]
     labels: FloatArray | None
 
+    def labelled(self) -> Labelled | None:
+        first, *more = self.scores.values()
+        return None if self.labels is None else Labelled(first, self.labels, tuple(more))
 
-def read_scores(path: Path, id_column: str, score_column: str, label_column: str | None) -> ScoreFile:
-    """Raises InvalidFile, InvalidTable, InvalidRows."""
-    wanted = [score_column, *([label_column] if label_column is not None else [])]
+
+def read_scores(
+    path: Path, id_column: str, score_columns: Sequence[str], label_column: str | None, calibration: Calibration
+) -> ScoreFile:
+    """As many columns of scores as the map has. Raises InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
+    if len(score_columns) < calibration.scores:
+        raise InvalidInput("This calibration is a map of two scores: name the second with --score-2-column.")
+    if len(score_columns) > calibration.scores:
+        raise InvalidInput("This calibration is a map of one score: leave --score-2-column out.")
+    if len({id_column, *score_columns, "calibrated"}) < len(score_columns) + 2:
+        raise InvalidTable("The columns of ids and scores differ, and none is called 'calibrated'; rename it.")
+    wanted = [*score_columns, *([label_column] if label_column is not None else [])]
     found = read_features(path, id_column)
     require_columns(found.features.column_names, wanted, str(path))
-    scores = _finite(found.features[score_column], score_column)
+    scores = {name: _finite(found.features[name], name) for name in score_columns}
     labels = None if label_column is None else labels_of(found.features[label_column], label_column)
     return ScoreFile(found, scores, labels)
 
 
-def write_scores(
-    file: ScoreFile, score_column: str, calibration: Calibration, out: Path, *, force: bool = False
-) -> int:
-    """Write id, score and `calibrated` for every row, in order; returns the rows."""
+def write_scores(file: ScoreFile, calibration: Calibration, out: Path, *, force: bool = False) -> int:
+    """Write id, scores and `calibrated` for every row, in order; returns the rows."""
     import pyarrow as pa
 
-    names = (file.table.id_column, score_column, "calibrated")
-    if len(set(names)) < 3:
-        raise InvalidTable("Neither the id nor the score column may be called 'calibrated'; rename it.")
-    columns = (file.table.ids, pa.array(file.scores), pa.array(calibration.map.apply(file.scores)))
-    write_table(pa.table(dict(zip(names, columns, strict=True))), out, force=force)
-    return len(file.scores)
+    applied = calibration.apply(*file.scores.values())
+    columns = {file.table.id_column: file.table.ids, **file.scores, "calibrated": applied}
+    write_table(pa.table(columns), out, force=force)
+    return len(applied)
 
 
 def _finite(column: Any, name: str) -> FloatArray:

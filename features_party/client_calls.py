@@ -112,6 +112,34 @@ def message(release: str) -> Conversation[Json]:
     return ask(Call("GET", path("messages", release)))
 
 
+# --- answers -----------------------------------------------------------------------------------------------
+
+
+def pull_answer(url: str, answer: str, api_key: str | None = None) -> Conversation[Json]:
+    """Let the service fetch, verify, account for and keep an answer of a labels party."""
+    return ask(Call("POST", path("answers"), body={"url": url, "answer": answer, "api_key": api_key}))
+
+
+def upload_answer(envelope: bytes) -> Conversation[Json]:
+    """The same with a signed document that came another way."""
+    return ask(Call("POST", path("answers"), body=json.loads(envelope)))
+
+
+def answers(limit: int | None = None) -> Conversation[list[Json]]:
+    """Accepted answers and the ε of each, oldest first."""
+    return _every("answers", limit=limit)
+
+
+def answer(answer_id: str) -> Conversation[Json]:
+    """One accepted answer with its result, by its id or the digest of its document."""
+    return ask(Call("GET", path("answers", answer_id)))
+
+
+def answer_document(answer_id: str) -> Conversation[bytes]:
+    """The signed document as it came."""
+    return _bytes("answers", answer_id, "document")
+
+
 # --- trainings ---------------------------------------------------------------------------------------------
 
 
@@ -232,10 +260,12 @@ def delete_model(model_id: str) -> Conversation[None]:
     yield Call("DELETE", path("models", model_id))
 
 
-def calibrate(model_id: str, envelope: bytes, *, interpolate: bool = False) -> Conversation[Json]:
-    """A further model whose predictions go through a labels party's signed map; the answer names it."""
+def calibrate(model_id: str, calibration: bytes | str, *, interpolate: bool = False) -> Conversation[Json]:
+    """A further model whose predictions go through a labels party's signed map (its document, or the id of an accepted
+    answer); the reply names it."""
     params = {"interpolate": "true"} if interpolate else {}
-    return ask(Call("POST", path("models", model_id, "calibrations"), body=json.loads(envelope), params=params))
+    body = {"answer": calibration} if isinstance(calibration, str) else json.loads(calibration)
+    return ask(Call("POST", path("models", model_id, "calibrations"), body=body, params=params))
 
 
 def predict(model_id: str, rows: Iterable[Json] | Frame, **options: Any) -> Conversation[list[float]]:

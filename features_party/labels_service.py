@@ -112,7 +112,14 @@ class LabelsService:
 
     def release(self, release: str) -> dict[str, Any]:
         """State, progress and digests of a release."""
-        data = _json(self._request("GET", f"/v1/releases/{_part(release)}", MAX_JSON_BYTES))
+        return self._state(f"/v1/releases/{_part(release)}")
+
+    def answer(self, answer: str) -> dict[str, Any]:
+        """State, cost and digest of an answer of whatever kind."""
+        return self._state(f"/v1/answers/{_part(answer)}")
+
+    def _state(self, path: str) -> dict[str, Any]:
+        data = _json(self._request("GET", path, MAX_JSON_BYTES))
         if data is None:
             raise Unavailable("The labels party's answer is not JSON; check that the URL is the one of its service.")
         return data
@@ -140,6 +147,10 @@ class LabelsService:
         """The signed manifest's bytes, unverified."""
         return self._request("GET", f"/v1/releases/{_part(release)}/manifest", MAX_ENVELOPE_BYTES)
 
+    def answer_envelope(self, answer: str) -> bytes:
+        """The signed answer's bytes, unverified."""
+        return self._request("GET", f"/v1/answers/{_part(answer)}/document", MAX_ENVELOPE_BYTES)
+
     def receipts(self) -> list[dict[str, Any]]:
         """How far our receipts are kept there: key_id, last, digest and missing of each key. Raises Unavailable."""
         data = _json(self._request("GET", "/v1/receipts", MAX_JSON_BYTES)) or {}
@@ -150,7 +161,14 @@ class LabelsService:
 
     def send_receipt(self, release: str, envelope: bytes) -> None:
         """Deliver a receipt; the same one again is harmless."""
-        path, headers = f"/v1/releases/{_part(release)}/receipt", {"Content-Type": "application/json"}
+        self._send_receipt(f"/v1/releases/{_part(release)}/receipt", envelope)
+
+    def send_answer_receipt(self, answer: str, envelope: bytes) -> None:
+        """The same of an answer."""
+        self._send_receipt(f"/v1/answers/{_part(answer)}/receipt", envelope)
+
+    def _send_receipt(self, path: str, envelope: bytes) -> None:
+        headers = {"Content-Type": "application/json"}
         self._request("POST", path, MAX_JSON_BYTES, content=envelope, headers=headers)
 
     def download(self, release: str, entry: FileEntry, target: Path, received: Bytes = lambda _n: None) -> None:
@@ -229,7 +247,7 @@ class LabelsService:
 def _part(text: str) -> str:
     """`text` as one segment of a path. Raises InvalidInput for dots, which would leave the path."""
     if text in ("", ".", ".."):
-        raise InvalidInput("The id of a release or a batch is missing or not one.")
+        raise InvalidInput("The id of a release, an answer or a batch is missing or not one.")
     return quote(text, safe="")
 
 

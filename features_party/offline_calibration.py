@@ -18,6 +18,8 @@ from features_party.calibrating import (
     write_scores,
 )
 from features_party.evaluation import categories
+from features_party.intake.accept import PLAIN
+from features_party.intake.answers import SignedAnswer
 from features_party.offline import accept_all, read_for_training
 from features_party.plots import require_plots, save_diagram
 from features_party.registry.folder import SavedModel, load_model
@@ -30,9 +32,10 @@ from shared.service.cli import Progress, replacing
 
 @dataclass(frozen=True)
 class CalibrateJob:
-    """`model` (a folder, or an id of the registry) or `scores`; labels, for the diagrams, true or in messages."""
+    """`score_map`: a file, or an accepted answer by its id or digest. `model` (a folder, or an id of the registry) or
+    `scores`; labels, for the diagrams, true or in messages."""
 
-    score_map: Path
+    score_map: str
     labels_key: VerifyingKey | None
     model: str | None = None
     scores: Path | None = None
@@ -45,6 +48,7 @@ class CalibrateJob:
     plots: Path | None = None
     interpolate: bool = False
     force: bool = False
+    score_2_column: str | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -57,8 +61,8 @@ class CalibrateJob:
             raise InvalidInput("Name a model with --model, or a file of scores with --scores.")
         if self.scores is not None and (self.id_column is None or self.score_column is None or self.out is None):
             raise InvalidInput("--scores needs --id-column, --score-column and --out.")
-        if self.scores is None and self.score_column is not None:
-            raise InvalidInput("--score-column goes with --scores; a model makes its own.")
+        if self.scores is None and (self.score_column is not None or self.score_2_column is not None):
+            raise InvalidInput("--score-column and --score-2-column go with --scores; a model makes its own.")
         if self.scores is not None and (self.examples is not None or self.messages):
             raise InvalidInput("The labels of --scores are in a column of that file: --label-column.")
         if self.folder is not None and self.out is None:
@@ -80,8 +84,8 @@ class CalibrateJob:
 
 def apply_calibration(services: Services, job: CalibrateJob, progress: Progress) -> dict[str, Any]:
     """What was applied to what. Everything that can be refused is refused before the answer is accounted for."""
-    envelope = read_answer(job.score_map)
-    found = services.answers.verify_calibration(envelope, job.labels_key)
+    given = _given(services, job)
+    found = given.calibration()
     progress("reading", 0.1)
     saved = None
     if job.model is not None:
@@ -91,9 +95,10 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
     if job.scores is not None:
         assert job.id_column is not None
         assert job.score_column is not None
-        file = read_scores(job.scores, job.id_column, job.score_column, job.label_column)
-    accepted, fresh = services.answers.accept_calibration(envelope, job.labels_key)
-    accepted = accepted.interpolated(job.interpolate)
+        columns = [job.score_column, *([] if job.score_2_column is None else [job.score_2_column])]
+        file = read_scores(job.scores, job.id_column, columns, job.label_column, found)
+    fresh = not given.kept and services.answers.accept(given.envelope, job.labels_key).fresh
+    accepted = found.interpolated(job.interpolate)
     result = _told(accepted, fresh)
     labelled: Labelled | None = None
     if saved is not None:
@@ -107,14 +112,22 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
             assert job.model is not None
             result["model"] = register_calibrated(services.database, services.models, job.model, accepted, created)
         labelled = _labelled(services, job, saved, progress)
-    elif file is not None and job.out is not None and job.score_column is not None:
-        result["rows"] = write_scores(file, job.score_column, accepted, job.out, force=job.force)
+    elif file is not None and job.out is not None:
+        result["rows"] = write_scores(file, accepted, job.out, force=job.force)
         result["table"] = str(job.out)
-        labelled = None if file.labels is None else Labelled(file.scores, file.labels)
+        labelled = file.labelled()
     if labelled is not None and job.plots is not None:
         progress("drawing", 0.8)
         result |= _drawn(labelled, accepted, job.plots)
     return result
+
+
+def _given(services: Services, job: CalibrateJob) -> SignedAnswer:
+    """The answer that --map names, verified; a file goes before an id. Raises InvalidFile, NotFound, Conflict too."""
+    path = Path(job.score_map)
+    if path.exists() or not PLAIN.fullmatch(job.score_map) or path.suffix:
+        return services.answers.verify(read_answer(path), job.labels_key)
+    return services.answers.open(job.score_map)
 
 
 def _told(found: Calibration, fresh: bool) -> dict[str, Any]:
@@ -130,7 +143,7 @@ def _told(found: Calibration, fresh: bool) -> dict[str, Any]:
         "epsilon": dict(answer.epsilon),
         "loss": found.loss,
         "shape": found.shape,
-        "pieces": len(found.map.map.values),
+        "pieces": found.pieces,
         "document_digest": found.digest,
     }
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from features_party.labels_service import LabelsService
 from features_party.storage.home import place_folder
-from shared.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, MalformedManifest
+from shared.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, MalformedAnswer, MalformedManifest
+from shared.message.answer import trusted_answer
 from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, check_bytes, trusted_manifest, verify
 from shared.message.manifest import Manifest
 from shared.message.signing import VerifyingKey
@@ -20,6 +21,7 @@ from shared.service.cli import Progress
 from shared.service.folders import fsync_folder
 
 ChooseKey = Callable[[bytes], VerifyingKey]
+ENDED = ("failed", "declined", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,7 @@ def pull(
     `force` only. Raises VerificationFailed kinds, Conflict (not published yet), InvalidInput (`out` is taken),
     NotFound, Unavailable.
     """
-    state = service.release(release).get("state")
-    if state != "published":
-        shown = state if isinstance(state, str) and len(state) < 40 else "unknown"
-        raise Conflict(f"Release '{release}' is not published yet (its state is {shown}); try again later.")
+    _require_published(f"Release '{release}'", service.release(release).get("state"))
     envelope = service.envelope(release)
     key = choose_key(envelope)
     manifest, digest = trusted_manifest(envelope, key, audience)
@@ -87,6 +86,27 @@ def pull(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Pulled(out, manifest, digest, total, fresh=True)
+
+
+def pull_answer(service: LabelsService, answer: str, choose_key: ChooseKey, audience: str) -> bytes:
+    """The envelope of answer `answer`, verified. Raises VerificationFailed kinds, Conflict (not published yet),
+    NotFound, Unavailable."""
+    import shared.message.kinds  # noqa: F401 - registers what an answer may be
+
+    _require_published(f"Answer '{answer}'", service.answer(answer).get("state"))
+    envelope = service.answer_envelope(answer)
+    if trusted_answer(envelope, choose_key(envelope), audience)[0].answer != answer:
+        raise MalformedAnswer("The labels party sent another answer than the one asked for.")
+    return envelope
+
+
+def _require_published(what: str, state: object) -> None:
+    if state == "published":
+        return
+    shown = state if isinstance(state, str) and len(state) < 40 and state.isprintable() else "unknown"
+    if shown in ENDED:
+        raise Conflict(f"{what} is {shown} and will not be published; ask the labels party why.")
+    raise Conflict(f"{what} is not published yet (its state is {shown}); try again later.")
 
 
 def _share(progress: Progress, name: str, before: int, total: int) -> Callable[[int], None]:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from features_party.labels_service import LabelsService, ListedRelease
-from features_party.pull import ChooseKey, Pulled, pull
+from features_party.pull import ENDED, ChooseKey, Pulled, pull
 from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from shared.message.bundle import Bundle, verify
 from shared.service.cli import Progress
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-ENDED = ("failed", "declined", "cancelled")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -47,22 +46,26 @@ class Patience:
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def await_published(service: LabelsService, release: str, patience: Patience, progress: Progress) -> None:
-    """Return once `release` is published. Raises Conflict where it never will be, Unavailable when the time is up,
-    NotFound."""
+def await_published(
+    service: LabelsService, name: str, patience: Patience, progress: Progress, *, noun: str = "release"
+) -> None:
+    """Return once a release, or an answer, is published. Raises Conflict where it never will be, Unavailable when the
+    time is up, NotFound."""
     state = "unknown"
 
     def look() -> bool:
         nonlocal state
-        said = service.release(release).get("state")
+        said = (service.release if noun == "release" else service.answer)(name).get("state")
         state = said if isinstance(said, str) and len(said) < 40 and said.isprintable() else "unknown"
         if state in ENDED:
-            raise Conflict(f"Release '{release}' is {state} and will not be published; ask the labels party why.")
+            raise Conflict(
+                f"{noun.capitalize()} '{name}' is {state} and will not be published; ask the labels party why."
+            )
         return state == "published"
 
-    if not patience.until(look, progress, lambda: f"release {state}"):
+    if not patience.until(look, progress, lambda: f"{noun} {state}"):
         raise Unavailable(
-            f"Release '{release}' was not published within {patience.seconds:g} seconds; its state is {state}."
+            f"{noun.capitalize()} '{name}' was not published within {patience.seconds:g} seconds; its state is {state}."
         )
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from features_party.api import audit, messages, models, tables, trainings
+from features_party.api import answers, audit, messages, models, tables, trainings
 from features_party.api.events import Streams
 from features_party.api.schemas import Health
 from features_party.bootstrap import Services
@@ -50,7 +50,7 @@ def create_app(services: Services) -> FastAPI:
     install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS)
     install_docs(app)
     install_metrics(app)
-    for part in (tables, messages, trainings, models, audit):
+    for part in (tables, messages, answers, trainings, models, audit):
         app.include_router(part.router)
 
     @app.get("/healthz", tags=["service"])

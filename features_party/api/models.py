@@ -181,13 +181,16 @@ def calibrate(
     caller: Trainer,
     interpolate: Annotated[bool, Query(description="Straight lines instead of the map's steps.")] = False,
 ) -> CalibratedOut:
-    """Account for a signed calibration (its envelope is the body) and make a model whose predictions go through its
-    map; the first one stays. The same call again: the same model, and no second entry in the audit store."""
-    envelope = envelope_bytes(body)
-    found = ctx.answers.verify_calibration(envelope).interpolated(interpolate)
+    """Account for a signed calibration and make a model whose predictions go through its map; the first one stays.
+    The body is its envelope, or `{"answer": id}` for one that was accepted before (`POST /answers`). The same call
+    again: the same model, and no second entry in the audit store."""
+    kept = body["answer"] if set(body) == {"answer"} and isinstance(body["answer"], str) else None
+    given = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(envelope_bytes(body))
+    found = given.calibration().interpolated(interpolate)
     created = ctx.audit.now()
     calibrated(ctx.models.open(model), found, created)  # whether it may be, before it is accounted for
-    ctx.answers.accept_calibration(envelope, actor=actor(caller))
+    if not given.kept:
+        ctx.answers.accept(given.envelope, actor=actor(caller))
     new = register_calibrated(ctx.database, ctx.models, model, found, created)
     return CalibratedOut(model=new, answer=found.answer.answer, document_digest=found.digest)
 

@@ -1,4 +1,4 @@
-"""Bodies of the REST interface: feature tables and messages."""
+"""Bodies of the REST interface: feature tables, messages and answers."""
 
 from __future__ import annotations
 
@@ -64,6 +64,14 @@ class PullIn(In):
     api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
+class AnswerPullIn(In):
+    """A published answer to fetch. The key is used for this call and not kept."""
+
+    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
+    answer: str = Field(min_length=1, max_length=400, examples=["ans_0123456789abcdef"])
+    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
+
+
 class EpsilonOut(BaseModel):
     """The exact split, as decimal strings."""
 
@@ -120,6 +128,46 @@ class MessageOut(BaseModel):
     population: str
     batch: str
     mechanism: str
+    n: int
+    epsilon: EpsilonOut
+    accepted: str
+
+
+class AnswerSummary(BaseModel):
+    answer: str = Field(examples=["ans_0123456789abcdef"])
+    kind: str = Field(examples=["calibration"])
+    batch: str
+    population: str
+    population_name: str
+    label: str
+    audiences: list[str]
+    n: int
+    domain: str = Field(examples=["0:400:1"])
+    parameters: dict[str, Any]
+    mechanism: str
+    result: dict[str, Any]
+    epsilon: EpsilonOut
+    epsilon_spent: str
+    epsilon_lifetime: str
+    unit: UnitOut
+    adjacency: str
+    created: str
+    key_id: str
+    document_digest: str
+
+
+class AcceptedAnswerOut(BaseModel):
+    already_accepted: bool
+    answer: AnswerSummary
+
+
+class AnswerOut(BaseModel):
+    answer: str
+    kind: str
+    digest: str
+    key_id: str
+    population: str
+    batch: str
     n: int
     epsilon: EpsilonOut
     accepted: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 from features_party.cli import serving as serving
 from features_party.cli import keys as keys
 from features_party.cli import messages as messages
+from features_party.cli import answers as answers
 from features_party.cli import training as training
 from features_party.cli import calibrate as calibrate
 from features_party.cli import models as models

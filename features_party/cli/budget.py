@@ -24,8 +24,8 @@ def budget(
     if population is not None:
         found = [entry for entry in found if population in (entry["population"], entry["name"])]
         if not found:
-            raise NotFound(f"No message of a population '{population}' was accepted here.")
-    columns = ["population", "label", "messages", "batches", "ε per example", "stated spent", "of lifetime"]
-    keys = ("name", "label", "messages", "batches", "epsilon_per_example", "stated_epsilon_spent")
+            raise NotFound(f"No message or answer of a population '{population}' was accepted here.")
+    columns = ["population", "label", "messages", "answers", "batches", "ε per example", "stated spent", "of lifetime"]
+    keys = ("name", "label", "messages", "answers", "batches", "epsilon_per_example", "stated_epsilon_spent")
     rows = [[*(str(entry[key]) for key in keys), entry["stated_epsilon_lifetime"]] for entry in found]
     emit(found, as_json, lambda: table("ε received", columns, rows))

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
+from features_party.cli.door import ApiKey
 from shared.errors import InvalidInput
 from shared.service.cli import emit, progress, table, writable
 
 
 @app.command()
 def calibrate(
-    score_map: Annotated[FilePath, typer.Option("--map", help="The signed map, as the labels party sent it.")],
+    score_map: Annotated[
+        str,
+        typer.Option("--map", help="The signed map: a file, or the id of an answer (`answers list`)."),
+    ],
     out: Annotated[
         FilePath | None, typer.Option(help="With --model: new folder; with --scores: table to write.")
     ] = None,
     labels_key: LabelsKey = None,
+    url: Annotated[
+        str | None, typer.Option(help="Fetch the answer that --map names from this labels party's service first.")
+    ] = None,
+    api_key: ApiKey = None,
     model: Annotated[
         str | None,
         typer.Option(help="Folder of a model, or an id of the registry (without --out the result is registered)."),
@@ -25,6 +34,9 @@ def calibrate(
     scores: Annotated[FilePath | None, typer.Option(help="Instead of a model: Parquet or CSV file of scores.")] = None,
     id_column: Annotated[str | None, typer.Option(help="Column with example ids, of --scores or --examples.")] = None,
     score_column: Annotated[str | None, typer.Option(help="With --scores: its column with scores.")] = None,
+    score_2_column: Annotated[
+        str | None, typer.Option(help="With --scores and a map of two scores: the column with second scores.")
+    ] = None,
     examples: Annotated[
         FilePath | None, typer.Option("--examples", "--features", help="With --plots: features that were held out.")
     ] = None,
@@ -62,12 +74,18 @@ def calibrate(
         plots=plots,
         interpolate=interpolate,
         force=force,
+        score_2_column=score_2_column,
     )
     job.check()
     if plots is not None and plots.exists() and not plots.is_dir():
         raise InvalidInput(f"'{plots}' is no folder; --plots names one.")
     if out is not None:
         writable(out, force)
+    if url is not None:
+        from features_party.cli.answers import fetch
+
+        fetched, _ = fetch(url, score_map, job.labels_key, api_key, 0.0, as_json)
+        job = replace(job, score_map=fetched.digest)
     with progress("calibrate", as_json) as report:
         result = apply_calibration(services(), job, report)
     emit(result, as_json, lambda: _show(result))

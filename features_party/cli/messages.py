@@ -1,4 +1,4 @@
-"""`pull` and `verify`: privatized messages."""
+"""`pull` and `verify`: privatized messages, and signed answers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import typer
 from typer.core import TyperCommand
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
-from shared.errors import InvalidInput, Unauthenticated
+from features_party.cli.door import ApiKey, labels_party
+from shared.errors import InvalidInput
 from shared.service.cli import emit, progress, table
 
 WAIT_SECONDS = 3600.0
-NO_KEY = "Set FEATURES_PARTY_LABELS_API_KEY, or give --api-key, to the key that the labels party made for us."
 
 
 class OptionalSeconds(TyperCommand):
@@ -35,10 +35,16 @@ def _is_number(following: list[str]) -> bool:
 def pull(
     url: Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")],
     out: Annotated[
-        FilePath,
-        typer.Option(help="Where the message goes (.parquet), its manifest beside it; with --since a folder."),
-    ],
+        FilePath | None,
+        typer.Option(
+            help="Where the message goes (.parquet), its manifest beside it; with --since a folder. With --answer a "
+            "copy (.json), where one is wanted."
+        ),
+    ] = None,
     release: Annotated[str | None, typer.Option(help="Id of a release.")] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="Instead of --release: id of an answer (calibration, median, prediction).")
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -55,61 +61,59 @@ def pull(
         ),
     ] = 0.0,
     labels_key: LabelsKey = None,
-    api_key: Annotated[str | None, typer.Option(help="Our key there; better in FEATURES_PARTY_LABELS_API_KEY.")] = None,
+    api_key: ApiKey = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Download messages, verifying each manifest first and every byte before it gets its name.
+    """Download messages, verifying each manifest first and every byte before it gets its name; or a signed answer.
 
-    Each is accounted for in our audit store, and the labels party is sent our signed receipts.
+    Each is accounted for in our audit store, and the labels party is sent our signed receipts. An answer is kept in
+    our home folder (`answers list`).
     """
     from features_party.arrivals import Arrivals
     from features_party.bootstrap import reader
-    from features_party.labels_service import LabelsService
-    from features_party.labels_url import labels_url, permitted
     from features_party.pull import pull as run_pull
     from features_party.pull_since import Patience, await_published, pull_since
 
-    if (release is None) == (since is None):
-        raise InvalidInput("Give --release for one release, or --since for all since a day.")
+    if [release, since, answer].count(None) != 2:
+        raise InvalidInput("Give --release for one release, --since for all since a day, or --answer for an answer.")
     if population is not None and since is None:
-        raise InvalidInput("--population goes with --since; a release has one population.")
+        raise InvalidInput("--population goes with --since; a release or an answer has one population.")
+    if answer is not None:
+        from features_party.cli.answers import pull_to
+
+        pull_to(out, url, answer, public_key(labels_key), api_key, wait, force, as_json)
+        return
+    if out is None:
+        raise InvalidInput("Say with --out where the message goes.")
     key = public_key(labels_key)
     settings, pinned = reader()
-    if settings.labels_urls:  # without a list, whoever set the key here also typed the URL
-        url = permitted(url, settings.labels_urls, own_key=api_key is not None)
-    url = labels_url(url)
-    known = api_key or (settings.labels_api_key.get_secret_value() if settings.labels_api_key else None)
-    if known is None:
-        raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
-    patience, arrivals = Patience(wait), Arrivals(services(), key)
+    patience = Patience(wait)
 
     def choose(envelope: bytes) -> Any:
         return key if key is not None else pinned.for_envelope(envelope)
 
-    try:
-        with progress("pull", as_json) as report, LabelsService(url, known) as service:
-            if since is not None:
-                found = pull_since(
-                    service,
-                    since,
-                    population,
-                    choose,
-                    settings.name,
-                    out,
-                    patience,
-                    report,
-                    force=force,
-                    arrived=arrivals,
-                )
-            else:
-                if patience.seconds:
-                    await_published(service, str(release), patience, report)
-                got = run_pull(service, str(release), choose, settings.name, out, report, force=force)
-                arrivals(got)
-            delivery = arrivals.acknowledge(service)
-    except Unauthenticated as error:
-        raise Unauthenticated(f"{error.detail} {NO_KEY}") from None
+    with progress("pull", as_json) as report, labels_party(url, api_key) as service:
+        arrivals = Arrivals(services(), key)
+        if since is not None:
+            found = pull_since(
+                service,
+                since,
+                population,
+                choose,
+                settings.name,
+                out,
+                patience,
+                report,
+                force=force,
+                arrived=arrivals,
+            )
+        else:
+            if patience.seconds:
+                await_published(service, str(release), patience, report)
+            got = run_pull(service, str(release), choose, settings.name, out, report, force=force)
+            arrivals(got)
+        delivery = arrivals.acknowledge(service)
     said = {"receipts": delivery.as_json() if delivery is not None else None}
 
     def tell() -> None:
@@ -152,7 +156,9 @@ def _show(found: list[dict[str, Any]], folder: FilePath) -> None:
 
 @app.command()
 def verify(
-    path: Annotated[FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
+    path: Annotated[
+        FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or an answer (.json).")
+    ],
     labels_key: LabelsKey = None,
     as_json: Json = False,
 ) -> None:
@@ -163,6 +169,11 @@ def verify(
     from shared.message.bundle import verify as check
 
     settings, pinned = reader()
+    if path.suffix == ".json" and path.is_file():
+        from features_party.cli.answers import verify_answers
+
+        verify_answers(path, public_key(labels_key), as_json)
+        return
     found = check(path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name)
     data = {"verified": True, "message": str(path), **summary(found.manifest, found.digest)}
 

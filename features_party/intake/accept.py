@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from features_party.intake.receipts import Receipts
 from features_party.storage import tables
 from features_party.storage.home import Home, place_folder
 from features_party.storage.paging import Listing, Page, select_page
-from shared.audit.events import ACCEPTED, Event, Subject
+from shared.audit.events import ACCEPTED, NO_CHARGE, SECOND_REFUSED, Event, Subject
+from shared.audit.receipts import signed_digest
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, MalformedManifest, NotFound, ReplayConflict
 from shared.message.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
@@ -29,7 +31,7 @@ from shared.message.signing import VerifyingKey
 from shared.service.database import Database
 
 MAX_SUBJECT = 64  # the audit store indexes ids of this length
-SHOWN = [c for c in tables.messages.c if c.name != "folder" and not c.name.startswith("receipt_")]
+SHOWN = [c for c in tables.messages.c if c.name != "folder"]
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -51,16 +53,22 @@ class Intake:
 
         `labels_key` is the pinned key, by default the one among `keys/pinned` that the envelope names. The same
         release with the same manifest is already accepted: no second event. Raises VerificationFailed kinds
-        (ReplayConflict: this key's release id is known with another manifest) and InvalidFile.
+        (ReplayConflict: this key's release id is known with another manifest, and that it came is on record) and
+        InvalidFile.
         """
         key = labels_key or self.pinned.for_envelope(Bundle(path).envelope())
         self.home.sweep()
         temporary = self.home.incoming(self.home.messages)
         verified = verify_into(path, key, self.name, temporary)
         try:
-            folder = folder_name(verified)
+            folder = plain_name(verified.manifest.release, verified.digest)
             event = accepted_event(verified.manifest, verified.digest, actor)
             fresh = self.database.write("message.accept", lambda c: self._record(c, verified, folder, event))
+            if fresh is None:
+                raise ReplayConflict(
+                    f"Release '{verified.manifest.release}' was accepted before with another manifest. A release is "
+                    "drawn once; ask the labels party why there are two."
+                )
             # accounted for: only now does the message get its lasting place, or takes it after a crash in between
             target = self.home.messages / folder
             if target.is_dir() and not _intact(target, verified.digest):
@@ -70,7 +78,8 @@ class Intake:
             shutil.rmtree(temporary, ignore_errors=True)
         return AcceptedMessage(verified.manifest, verified.digest, self.home.messages / folder, fresh)
 
-    def _record(self, connection: Connection, verified: VerifiedMessage, folder: str, event: Event) -> bool:
+    def _record(self, connection: Connection, verified: VerifiedMessage, folder: str, event: Event) -> bool | None:
+        """Whether it is new; None: it is another manifest of a release that we know, which is on record now."""
         manifest = verified.manifest
         t = tables.messages
         # a release is one labels party's: whoever holds another pinned key cannot occupy its id
@@ -78,13 +87,10 @@ class Intake:
         known = connection.execute(sa.select(t.c.digest).where(same)).scalar()
         if known is not None:
             if known != verified.digest:
-                raise ReplayConflict(
-                    f"Release '{manifest.release}' was accepted before with another manifest. A release is drawn once; "
-                    "ask the labels party why there are two."
-                )
+                record_second(self.audit, connection, event, known)
+                return None
             return False
-        signed, receipt = self.receipts.sign(connection, event, manifest, verified.digest)
-        placed = self.audit.append(connection, signed)
+        placed = self.receipts.append(connection, event)
         connection.execute(
             sa.insert(t).values(
                 release=manifest.release,
@@ -97,9 +103,6 @@ class Intake:
                 epsilon=dict(manifest.epsilon),
                 folder=folder,
                 accepted=placed.time,
-                receipt_position=receipt.position,
-                receipt_digest=receipt.digest,
-                receipt_event=placed.sequence,
             )
         )
         return True
@@ -156,11 +159,20 @@ def _intact(folder: Path, manifest_digest: str) -> bool:
     return True
 
 
-def folder_name(verified: VerifiedMessage) -> str:
-    """`<release>-<digest32>`, too much of it to be hit on purpose; an id that is no plain name becomes its digest."""
-    release = verified.manifest.release
-    plain = release if PLAIN.fullmatch(release) else hashlib.sha256(release.encode()).hexdigest()[:32]
-    return f"{plain}-{verified.digest[:32]}"
+def plain_name(name: str, digest_: str) -> str:
+    """`<name>-<digest32>`, too much of it to be hit on purpose; an id that is no plain name becomes its digest."""
+    plain = name if PLAIN.fullmatch(name) else hashlib.sha256(name.encode()).hexdigest()[:32]
+    return f"{plain}-{digest_[:32]}"
+
+
+def record_second(audit: AuditStore, connection: Connection, event: Event, known: str) -> None:
+    """Evidence that a labels party signed two documents under one id: `event` would have accepted the second, `known`
+    is the SHA-256 of the first. At no charge, as nothing of it is kept; once for each document."""
+    details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
+    details |= {"accepted": known, "refused": signed_digest(event)}
+    earlier = audit.events(connection, kind=SECOND_REFUSED, release=str(event.subject.release))
+    if all(dict(e.details) != details for e in earlier):
+        audit.append(connection, replace(event, kind=SECOND_REFUSED, split=NO_CHARGE, details=details))
 
 
 def accepted_event(manifest: Manifest, manifest_digest: str, actor: str) -> Event:
@@ -195,15 +207,17 @@ def accepted_event(manifest: Manifest, manifest_digest: str, actor: str) -> Even
 
 def stored_manifest(folder: Path, manifest_digest: str) -> Manifest:
     """The manifest in our own copy: its signature was verified at intake, its digest is in our database."""
-    import base64
-
-    envelope = Bundle(folder).envelope()
-    try:
-        payload = base64.b64decode(json.loads(envelope)["payload"], validate=True)
-    except (ValueError, KeyError, TypeError):
-        payload = b""
+    payload = payload_of(Bundle(folder).envelope())
     if digest(payload) != manifest_digest:
         raise MalformedManifest(
             f"The stored manifest '{folder.name}/{FOLDER_ENVELOPE}' was changed; accept the message again."
         )
     return Manifest.from_payload(payload)
+
+
+def payload_of(envelope: bytes) -> bytes:
+    """What an envelope of our own copy holds, not verified here; nothing where it holds none."""
+    try:
+        return base64.b64decode(json.loads(envelope)["payload"], validate=True)
+    except (ValueError, KeyError, TypeError):
+        return b""

@@ -1,7 +1,8 @@
-"""Our receipts: one for each message that we accepted, signed in the transaction that accounts for it, sent later.
+"""Our receipts: one for each message and answer that we accepted, signed in the transaction that accounts for it.
 
-The list is one per labels party's key, so that no labels party learns of another's releases. What has arrived is not
-noted here: the labels party is asked, so that one whose store was rolled back is given its receipts again.
+They are sent later. The list is one per labels party's key, so that no labels party learns of another's releases.
+What has arrived is not noted here: the labels party is asked, so that one whose store was rolled back is given its
+receipts again.
 """
 
 from __future__ import annotations
@@ -14,23 +15,25 @@ from sqlalchemy.engine import Connection
 
 from features_party.storage import tables
 from features_party.storage.home import Home
-from shared.audit.events import Event
+from shared.audit.events import ANSWER_ACCEPTED, Event
+from shared.audit.receipts import signed_digest
 from shared.audit.store import AuditStore
 from shared.errors import LabelDPError, NotFound, Unavailable
-from shared.message.manifest import Manifest
 from shared.message.receipt import GENESIS, Receipt, envelope_bytes
 from shared.service.database import Database
 
-t = tables.messages
+t = tables.receipts
 AT_ONCE = 1000  # receipts sent by one call; the next one goes on
 
 
 class ReceiptService(Protocol):
-    """The two calls of a labels party that receipts need."""
+    """The calls of a labels party that receipts need."""
 
     def receipts(self) -> list[dict[str, Any]]: ...
 
     def send_receipt(self, release: str, envelope: bytes) -> None: ...
+
+    def send_answer_receipt(self, answer: str, envelope: bytes) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,23 +60,26 @@ class Receipts:
     home: Home
     name: str
 
-    def sign(self, connection: Connection, event: Event, manifest: Manifest, digest: str) -> tuple[Event, Receipt]:
-        """The event of an acceptance with its receipt in it; both carry one time."""
-        query = sa.select(t.c.receipt_position, t.c.receipt_digest).where(
-            t.c.key_id == manifest.key_id, t.c.receipt_position.is_not(None)
-        )
-        last = connection.execute(query.order_by(t.c.receipt_position.desc()).limit(1)).first()
+    def append(self, connection: Connection, event: Event) -> Event:
+        """Account for an acceptance: its event with its receipt in it, which carry one time, and its place in our
+        list for the labels party's key that the event names. Must run inside a write transaction."""
+        key_id, name = str(event.details["key_id"]), str(event.subject.release)
+        query = sa.select(t.c.position, t.c.digest).where(t.c.key_id == key_id)
+        last = connection.execute(query.order_by(t.c.position.desc()).limit(1)).first()
         receipt = Receipt(
-            release=manifest.release,
-            manifest_digest=digest,
-            labels_key_id=manifest.key_id,
+            release=name,
+            manifest_digest=signed_digest(event),
+            labels_key_id=key_id,
             audience=self.name,
             accepted=self.audit.now(),
-            position=1 if last is None else last.receipt_position + 1,
-            previous=GENESIS if last is None else last.receipt_digest,
+            position=1 if last is None else last.position + 1,
+            previous=GENESIS if last is None else last.digest,
         )
         details = {**event.details, "receipt": receipt.sign(self.home.own_key())}
-        return replace(event, details=details, time=receipt.accepted), receipt
+        placed = self.audit.append(connection, replace(event, details=details, time=receipt.accepted))
+        row = {"digest": receipt.digest, "event": placed.sequence, "kind": event.kind, "subject": name}
+        connection.execute(sa.insert(t).values(key_id=key_id, position=receipt.position, **row))
+        return placed
 
     def deliver(self, service: ReceiptService, labels_key_id: str) -> Delivery:
         """Send what this labels party does not have yet. Never raises what a labels party can cause: a pull does not
@@ -88,14 +94,16 @@ class Receipts:
                     "keys/signing.pub (there: apikey create --role features --receipt-key FILE).",
                 )
             problem = self._disagreement(labels_key_id, state)
-            for release, envelope in self._unsent(labels_key_id, state):
+            for kind, name, envelope in self._unsent(labels_key_id, state):
+                answer = kind == ANSWER_ACCEPTED
                 try:
-                    service.send_receipt(release, envelope)
+                    (service.send_answer_receipt if answer else service.send_receipt)(name, envelope)
                     delivered += 1
                 except Unavailable:
                     raise
                 except LabelDPError as refused:
-                    problem = problem or f"that of release {release} was refused. {refused.detail}"
+                    what = "answer" if answer else "release"
+                    problem = problem or f"that of {what} {name} was refused. {refused.detail}"
         except NotFound:
             return Delivery(0, "this labels party's service takes none; its version may be too old.")
         except LabelDPError as error:
@@ -110,7 +118,7 @@ class Receipts:
         """The last receipt there must be ours: otherwise one of the stores was rolled back or copied."""
         if state["last"] == 0:
             return None
-        query = sa.select(t.c.receipt_digest).where(t.c.key_id == labels_key_id, t.c.receipt_position == state["last"])
+        query = sa.select(t.c.digest).where(t.c.key_id == labels_key_id, t.c.position == state["last"])
         if self.database.read("receipt.last", lambda c: c.execute(query).scalar()) == state["digest"]:
             return None
         return (
@@ -118,14 +126,15 @@ class Receipts:
             "rolled back, or a copy of it is in use. Compare both with: audit verify --against EXPORT."
         )
 
-    def _unsent(self, labels_key_id: str, state: dict[str, Any]) -> list[tuple[str, bytes]]:
-        """(release, envelope), oldest first."""
-        place = (t.c.receipt_position > state["last"]) | t.c.receipt_position.in_(state["missing"])
-        query = sa.select(t.c.release, t.c.receipt_event).where(t.c.key_id == labels_key_id, place)
+    def _unsent(self, labels_key_id: str, state: dict[str, Any]) -> list[tuple[str, str, bytes]]:
+        """(kind of event, release or answer, envelope), oldest first."""
+        place = (t.c.position > state["last"]) | t.c.position.in_(state["missing"])
+        query = sa.select(t.c.kind, t.c.subject, t.c.event).where(t.c.key_id == labels_key_id, place)
 
-        def look(connection: Connection) -> list[tuple[str, bytes]]:
-            rows = connection.execute(query.order_by(t.c.receipt_position).limit(AT_ONCE)).all()
-            events = [self.audit.events(connection, after=row.receipt_event - 1, limit=1)[0] for row in rows]
-            return [(row.release, envelope_bytes(e.details["receipt"])) for row, e in zip(rows, events, strict=True)]
+        def look(connection: Connection) -> list[tuple[str, str, bytes]]:
+            rows = connection.execute(query.order_by(t.c.position).limit(AT_ONCE)).all()
+            events = [self.audit.events(connection, after=row.event - 1, limit=1)[0] for row in rows]
+            found = zip(rows, events, strict=True)
+            return [(row.kind, row.subject, envelope_bytes(e.details["receipt"])) for row, e in found]
 
         return self.database.read("receipt.unsent", look)

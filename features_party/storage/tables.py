@@ -1,4 +1,4 @@
-"""The features party's tables. Ids are ours and random, except `release`, which a labels party chose."""
+"""The features party's tables. Ids are ours and random, except `release` and `answer`, which a labels party chose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.service.database import Database
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0004"
+HEAD = "0005"
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
@@ -46,11 +46,33 @@ messages = sa.Table(
     sa.Column("epsilon", sa.JSON, nullable=False),
     sa.Column("folder", sa.String(200), nullable=False, unique=True),
     sa.Column("accepted", sa.String(20), nullable=False),
-    # its receipt: the place in our list for this key, and the audit event that holds it; none before there were any
-    sa.Column("receipt_position", sa.BigInteger),
-    sa.Column("receipt_digest", sa.String(64)),
-    sa.Column("receipt_event", sa.BigInteger),
-    sa.Index("ix_messages_receipt", "key_id", "receipt_position", unique=True),
+)
+
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("answer", sa.String(64), primary_key=True, index=True),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("population", sa.String(64), nullable=False, index=True),
+    sa.Column("batch", sa.String(64), nullable=False),
+    sa.Column("n", sa.BigInteger, nullable=False),
+    sa.Column("epsilon", sa.JSON, nullable=False),
+    sa.Column("file", sa.String(200), nullable=False, unique=True),
+    sa.Column("accepted", sa.String(20), nullable=False),
+)
+
+# for look-ups: the receipts themselves are in the audit events `event`, of this `kind`
+receipts = sa.Table(
+    "receipts",
+    metadata,
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    sa.Column("event", sa.BigInteger, nullable=False, unique=True),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("subject", sa.String(64), nullable=False),
 )
 
 trainings = sa.Table(

@@ -7,19 +7,20 @@ parties.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, PUBLISHED, Event
-from shared.audit.receipts import PUBLISHED_DIGEST, Receipts, accepted_digest, published_digest
+from shared.audit.events import CHARGED, Event
+from shared.audit.receipts import ANSWER, RELEASE, Receipts, signed_digest
 from shared.audit.show import counted
 from shared.audit.store import Export
+from shared.message.receipt import Receipt
 from shared.message.signing import VerifyingKey
 
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
 MISSING_RELEASE, MISSING_RECEIPT = "missing-release", "missing-receipt"
-NOUNS = {PUBLISHED: "release", ANSWER_PUBLISHED: "answer", ACCEPTED: "release", ANSWER_ACCEPTED: "answer"}
-ANOTHER = {ACCEPTED: "has another manifest", ANSWER_ACCEPTED: "is another document"}
+ANOTHER = {RELEASE: "has another manifest", ANSWER: "is another document"}
 
 
 @dataclass
@@ -89,7 +90,7 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
     """
     found = Comparison()
     at_labels, at_features = Receipts.of(labels.events, labels.key), Receipts.of(features.events, features.key)
-    own = {name: e for (key_id, name), e in at_features.accepted.items() if key_id == labels.key.id}
+    own = {(noun, name): e for (key_id, noun, name), e in at_features.accepted.items() if key_id == labels.key.id}
     newer, missing = _accepted(found, labels, features, at_labels.published, own)
     newer += _receipts(found, labels, features, at_labels, at_features, missing)
     if newer:
@@ -99,17 +100,18 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
             f"{newer} of the releases, answers and receipts came after {made}, when the export says it was made"
         )
     name = features.events[0].party if features.events else ""
-    for kind in PUBLISHED_DIGEST:
-        waiting = [n for n, e in at_labels.published.items() if kind == e.kind and name in e.audiences and n not in own]
-        if waiting:
-            found.notes.append(
-                f"{counted(len(waiting), f'published {NOUNS[kind]}')} not accepted by '{name}' (perhaps not yet)"
-            )
+    waiting = Counter(key[0] for key, e in at_labels.published.items() if name in e.audiences and key not in own)
+    for noun, count in sorted(waiting.items(), reverse=True):
+        found.notes.append(f"{counted(count, f'published {noun}')} not accepted by '{name}' (perhaps not yet)")
     return found
 
 
 def _accepted(
-    found: Comparison, labels: Side, features: Side, published: dict[str, Event], accepted: dict[str, Event]
+    found: Comparison,
+    labels: Side,
+    features: Side,
+    published: dict[tuple[str, str], Event],
+    accepted: dict[tuple[str, str], Event],
 ) -> tuple[int, set[str]]:
     """Releases and answers that the receiver accepted, as the labels party has them.
 
@@ -117,28 +119,28 @@ def _accepted(
     """
     charged = {e.subject.release: e for e in labels.events if e.kind == CHARGED}
     newer, missing = 0, set()
-    for name, event in accepted.items():
-        told, noun = published.get(name), NOUNS[event.kind].capitalize()
+    for (noun, name), event in accepted.items():
+        told, what = published.get((noun, name)), f"{noun.capitalize()} {name}"
         if told is None and labels.may_lack(event.time):
             newer += 1
         elif told is None:
             missing.add(name)
             found.find(
                 MISSING_RELEASE,
-                f"{noun} {name}, accepted {event.time} (event {event.sequence} of {features.called}), is not among the "
+                f"{what}, accepted {event.time} (event {event.sequence} of {features.called}), is not among the "
                 f"published ones of {labels.called}: that store was rolled back, forked or lost events.",
                 release=name,
             )
-        elif published_digest(told) != accepted_digest(event):
+        elif signed_digest(told) != signed_digest(event):
             found.find(
                 ALTERED,
-                f"{noun} {name} {ANOTHER[event.kind]} in {labels.called} than in {features.called}.",
+                f"{what} {ANOTHER[noun]} in {labels.called} than in {features.called}.",
                 release=name,
             )
         elif name in charged and charged[name].split != event.split:
             found.find(
                 ALTERED,
-                f"{noun} {name} is charged ε {charged[name].split.total} in {labels.called}, but {event.split.total}, "
+                f"{what} is charged ε {charged[name].split.total} in {labels.called}, but {event.split.total}, "
                 f"or another split of it, in {features.called}.",
                 release=name,
             )
@@ -152,18 +154,16 @@ def _receipts(
     given, kept = at_features.given[labels.key.id], at_labels.received[features.key.id, labels.key.id]
     newer = 0
 
-    def called(name: str, begin: bool = False) -> str:
-        event = at_labels.published.get(name) or at_features.accepted[labels.key.id, name]
-        noun = NOUNS[event.kind]
-        return f"{noun.capitalize() if begin else noun} {name}"
+    def noun(receipt: Receipt) -> str:
+        return at_labels.about(receipt) or at_features.about(receipt)
 
     forked = next((p for p in sorted(kept) if p in given and kept[p] != given[p]), None)
     if forked is not None:
         found.find(
             FORK,
-            f"Receipt {forked} is of {called(kept[forked].release)} (accepted {kept[forked].accepted}) in "
-            f"{labels.called}, but of {called(given[forked].release)} (accepted {given[forked].accepted}) in "
-            f"{features.called}: the receiver's store has two histories.",
+            f"Receipt {forked} is of {noun(kept[forked])} {kept[forked].release} (accepted {kept[forked].accepted}) in "
+            f"{labels.called}, but of {noun(given[forked])} {given[forked].release} (accepted "
+            f"{given[forked].accepted}) in {features.called}: the receiver's store has two histories.",
             receipt=forked,
         )
     lost = [kept[p] for p in sorted(kept) if p not in given]
@@ -177,11 +177,11 @@ def _receipts(
             receipt=lost[-1].position,
         )
     for receipt in lost + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
-        if (labels.key.id, receipt.release) not in at_features.accepted:
+        if (labels.key.id, noun(receipt), receipt.release) not in at_features.accepted:
             found.find(
                 MISSING_RELEASE,
-                f"{called(receipt.release, begin=True)} has a receipt of {receipt.accepted} in {labels.called}, but "
-                f"is not among the accepted ones of {features.called}.",
+                f"{noun(receipt).capitalize()} {receipt.release} has a receipt of {receipt.accepted} in "
+                f"{labels.called}, but is not among the accepted ones of {features.called}.",
                 release=receipt.release,
             )
     if given and not any(key_id == features.key.id for _, key_id in at_labels.keys):
@@ -194,7 +194,7 @@ def _receipts(
         elif receipt.release not in missing:
             found.find(
                 MISSING_RECEIPT,
-                f"Receipt {position} ({called(receipt.release)}, accepted {receipt.accepted}) is not in "
+                f"Receipt {position} ({noun(receipt)} {receipt.release}, accepted {receipt.accepted}) is not in "
                 f"{labels.called}: it was not delivered yet (the next pull delivers it), or was lost there.",
                 release=receipt.release,
                 receipt=position,

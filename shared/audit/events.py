@@ -30,6 +30,7 @@ PUBLISHED = "release-published"
 FAILED = "release-failed"
 RETURNED = "charge-returned"  # only where no draw was made: its ε is taken off what the batch has spent
 ACCEPTED = "message-accepted"
+SECOND_REFUSED = "second-document-refused"  # another manifest or answer, validly signed, under an id accepted before
 TRAINED = "model-trained"
 BUDGET_ALERT = "budget-alert"  # a charge made a batch reach a share of the lifetime ε that its population names
 BATCH_PURGED = "batch-purged"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from shared.audit.events import (
@@ -24,9 +25,19 @@ from shared.message.receipt import Receipt, envelope_bytes, open_receipt, public
 from shared.message.signing import VerifyingKey, named_key
 
 Positions = dict[int, Receipt]
-# what is published and accepted, by the kind of event; and the detail with the SHA-256 of what was signed
-PUBLISHED_DIGEST = {PUBLISHED: "manifest_sha256", ANSWER_PUBLISHED: "sha256"}
-ACCEPTED_DIGEST = {ACCEPTED: "manifest_digest", ANSWER_ACCEPTED: "document_digest"}
+RELEASE, ANSWER = "release", "answer"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an event of publication or acceptance is about, and which detail holds the SHA-256 of what was signed."""
+
+    noun: str
+    detail: str
+
+
+PUBLICATIONS = {PUBLISHED: Told(RELEASE, "manifest_sha256"), ANSWER_PUBLISHED: Told(ANSWER, "sha256")}
+ACCEPTANCES = {ACCEPTED: Told(RELEASE, "manifest_digest"), ANSWER_ACCEPTED: Told(ANSWER, "document_digest")}
 
 
 def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
@@ -68,8 +79,9 @@ class Receipts:
         # by the ids of the receiver's key and of the labels party's
         self.received: dict[tuple[str, str], Positions] = defaultdict(dict)
         self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
-        self.published: dict[str, Event] = {}  # by release or answer
-        self.accepted: dict[tuple[str, str], Event] = {}  # by the labels party's key, and release or answer
+        # by "release" or "answer" and its id; what was accepted, by the labels party's key first
+        self.published: dict[tuple[str, str], Event] = {}
+        self.accepted: dict[tuple[str, str, str], Event] = {}
 
     @classmethod
     def of(cls, events: Iterable[Event], key: VerifyingKey) -> Receipts:
@@ -81,27 +93,27 @@ class Receipts:
     def add(self, event: Event) -> None:
         """Raises AuditChainBroken naming the event whose receipt does not fit."""
         release = str(event.subject.release)
-        if event.kind in PUBLISHED_DIGEST:
-            self.published[release] = event
+        if event.kind in PUBLICATIONS:
+            self.published[PUBLICATIONS[event.kind].noun, release] = event
         elif event.kind == RECEIPT_KEY:
             key = _registered(event)
             self.keys.update({(audience, key.id): key for audience in event.audiences})
         elif event.kind == RECEIVED:
             self._received(event, release)
-        elif event.kind in ACCEPTED_DIGEST:
-            self.accepted[str(event.details.get("key_id")), release] = event
+        elif event.kind in ACCEPTANCES:
+            self.accepted[str(event.details.get("key_id")), ACCEPTANCES[event.kind].noun, release] = event
             if "receipt" in event.details:
                 self._given(event, release)
 
     def _received(self, event: Event, release: str) -> None:
-        envelope, published = event.details.get("receipt"), self.published.get(release)
+        envelope = event.details.get("receipt")
         audience = event.audiences[0] if len(event.audiences) == 1 else ""
         named = self._named(event, envelope)
         key = self.keys.get((audience, named))
         if key is None:
             raise _wrong(event, "its key is not registered for its audience")
         receipt = self._opened(event, envelope, key)
-        if published is None or published_digest(published) != receipt.manifest_digest:
+        if not self.about(receipt):
             raise _wrong(event, "it is not of what was published")
         if (receipt.release, receipt.audience) != (release, audience):
             raise _wrong(event, "it is of something else or of another audience")
@@ -116,13 +128,22 @@ class Receipts:
     def _given(self, event: Event, release: str) -> None:
         envelope, details = event.details["receipt"], event.details
         receipt = self._opened(event, envelope, self.key)
-        truth = (release, accepted_digest(event), details.get("key_id"), event.time)
+        truth = (release, signed_digest(event), details.get("key_id"), event.time)
         if (receipt.release, receipt.manifest_digest, receipt.labels_key_id, receipt.accepted) != truth:
             raise _wrong(event, "it does not say what the event says")
         given = self.given[receipt.labels_key_id]
         if receipt.audience not in event.audiences or not receipt.follows(given.get(len(given))):
             raise _wrong(event, "it is of another audience, or does not follow the one before")
         given[receipt.position] = receipt
+
+    def about(self, receipt: Receipt) -> str:
+        """What a receipt is of, "release" or "answer", as this store published or accepted it; "" if it did not."""
+        for noun in (RELEASE, ANSWER):
+            accepted = self.accepted.get((receipt.labels_key_id, noun, receipt.release))
+            for event in (self.published.get((noun, receipt.release)), accepted):
+                if event is not None and signed_digest(event) == receipt.manifest_digest:
+                    return noun
+        return ""
 
     @staticmethod
     def _named(event: Event, envelope: Any) -> str:
@@ -139,14 +160,9 @@ class Receipts:
             raise _wrong(event, "its signature or form does not verify") from None
 
 
-def published_digest(event: Event) -> Any:
-    """The SHA-256 of the manifest or answer that one of PUBLISHED_DIGEST tells of."""
-    return event.details.get(PUBLISHED_DIGEST[event.kind])
-
-
-def accepted_digest(event: Event) -> Any:
-    """The same of one of ACCEPTED_DIGEST."""
-    return event.details.get(ACCEPTED_DIGEST[event.kind])
+def signed_digest(event: Event) -> Any:
+    """The SHA-256 of the manifest or answer that one of PUBLICATIONS or ACCEPTANCES tells of."""
+    return event.details.get((PUBLICATIONS | ACCEPTANCES)[event.kind].detail)
 
 
 def _wrong(event: Event, why: str) -> AuditChainBroken:

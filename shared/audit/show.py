@@ -127,6 +127,10 @@ def _told(event: Event) -> str:
         kinds.ACCEPTED: lambda: (
             f"{release} of {batch} was accepted and adds {split_words(event)} (population {subject.population_name})"
         ),
+        kinds.SECOND_REFUSED: lambda: (
+            f"another document of {_called(event)} was refused, though its labels party had signed it; its SHA-256 is "
+            f"{details.get('refused')}"
+        ),
         kinds.RECEIPT_KEY: lambda: (
             f"receipts of {', '.join(event.audiences)} are signed with the key {details.get('key_id')}"
         ),

@@ -165,6 +165,8 @@ class Away:
     def send_receipt(self, release: str, envelope: bytes) -> None:
         raise AssertionError
 
+    send_answer_receipt = send_receipt
+
 
 def accept(both: Pair, release: str) -> Arrivals:
     """Pulled and accounted for, not acknowledged."""
