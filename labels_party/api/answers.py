@@ -1,17 +1,22 @@
-"""What every kind of answer shows: its state, and its signed document once it is published."""
+"""What every kind of answer shows: its state, and its signed document once it is published; by id alone, whatever its
+kind, for a receiver that was told of one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from labels_party.answers.answers import StoredAnswer
+from labels_party.api.context import Ctx, Reader, Viewer
 from labels_party.bootstrap import Services
 from shared.errors import NotFound
 from shared.service.apikeys import Principal
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+
+router = APIRouter(prefix="/v1/answers", tags=["answers"], responses=PROBLEM_RESPONSES)
 
 
 class AnswerOut(BaseModel):
@@ -38,7 +43,19 @@ class AllowanceOut(BaseModel):
     epsilon_left: str
 
 
-def described(ctx: Services, caller: Principal, answer: str, kind: str) -> AnswerOut:
+@router.get("/{answer}")
+def get_answer(answer: str, ctx: Ctx, caller: Viewer) -> AnswerOut:
+    """An answer of whatever kind, also a predictor's: its state and cost."""
+    return described(ctx, caller, answer, None)
+
+
+@router.get("/{answer}/document", response_class=Response, responses=problem_responses(409))
+def get_document(answer: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
+    """The signed document (DSSE envelope): the same bytes for ever."""
+    return document(ctx, caller, answer, None, request)
+
+
+def described(ctx: Services, caller: Principal, answer: str, kind: str | None) -> AnswerOut:
     """Raises NotFound, also where the answer is not for the caller."""
 
     def look(connection: Connection) -> dict[str, Any]:
@@ -57,7 +74,7 @@ def shown(answer: dict[str, Any], caller: Principal) -> dict[str, Any]:
     return answer
 
 
-def document(ctx: Services, caller: Principal, answer: str, kind: str, request: Request) -> Response:
+def document(ctx: Services, caller: Principal, answer: str, kind: str | None, request: Request) -> Response:
     """The signed envelope, the same bytes for ever. Raises NotFound, Conflict (not published)."""
 
     def look(connection: Connection) -> tuple[bytes, str | None]:
@@ -73,8 +90,8 @@ def document(ctx: Services, caller: Principal, answer: str, kind: str, request: 
     return Response(envelope, media_type="application/json", headers=headers)
 
 
-def _allowed(ctx: Services, connection: Connection, caller: Principal, answer: str, kind: str) -> StoredAnswer:
+def _allowed(ctx: Services, connection: Connection, caller: Principal, answer: str, kind: str | None) -> StoredAnswer:
     found = ctx.answers.get(connection, answer, kind)
     if caller.role == "features" and caller.audience not in found.audiences:
-        raise NotFound(f"There is no {kind} '{answer}'.")
+        raise NotFound(f"There is no {kind or 'answer'} '{answer}'.")
     return found

@@ -1,4 +1,4 @@
-"""Receipts: the audience of a release acknowledges that it accepted it."""
+"""Receipts: the audience of a release or an answer acknowledges that it accepted it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, Field
 
 from labels_party.api.context import Ctx, Receiver, actor
+from labels_party.bootstrap import Services
+from shared.audit.receipts import ANSWER, RELEASE
+from shared.service.apikeys import Principal
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", tags=["receipts"], responses=PROBLEM_RESPONSES)
@@ -19,7 +22,7 @@ ENVELOPE = {
 
 
 class ReceiptOut(BaseModel):
-    release: str
+    release: str = Field(description="Id of the release, or of the answer.")
     audience: str
     position: int = Field(description="In the receiver's list of receipts for us, from 1.")
     digest: str = Field(description="SHA-256 of the receipt, which the next one names.")
@@ -37,26 +40,31 @@ class ReceiptStates(BaseModel):
     keys: list[ReceiptState] = Field(description="A registered receipt key each; none: no receipts are kept.")
 
 
-@router.post(
-    "/releases/{release}/receipt",
-    status_code=201,
-    responses=problem_responses(409, 413) | {200: {"model": ReceiptOut, "description": "Kept before"}},
-)
-def receive(
-    release: str,
-    response: Response,
-    ctx: Ctx,
-    caller: Receiver,
-    envelope: Annotated[dict[str, Any] | None, Body(examples=[ENVELOPE])] = None,
-) -> ReceiptOut:
+Sent = Annotated[dict[str, Any] | None, Body(examples=[ENVELOPE])]
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    **problem_responses(409, 413),
+    200: {"model": ReceiptOut, "description": "Kept before"},
+}
+
+
+@router.post("/releases/{release}/receipt", status_code=201, responses=RESPONSES)
+def receive(release: str, response: Response, ctx: Ctx, caller: Receiver, envelope: Sent = None) -> ReceiptOut:
     """A signed receipt (DSSE envelope) of a release that the caller's audience accepted. It is checked against the
     registered key and the published manifest and kept in the audit store; the same one again is harmless."""
-    fresh, receipt = ctx.receipts.keep(release, envelope, str(caller.audience), actor(caller))
+    return _keep(ctx, caller, response, release, RELEASE, envelope)
+
+
+@router.post("/answers/{answer}/receipt", status_code=201, responses=RESPONSES)
+def receive_of_answer(answer: str, response: Response, ctx: Ctx, caller: Receiver, envelope: Sent = None) -> ReceiptOut:
+    """The same of an answer, of whatever kind; both are in one list."""
+    return _keep(ctx, caller, response, answer, ANSWER, envelope)
+
+
+def _keep(ctx: Services, caller: Principal, response: Response, name: str, noun: str, envelope: Any) -> ReceiptOut:
+    fresh, receipt = ctx.receipts.keep(name, envelope, str(caller.audience), actor(caller), noun)
     if not fresh:
         response.status_code = 200
-    return ReceiptOut(
-        release=release, audience=receipt.audience, position=receipt.position, digest=receipt.digest
-    )  # fmt: skip
+    return ReceiptOut(release=name, audience=receipt.audience, position=receipt.position, digest=receipt.digest)
 
 
 @router.get("/receipts")

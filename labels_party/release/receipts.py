@@ -1,4 +1,4 @@
-"""Receipts of the releases that an audience accepted: checked, then kept in the audit store, at no ε.
+"""Receipts of the releases and answers that an audience accepted: checked, then kept in the audit store, at no ε.
 
 A receipt says nothing of labels (`shared.message.receipt` has the argument), so keeping it charges nothing.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.release.releases import PUBLISHED, Releases
+from labels_party.labels.standing import PUBLISHED
+from labels_party.release.releases import Releases
 from labels_party.storage.tables import receipts
-from shared.audit.events import RECEIPT_KEY, RECEIVED
-from shared.audit.receipts import key_event, received_event, registered
+from shared.audit.events import RECEIPT_KEY, RECEIVED, Subject
+from shared.audit.receipts import RELEASE, key_event, received_event, registered
+from shared.audit.store import AuditStore
 from shared.errors import (
     AuditChainBroken,
     Conflict,
@@ -31,17 +35,47 @@ from shared.errors import (
 )
 from shared.message.receipt import GENESIS, Receipt, envelope_bytes, open_receipt, read_public_key
 from shared.message.signing import VerifyingKey, named_key
+from shared.service.database import Database
 
 MOST_MISSING = 1000
 ROLLED_BACK = "its store was rolled back to an older copy, or two copies of it are in use"
 
 
-class ReceiptBook:
-    """`key` is our own public key, which a receipt must name."""
+@dataclass(frozen=True)
+class Published:
+    """What an audience can have accepted; `sha256` is of the payload of its manifest or document."""
 
-    def __init__(self, releases: Releases, key: VerifyingKey) -> None:
-        self.releases, self.database, self.key = releases, releases.database, key
-        self.audit = releases.ledger.audit
+    subject: Subject
+    sha256: str
+
+
+# by connection, id and audience; raises NotFound (also where it is not for that audience) and Conflict (not published)
+LookUp = Callable[[Connection, str, str], Published]
+
+
+def published_release(releases: Releases) -> LookUp:
+    def look(connection: Connection, release_id: str, audience: str) -> Published:
+        release = releases.get(connection, release_id)
+        _, population = releases.population_of(connection, release)
+        if audience not in population.audiences:
+            raise NotFound(f"There is no release '{release_id}'.")
+        require_published("Release", release.id, release.state)
+        return Published(releases.ledger.subject(population, release.batch, release.id), str(release.manifest_sha256))
+
+    return look
+
+
+def require_published(noun: str, name: str, state: str) -> None:
+    """Raises Conflict."""
+    if state != PUBLISHED:
+        raise Conflict(f"{noun} '{name}' is {state}; nobody can have accepted it.")
+
+
+class ReceiptBook:
+    """`key` is our own public key, which a receipt must name; `look_up` finds releases and answers, by these names."""
+
+    def __init__(self, database: Database, audit: AuditStore, key: VerifyingKey, look_up: Mapping[str, LookUp]) -> None:
+        self.database, self.audit, self.key, self.look_up = database, audit, key, look_up
 
     def register(self, audience: str, key: VerifyingKey, actor: str) -> bool:
         """Vouch for the key of an audience; False where it is known already. Earlier keys stay."""
@@ -54,29 +88,23 @@ class ReceiptBook:
 
         return self.database.write("receipt.key", work)
 
-    def keep(self, release_id: str, envelope: Any, audience: str, actor: str) -> tuple[bool, Receipt]:
-        """(whether it is new, the receipt); the same one again changes nothing.
+    def keep(self, name: str, envelope: Any, audience: str, actor: str, noun: str = RELEASE) -> tuple[bool, Receipt]:
+        """(whether it is new, the receipt) of release or answer `name`; the same one again changes nothing.
 
-        Raises NotFound (no such release for `audience`), Conflict (not published), NoReceiptKey, SignatureInvalid,
-        MalformedReceipt (also: of another release, audience, manifest or labels party), ReceiptConflict.
+        Raises NotFound (no such thing for `audience`), Conflict (not published), NoReceiptKey, SignatureInvalid,
+        MalformedReceipt (also: of another one, audience, document or labels party), ReceiptConflict.
         """
 
         def work(connection: Connection) -> tuple[bool, Receipt]:
-            release = self.releases.get(connection, release_id)
-            _, population = self.releases.population_of(connection, release)
-            if audience not in population.audiences:
-                raise NotFound(f"There is no release '{release_id}'.")
-            if release.state != PUBLISHED:
-                raise Conflict(f"Release '{release_id}' is {release.state}; nobody can have accepted it.")
+            found = self.look_up[noun](connection, name, audience)
             data = envelope_bytes(envelope)
             key = self._key(connection, audience, data)
             receipt = open_receipt(data, key)
-            self._check(receipt, release_id, str(release.manifest_sha256), audience)
-            if self._known(connection, receipt, key.id):
+            self._check(receipt, noun, name, found.sha256, audience)
+            if self._known(connection, receipt, noun, key.id):
                 return False, receipt
-            subject = self.releases.ledger.subject(population, release.batch, release_id)
-            placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor))
-            row = {"audience": audience, "release": release_id, "digest": receipt.digest, "event": placed.sequence}
+            placed = self.audit.append(connection, received_event(found.subject, receipt, envelope, actor))
+            row = {"audience": audience, "release": name, "digest": receipt.digest, "event": placed.sequence}
             place = {"key_id": key.id, "labels_key_id": self.key.id, "position": receipt.position}
             place |= {"previous": receipt.previous}
             connection.execute(sa.insert(receipts).values(**place, **row))
@@ -138,19 +166,20 @@ class ReceiptBook:
             )
         return keys[named]
 
-    def _check(self, receipt: Receipt, release: str, manifest: str, audience: str) -> None:
+    def _check(self, receipt: Receipt, noun: str, name: str, sha256: str, audience: str) -> None:
+        document = "manifest" if noun == RELEASE else "document"
         wrong = (
             "is of another audience than that of this API key" if receipt.audience != audience
             else "names another labels party's key than ours" if receipt.labels_key_id != self.key.id
-            else "is of another release than the one it was sent for" if receipt.release != release
-            else "is of another manifest than the one we published" if receipt.manifest_digest != manifest
+            else f"is of another {noun} than the one it was sent for" if receipt.release != name
+            else f"is of another {document} than the one we published" if receipt.manifest_digest != sha256
             else ""
         )  # fmt: skip
         if wrong:
             raise MalformedReceipt(f"The receipt {wrong}; nothing was kept.")
 
     @staticmethod
-    def _known(connection: Connection, receipt: Receipt, key_id: str) -> bool:
+    def _known(connection: Connection, receipt: Receipt, noun: str, key_id: str) -> bool:
         """True for this very receipt. Raises ReceiptConflict where it does not fit what was kept."""
         t = receipts
         listed = (t.c.key_id == key_id) & (t.c.labels_key_id == receipt.labels_key_id)
@@ -161,7 +190,7 @@ class ReceiptBook:
             return True
         if any(row.release == receipt.release for row in rows):
             raise ReceiptConflict(
-                f"Another receipt of release '{receipt.release}' was given by '{receipt.audience}' before: "
+                f"Another receipt of {noun} '{receipt.release}' was given by '{receipt.audience}' before: "
                 f"{ROLLED_BACK}."
             )
         place = (key_id, receipt.labels_key_id)

@@ -18,7 +18,7 @@ from features_party.api.app import create_app
 from features_party.labels_service import LabelsService
 from features_party.storage import tables
 from labels_party.bootstrap import MIGRATIONS
-from labels_party.release.receipts import ReceiptBook, receipt_key
+from labels_party.release.receipts import ReceiptBook, published_release, receipt_key
 from labels_party.storage.tables import HEAD, receipts
 from shared import errors
 from shared.audit.events import RECEIVED, Event
@@ -271,7 +271,8 @@ def test_a_new_signing_key_of_the_labels_party_begins_a_new_list(both: Pair) -> 
     services, release, new = both.labels.services, both.release(), SigningKey.generate().public
     manifest = both.labels.state(release).manifest_sha256
     first = Receipt(release, manifest, new.id, "features-party", "2030-01-01T01:00:00Z", 1, "0" * 64)
-    book = ReceiptBook(services.releases, new)
+    releases = {"release": published_release(services.releases)}
+    book = ReceiptBook(services.database, services.audit, new, releases)
     assert book.keep(release, first.sign(both.receiver.key), "features-party", "test") == (True, first)
     assert [state["last"] for state in book.state("features-party")] == [1]
     assert len(Receipts.of(both.labels_events(), new).received) == 2
