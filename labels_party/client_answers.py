@@ -76,6 +76,62 @@ class BlockingAnswers(ABC):
         """The signed document; `shared.message.median.open_median` verifies and reads it."""
         return self._run(calls.download("medians", median, "document"))
 
+    # --- rectangles and linear models, of the labels party's own features -----------------------------------
+
+    def rectangle(
+        self, batch: str, epsilon: str, threshold: str | int | float, features: list[Json], **options: Any
+    ) -> Json:
+        """Charge the batch and ask for an interval of every feature that labels of at least `threshold` lie in.
+
+        features: [{"name", "range": [low, high]}], of the table that `put_features` sent. options: delta, bits, method,
+        slice, additional_release.
+        """
+        body = {"epsilon": epsilon, "threshold": threshold, "features": features} | options
+        return self._run(calls.post("batches", batch, "rectangles", body=body))
+
+    def plan_rectangle(
+        self, batch: str, epsilon: str, threshold: str | int | float, features: list[Json], **options: Any
+    ) -> Json:
+        """What `rectangle` would charge, and how many positive examples it would leave outside; nothing is charged."""
+        body = {"epsilon": epsilon, "threshold": threshold, "features": features} | options
+        return self._run(calls.post("batches", batch, "rectangles", "plan", body=body))
+
+    def rectangle_state(self, rectangle: str) -> Json:
+        return self._run(calls.get("rectangles", rectangle))
+
+    def wait_rectangle(self, rectangle: str, timeout: float = 600.0) -> Json:
+        """The rectangle once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return self._run(calls.wait(rectangle, timeout, "rectangles"))
+
+    def rectangle_document(self, rectangle: str) -> bytes:
+        """The signed document; `shared.message.rectangle.open_rectangle` verifies, reads and applies it."""
+        return self._run(calls.download("rectangles", rectangle, "document"))
+
+    def linear_model(self, batch: str, epsilon: str, features: list[Json], **options: Any) -> Json:
+        """Charge the batch and ask for a linear model of the label, trained once through the batch.
+
+        features: [{"name", "range": [low, high]} or {"name", "values": [...]}], of the table that `put_features` sent.
+        options: delta, rule, steps, minibatch, clip, rate, additional_release.
+        """
+        body = {"epsilon": epsilon, "features": features} | options
+        return self._run(calls.post("batches", batch, "linear-models", body=body))
+
+    def plan_linear_model(self, batch: str, epsilon: str, features: list[Json], **options: Any) -> Json:
+        """What `linear_model` would charge, and what a step would get of it; nothing is charged."""
+        body = {"epsilon": epsilon, "features": features} | options
+        return self._run(calls.post("batches", batch, "linear-models", "plan", body=body))
+
+    def linear_model_state(self, model: str) -> Json:
+        return self._run(calls.get("linear-models", model))
+
+    def wait_linear_model(self, model: str, timeout: float = 600.0) -> Json:
+        """The model once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return self._run(calls.wait(model, timeout, "linear-models"))
+
+    def linear_model_document(self, model: str) -> bytes:
+        """The signed document; `shared.message.linear_model.open_linear_model` verifies, reads and applies it."""
+        return self._run(calls.download("linear-models", model, "document"))
+
     # --- predictors ---------------------------------------------------------------------------------------
 
     def put_features(self, batch: str, features: Frame, *, id_column: str = "example_id") -> Json:
@@ -163,6 +219,46 @@ class AwaitedAnswers(ABC):
 
     async def median_document(self, median: str) -> bytes:
         return await self._run(calls.download("medians", median, "document"))
+
+    # --- rectangles and linear models, of the labels party's own features -----------------------------------
+
+    async def rectangle(
+        self, batch: str, epsilon: str, threshold: str | int | float, features: list[Json], **options: Any
+    ) -> Json:
+        body = {"epsilon": epsilon, "threshold": threshold, "features": features} | options
+        return await self._run(calls.post("batches", batch, "rectangles", body=body))
+
+    async def plan_rectangle(
+        self, batch: str, epsilon: str, threshold: str | int | float, features: list[Json], **options: Any
+    ) -> Json:
+        body = {"epsilon": epsilon, "threshold": threshold, "features": features} | options
+        return await self._run(calls.post("batches", batch, "rectangles", "plan", body=body))
+
+    async def rectangle_state(self, rectangle: str) -> Json:
+        return await self._run(calls.get("rectangles", rectangle))
+
+    async def wait_rectangle(self, rectangle: str, timeout: float = 600.0) -> Json:
+        return await self._run(calls.wait(rectangle, timeout, "rectangles"))
+
+    async def rectangle_document(self, rectangle: str) -> bytes:
+        return await self._run(calls.download("rectangles", rectangle, "document"))
+
+    async def linear_model(self, batch: str, epsilon: str, features: list[Json], **options: Any) -> Json:
+        body = {"epsilon": epsilon, "features": features} | options
+        return await self._run(calls.post("batches", batch, "linear-models", body=body))
+
+    async def plan_linear_model(self, batch: str, epsilon: str, features: list[Json], **options: Any) -> Json:
+        body = {"epsilon": epsilon, "features": features} | options
+        return await self._run(calls.post("batches", batch, "linear-models", "plan", body=body))
+
+    async def linear_model_state(self, model: str) -> Json:
+        return await self._run(calls.get("linear-models", model))
+
+    async def wait_linear_model(self, model: str, timeout: float = 600.0) -> Json:
+        return await self._run(calls.wait(model, timeout, "linear-models"))
+
+    async def linear_model_document(self, model: str) -> bytes:
+        return await self._run(calls.download("linear-models", model, "document"))
 
     # --- predictors ---------------------------------------------------------------------------------------
 

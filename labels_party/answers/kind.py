@@ -21,7 +21,8 @@ REPLACE_ONE = "replace one example's label; ids, their number and everything tha
 
 @dataclass(frozen=True)
 class AnswerJob:
-    """Everything an attempt needs. `parameters` are public; `inputs` is the folder of public inputs, if there are."""
+    """Everything an attempt needs. `parameters` are public; `inputs` is the folder of public inputs, if there are, and
+    `features` the key of the owner's table of features that the answer is made of."""
 
     answer: str
     population: Population
@@ -30,6 +31,7 @@ class AnswerJob:
     split: EpsilonSplit
     parameters: Mapping[str, Any]
     inputs: Path | None
+    features: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class AnswerRequest:
 
     `inputs` names a folder below `answers/` of the home, which belongs to the answer from then on and is deleted with
     its end; `inputs_mac` tells whether two requests have the same inputs. `audiences` None: those of the population.
-    `by_audience` is the audience that asks for itself, within the owner's allowance.
+    `by_audience` is the audience that asks for itself, within the owner's allowance. `features`: the key of the owner's
+    table that the answer is made of, and that must still be there when it is charged.
     """
 
     kind: str
@@ -75,3 +78,4 @@ class AnswerRequest:
     by_audience: str | None = None
     inputs: str = ""
     inputs_mac: str = ""
+    features: str = ""

@@ -70,9 +70,7 @@ class MedianWish:
             return EpsilonSplit(ZERO, ZERO, self.epsilon)
         plan = slices_plan(n, k, self.epsilon, self.delta_atto)
         if plan.interval.recursive:
-            _, threshold = plan.interval.threshold
-            used = n - 2 * plan.sliced
-            most = used - plan.interval.paired(used)
+            threshold, most = plan.interval.prefix(n - 2 * plan.sliced)
             if most < threshold:
                 raise InvalidInput(
                     f"A median by slices at this ε and δ needs a prefix that {threshold} labels have, and looks for it "

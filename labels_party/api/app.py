@@ -18,6 +18,7 @@ from labels_party.api import (
     intake,
     listing,
     medians,
+    own_features,
     predictors,
     receipts,
     releases,
@@ -43,6 +44,7 @@ DEPENDS_ON_LABELS = frozenset(
         "/v1/batches/{batch}/calibrations",
         "/v1/batches/{batch}/calibration-allowance",
         "/v1/batches/{batch}/medians",
+        *(f"/v1/batches/{{batch}}/{kind}{plan}" for kind in ("rectangles", "linear-models") for plan in ("", "/plan")),
         "/v1/predictors",
         "/v1/populations/{population}/plan",
     }
@@ -78,6 +80,7 @@ def create_app(services: Services) -> FastAPI:
         releases,
         calibrations,
         medians,
+        own_features,
         predictors,
         receipts,
         approvals,

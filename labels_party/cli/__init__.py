@@ -11,6 +11,7 @@ from labels_party.cli import planning as planning
 from labels_party.cli import predictors as predictors
 from labels_party.cli import calibrate as calibrate
 from labels_party.cli import median as median
+from labels_party.cli import own_features as own_features
 from labels_party.cli import approvals as approvals
 from labels_party.cli import erasures as erasures
 from labels_party.cli import statement as statement

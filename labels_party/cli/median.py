@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.batch_or_labels import (
+    AdditionalRelease,
+    Audiences,
+    BatchId,
+    Budget,
+    BudgetDelta,
+    Examples,
+    LabelColumn,
+    LabelDomain,
+    Labels,
+    MissingLabel,
+    PopulationName,
+    batch_or_labels,
+)
 from labels_party.cli.calibrate import show_answer
 from shared.errors import InvalidInput
 from shared.service.cli import emit, progress
@@ -20,52 +34,31 @@ def median(
     method: Annotated[
         str, typer.Option(help="ranks (pure ε, fewer labels), slices (needs a δ), or auto: slices if a δ is given.")
     ] = "auto",
-    batch: Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")] = None,
-    labels: Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels, sealed as a batch.")] = None,
+    batch: BatchId = None,
+    labels: Labels = None,
     id_column: Annotated[str | None, typer.Option(help="With --labels: its column with example ids.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="With --labels: its column with labels.")] = None,
-    domain: Annotated[str | None, typer.Option(help="With --labels: LO:HI[:STEP], or a file.")] = None,
-    population: Annotated[str | None, typer.Option(help="With --labels: its name; made on first use.")] = None,
-    budget: Annotated[str | None, typer.Option(help="With --labels: lifetime ε per example of the population.")] = None,
-    budget_delta: Annotated[
-        str | None, typer.Option(help="With --labels: lifetime δ per example of the population; 0: only pure ε.")
-    ] = None,
-    examples: Annotated[FilePath | None, typer.Option(help="With --labels: file that lists all example ids.")] = None,
-    missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
-    audience: Annotated[list[str] | None, typer.Option(help="Who may read the answer; repeatable.")] = None,
-    additional_release: Annotated[
-        bool, typer.Option("--additional-release", help="Charge on top of what these examples carry already.")
-    ] = False,
+    label_column: LabelColumn = None,
+    domain: LabelDomain = None,
+    population: PopulationName = None,
+    budget: Budget = None,
+    budget_delta: BudgetDelta = None,
+    examples: Examples = None,
+    missing_label: MissingLabel = None,
+    audience: Audiences = None,
+    additional_release: AdditionalRelease = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Answer with one approximate median of the labels, signed and charged to the ledger."""
     from labels_party.answers.medians import MedianWish
-    from labels_party.offline_answers import LabelsInFile
     from labels_party.offline_medians import MedianJob
     from labels_party.offline_medians import median as run_job
-    from labels_party.options import parse_domain, parse_population
 
     wish = MedianWish.parse(epsilon=epsilon, delta=delta, method=method, additional_release=additional_release)
-    of: Any = batch
-    with_labels = (id_column, label_column, domain, population, budget)
-    if (batch is None) == (labels is None):
-        raise InvalidInput("Name a sealed batch with --batch, or a file of labels with --labels.")
-    if labels is not None:
-        if any(value is None for value in with_labels):
-            raise InvalidInput("--labels needs --id-column, --label-column, --domain, --population and --budget.")
-        declared = parse_population(
-            str(population),
-            str(label_column),
-            parse_domain(str(domain)),
-            str(budget),
-            missing_label=missing_label,
-            audiences=audience,
-            lifetime_delta=budget_delta or "0",
-        )
-        of = LabelsInFile(labels, str(id_column), str(label_column), declared, examples)
-    elif any(value is not None for value in (*with_labels, budget_delta, examples, missing_label, audience)):
-        raise InvalidInput("A sealed batch has its population's rules already; give them with --labels only.")
+    rules = (label_column, domain, population, budget, budget_delta, examples, missing_label, audience)
+    of = batch_or_labels(batch, labels, id_column, *rules)
+    if labels is None and id_column is not None:
+        raise InvalidInput("A sealed batch has its ids already; give --id-column with --labels only.")
     with progress("median", as_json) as report:
         result = run_job(services(existing=labels is None), MedianJob(of, wish, out, force), report)
     emit(result, as_json, lambda: show_answer(result))

@@ -49,7 +49,7 @@ def create(
         method=method,
         epsilon=epsilon,
         epsilon_cap=cap,
-        features=[_feature(text) for text in feature],
+        features=[feature_of(text) for text in feature],
         threshold=threshold,
         learner=learner,
         parts=parts,
@@ -173,7 +173,8 @@ def _show(told: dict[str, Any]) -> None:
     say(f"Protected: {told['adjacency']}.")
 
 
-def _feature(text: str) -> dict[str, Any]:
+def feature_of(text: str) -> dict[str, Any]:
+    """A declared feature from NAME=LOW:HIGH or NAME=a,b,c. Raises InvalidInput."""
     name, values = _pair(text)
     ends = values.split(":")
     return {"name": name, "range": ends} if len(ends) == 2 else {"name": name, "values": values.split(",")}

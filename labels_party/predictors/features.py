@@ -82,6 +82,11 @@ class FeatureStore:
     def _table(file: BinaryIO, id_column: str, name: str) -> pa.Table:
         return read_table(file, text_columns=[id_column], name=name, names_are_public=False, most_bytes=MOST_BYTES)
 
+    @staticmethod
+    def check(table: pa.Table, id_column: str, schema: Schema) -> None:
+        """Raises InvalidTable, InvalidRows where `put` and `count` would refuse a table and the columns of `schema`."""
+        schema.table_codes(_chosen(_plain_table(table, id_column), schema.names))
+
     def put(self, batch_id: str, table: pa.Table, id_column: str = ID, call: IdempotentCall = NO_KEY) -> Answer:
         """Store the features of a batch's examples in place of an earlier table; returns (200, what was stored).
 
@@ -148,16 +153,7 @@ class FeatureStore:
             batches = list(self.vault.scan(key))
         except OSError:
             raise Unavailable("The table of features cannot be read; it may have been replaced meanwhile.") from None
-        table = pa.Table.from_batches(batches)
-        # the ids are no feature, whatever a predictor calls its features
-        missing = [name for name in names if name == ID or table.column_names.count(name) != 1]
-        if missing:
-            raise InvalidTable(
-                f"The table of features has no column '{missing[0]}'; it has "
-                + ", ".join(f"'{c}'" for c in table.column_names[1:31])
-                + "."
-            )
-        return table.select([ID, *names])
+        return _chosen(pa.Table.from_batches(batches), names)
 
     def count(self, sealed_key: str, key: str, schema: Schema) -> int:
         """How many examples of the batch sealed at `sealed_key` have features; ids and features alone are read.
@@ -193,6 +189,19 @@ class FeatureStore:
                 yield ids.filter(there), codes[rows], positions[there.to_numpy(zero_copy_only=False)]
         except OSError:
             raise Unavailable("The batch was written again meanwhile; it is tried again.") from None
+
+
+def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The ids and the columns `names`. Raises InvalidTable."""
+    # the ids are no feature, whatever a predictor calls its features
+    missing = [name for name in names if name == ID or table.column_names.count(name) != 1]
+    if missing:
+        raise InvalidTable(
+            f"The table of features has no column '{missing[0]}'; it has "
+            + ", ".join(f"'{c}'" for c in table.column_names[1:31])
+            + "."
+        )
+    return table.select([ID, *names])
 
 
 def _plain_table(table: pa.Table, id_column: str) -> pa.Table:

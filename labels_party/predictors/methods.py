@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -16,9 +15,11 @@ from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.private_prediction import GRID, average, stable, votes, walk
 from labels_party.mechanisms.private_prediction.lattice import Noise, laplace_noise, noisy, scale_of
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
-from labels_party.predictors.schema import FINE, MISSING, Number, Schema
+from labels_party.predictors.schema import FINE, Number, Schema
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidMechanism
+from shared.places import MISSING
+from shared.places import number_text as decimal
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
@@ -119,11 +120,6 @@ def value_of(plan: Plan, domain: Domain, drawn: int) -> str:
         return decimal(share)
     low, high = (Fraction(repr(float(end))) for end in (domain.values[0], domain.values[-1]))
     return decimal(low + (high - low) * share)
-
-
-def decimal(value: Fraction) -> str:
-    """A plain decimal of what 64-bit floats tell of `value`."""
-    return format(Decimal(repr(float(value))).normalize() + 0, "f")
 
 
 def threshold_position(domain: Domain, threshold: str) -> int:

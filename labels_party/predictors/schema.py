@@ -1,4 +1,4 @@
-"""What a predictor knows of an example: named features with public ranges or values, and their one spelling as numbers.
+"""Features of an example: names with public ranges or values, and their one spelling as numbers.
 
 A query and a row of the owner's table become the same whole numbers, their *codes*: what is spelled otherwise but has
 equal codes is the same query. A number is clipped to its range and rounded to one of `levels` + 1 places, a category is
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.private_prediction import UNIT
 from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
+from shared.places import MISSING, MOST_TEXT, category_text, number_places, place_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 COARSE = 2 * UNIT  # levels of a number that a learner sees as −UNIT … UNIT
 FINE = 1 << 32  # of the one number that a walk goes along
-MISSING = -1
-MOST_FEATURES, MOST_VALUES, MOST_TEXT, MOST_COLUMNS = 64, 100, 200, 256
+MOST_FEATURES, MOST_VALUES, MOST_COLUMNS = 64, 100, 256
 LARGEST = 10.0**100
 NUMBER, FINITE = "must be a number or missing", "must be finite"
 _DIGITS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
@@ -50,10 +50,7 @@ class Number:
 
     def codes(self, values: npt.NDArray[np.float64], levels: int) -> IntArray:
         """int64[n] of float64[n], NaN being missing."""
-        low, high = float(self.low), float(self.high)
-        missing = np.isnan(values)
-        share = (np.clip(np.where(missing, low, values), low, high) - low) / (high - low)
-        return np.where(missing, MISSING, np.floor(np.clip(share, 0.0, 1.0) * levels + 0.5)).astype(np.int64)
+        return number_places(values, float(self.low), float(self.high), levels)
 
 
 @dataclass(frozen=True)
@@ -87,11 +84,11 @@ class Schema:
     def from_json(cls, data: object, levels: int = COARSE) -> Schema:
         """From a list of {"name", "range": [low, high]} or {"name", "values": [...]}. Raises InvalidInput."""
         if not isinstance(data, list) or not 1 <= len(data) <= MOST_FEATURES:
-            raise InvalidInput(f"A predictor has between 1 and {MOST_FEATURES} features, in a list.")
+            raise InvalidInput(f"There are between 1 and {MOST_FEATURES} features, in a list.")
         found = tuple(_feature(item) for item in data)
         names = [feature.name for feature in found]
         if len(set(names)) != len(names):
-            raise InvalidInput("Every feature of a predictor has a name of its own.")
+            raise InvalidInput("Every feature has a name of its own.")
         schema = cls(found, levels)
         if schema.width > MOST_COLUMNS:
             raise InvalidInput(
@@ -159,8 +156,7 @@ class Schema:
             elif isinstance(feature, Category):
                 told[feature.name] = feature.values[code]
             else:
-                low, high = Decimal(feature.low), Decimal(feature.high)
-                told[feature.name] = _plain(float(low) + (float(high) - float(low)) * (code / self.levels))
+                told[feature.name] = place_text(code, feature.low, feature.high, self.levels)
         return told
 
     def table_codes(self, table: pa.Table) -> IntArray:
@@ -217,19 +213,6 @@ def _end(value: object, name: str) -> str:
     return text
 
 
-def category_text(value: Any, name: str) -> str | None:
-    """The one spelling of a category: 3, 3.0 and "3" are the same; None is missing. Raises InvalidInput."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, str) and len(value) <= MOST_TEXT:
-        return value
-    if type(value) is int and abs(value) < 1 << 64:
-        return str(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return str(int(value)) if value == int(value) else repr(value)
-    raise InvalidInput(f"The feature '{name}' must be a text of at most {MOST_TEXT} characters or a number, or null.")
-
-
 def _number(value: Any) -> float | None:
     """A float, NaN for what is missing, None for what is no number. -0 is 0 by the rounding to levels."""
     if value is None:
@@ -270,11 +253,6 @@ def _numbers(column: Any, name: str) -> npt.NDArray[np.float64]:
         rows = np.flatnonzero(np.isinf(values))
         raise InvalidRows([RowProblem(int(i), name, FINITE) for i in rows[: InvalidRows.shown]], len(rows))
     return values
-
-
-def _plain(value: float) -> str:
-    text = format(Decimal(repr(value)), "f")
-    return "0" if float(text) == 0 else text
 
 
 def _shown(name: object) -> str:

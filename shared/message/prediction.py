@@ -7,17 +7,16 @@ whether (0, 1) or how likely the label reaches it, else a value between the ends
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from shared.errors import MalformedAnswer
 from shared.message.answer import Answer, register, trusted_answer
+from shared.message.own_features import is_decimal
 from shared.message.signing import VerifyingKey
 
 PREDICTION = "prediction"
 PARAMETERS = {"predictor", "method", "query", "threshold"}
-DECIMAL = re.compile(r"-?[0-9]{1,320}(\.[0-9]{1,340})?", re.ASCII)
 MOST = 200
 ROUNDING = Fraction(1, 1 << 50)  # of the ends: values are decimals of 64-bit floats
 
@@ -51,13 +50,13 @@ def check_prediction(answer: Answer) -> None:
     given, result = answer.parameters, answer.result
     query, threshold = given.get("query"), given.get("threshold")
     texts = all(isinstance(given.get(name), str) and given[name] for name in ("predictor", "method"))
-    if set(given) != PARAMETERS or not texts or not (threshold is None or _decimal(threshold)):
+    if set(given) != PARAMETERS or not texts or not (threshold is None or is_decimal(threshold)):
         raise MalformedAnswer("a prediction names its predictor, the method, the query and the threshold.")
     if not isinstance(query, dict) or not all(
         v is None or (isinstance(v, str) and len(v) <= MOST) for v in query.values()
     ):
         raise MalformedAnswer("the query of a prediction has a text or null for every feature.")
-    if set(result) != {"value"} or not _decimal(result["value"]):
+    if set(result) != {"value"} or not is_decimal(result["value"]):
         raise MalformedAnswer("the result of a prediction is one decimal number.")
     low, high = (Fraction(0), Fraction(1)) if threshold is not None else _ends(answer)
     slack = (abs(low) + abs(high)) * ROUNDING
@@ -72,10 +71,6 @@ def _ends(answer: Answer) -> tuple[Fraction, Fraction]:
         return Fraction(numbers[0], scale), Fraction(numbers[-1], scale)
     first, step = numbers
     return Fraction(first, scale), Fraction(first + step * (domain.k - 1), scale)
-
-
-def _decimal(value: object) -> bool:
-    return isinstance(value, str) and DECIMAL.fullmatch(value) is not None
 
 
 register(PREDICTION, check_prediction)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labels_party.mechanisms.private_prediction import UNIT
-from labels_party.predictors.schema import COARSE, FINE, MISSING, Schema, category_text
+from labels_party.predictors.schema import COARSE, FINE, Schema
 from shared.errors import InvalidInput, InvalidRows, InvalidTable
+from shared.places import MISSING, category_text
 
 SCHEMA = Schema.from_json(
     [{"name": "x", "range": ["-1", "3"]}, {"name": "kind", "values": ["a", 7, "7.5"]}, {"name": "y", "range": [0, 1]}]

@@ -57,7 +57,7 @@ WORD = 1 << 64
 BITS = 256  # of the fixed-point numbers in which a bound is computed
 GRID = 96  # values of ρ tried
 LARGEST_MEAN = 1 << 16
-STEPS = 24  # of a bisection
+STEPS = 30  # of a bisection
 CUT_SHARE = 1 << 12  # cutting J off takes at most that part of δ
 COMPOSITION, ADVANCED, NOISY = "composition", "advanced composition", "noisy slices"
 
@@ -165,12 +165,17 @@ def noisy_slices(step: Step, k: int, noise: SliceNoise, delta: Fraction, n: int)
 
 
 def largest_epsilon(cost_of: Callable[[Fraction], Cost], total: Fraction) -> Fraction:
-    """About the largest ε of a step for which `cost_of` is at most `total`, by bisection. Raises InvalidEpsilon."""
-    low, high = Fraction(0), min(total, Fraction(64))
+    """About the largest ε of a step, in whole nano-ε, for which `cost_of` is at most `total`, by bisection.
+
+    Raises InvalidEpsilon.
+    """
+    low, high = Fraction(0), Epsilon.round_down(min(total, Fraction(64))).fraction
     if cost_of(high).epsilon <= total:
         return high
     for _ in range(STEPS):
-        middle = (low + high) / 2
+        middle = Epsilon.round_down((low + high) / 2).fraction
+        if middle == low:
+            break
         low, high = (middle, high) if cost_of(middle).epsilon <= total else (low, middle)
     if not low:
         raise InvalidEpsilon("ε is too small for so many steps.")

@@ -23,7 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace, float_not_below
-from labels_party.mechanisms.private_median.accounting import Cost, SliceNoise, Step, largest_epsilon
+from labels_party.mechanisms.private_median.accounting import (
+    LARGEST_MEAN,
+    Cost,
+    SliceNoise,
+    Step,
+    largest_epsilon,
+)
 from labels_party.mechanisms.private_median.interval_point import Noise
 from labels_party.mechanisms.private_median.rsc import Keys, Order, Plan, Rows, Session
 from shared.errors import InvalidInput
@@ -99,6 +105,18 @@ class TrainingPlan:
     def within(cls, total: Fraction, **rest: Any) -> TrainingPlan:
         """The plan whose steps together cost about `total`, at most. Raises InvalidInput, InvalidEpsilon."""
         return cls(epsilon=largest_epsilon(lambda each: cls(epsilon=each, **rest).cost, total), **rest)
+
+    @classmethod
+    def cheapest(cls, total: Cost, **rest: Any) -> TrainingPlan:
+        """Of all bounds that are proved, with as much noise in sizes as the examples suffice for, the plan at a cost of
+        at most `total` with the largest ε of a step. Raises InvalidInput, InvalidEpsilon."""
+        plans = [cls.within(total.epsilon, **rest)]
+        n, steps, minibatch = (rest[name] for name in ("n", "steps", "minibatch"))
+        if total.delta and steps > 1 and RULES[plans[0].rule] is not None:
+            mean = min(n // steps - minibatch, minibatch, LARGEST_MEAN)  # the more noise, the cheaper the steps
+            noise = SliceNoise(mean) if mean > 0 else None
+            plans.append(cls.within(total.epsilon, noise=noise, slack=total.delta, **rest))
+        return max(plans, key=lambda plan: plan.epsilon)
 
     @property
     def scale(self) -> Fraction:

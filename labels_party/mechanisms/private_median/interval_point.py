@@ -52,6 +52,7 @@ PAIRED = Fraction(1, 2)
 TRIMMED = Fraction(1, 3)  # of the pairs, from either side
 FIND = Fraction(3, 5)  # of ε for the prefix
 BASE = 128
+MISSED = 20
 LARGEST_BITS = 64
 
 
@@ -114,6 +115,20 @@ class IntervalPlan:
 
     def lengths_cost(self, n: int) -> Cost:
         return self.trimmed(self.paired(n) // 2).cost
+
+    def prefix(self, n: int) -> tuple[int, int]:
+        """(T, how many of n points may share a prefix): where T is larger, none is ever found. Recursive plans only."""
+        return self.threshold[1], n - self.paired(n)
+
+    def enough(self, tries: int) -> int:
+        """So many points that, of `tries` interval points of as many different ones, all are found 19 times in 20.
+
+        By ranks from the exponential mechanism's tail: points beyond the ends have loss 0, one in the middle −n/2. By
+        recursion twice T on either half, as `tests/benchmarks/around/rsc.py` finds, which is no proof.
+        """
+        if self.recursive:
+            return 4 * self.threshold[1]
+        return 2 + math.ceil(4 * (self.bits * math.log(2) + math.log(MISSED * tries)) / float(self.epsilon))
 
     @staticmethod
     def paired(n: int) -> int:

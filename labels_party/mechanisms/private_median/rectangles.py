@@ -10,6 +10,7 @@ data, so their costs add up, or go by `accounting.noisy_slices` where `noise` is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -19,12 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
-from labels_party.mechanisms.private_median.accounting import Cost, SliceNoise, Step
+from labels_party.mechanisms.private_median.accounting import Cost, SliceNoise, Step, largest_epsilon
 from labels_party.mechanisms.private_median.interval_point import BASE, IntervalPlan, IntervalPoint, Noise
 from labels_party.mechanisms.private_median.rsc import Keys, Plan, Rows, Session
 from shared.errors import InvalidInput
+from shared.privacy import ATTO
 
 LARGEST_BITS = 62  # coordinates are signed, and one value more stands for negative examples
+NOISES = (50, 200, 800)  # mean noises of a slice's size that a search tries
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,47 @@ class RectanglePlan:
         if self.slice < 1 or self.n < 2 * self.axes * self.slice:
             raise InvalidInput("A rectangle needs at least as many examples as its slices have together.")
         self.session.cost  # noqa: B018 - refuses what cannot be paid for before anything is charged
+
+    @classmethod
+    def within(
+        cls, total: Cost, *, n: int, axes: int, bits: int, slice: int | None = None, base: int = BASE
+    ) -> RectanglePlan:
+        """Of all bounds that are proved, the plan at a cost of at most `total` whose slices take the fewest examples.
+
+        `slice` None: as large as `IntervalPlan.enough` says, so that no side is missed in most runs. Where it is given,
+        the plan with the largest ε of a step. Raises InvalidInput (too few examples), InvalidEpsilon.
+        """
+        if axes < 1:
+            raise InvalidInput("A rectangle has at least one axis.")
+        sides, recursive = 2 * axes, 1 << bits > base
+        delta = Fraction(math.floor(total.delta * ATTO / sides), ATTO) if recursive else Fraction(0)
+        bounds: list[tuple[SliceNoise | None, Fraction]] = [(None, Fraction(0))]
+        if total.delta and not recursive and axes > 1:
+            bounds += [(None, total.delta), *((SliceNoise(mean), total.delta) for mean in NOISES)]
+        found: list[tuple[int, Fraction, int, SliceNoise | None, Fraction]] = []
+        for noise, slack in bounds:
+            mean = 0 if noise is None else noise.mean
+            hopeful = slice or IntervalPlan(bits, min(total.epsilon, Fraction(64)), delta, base).enough(sides)
+            if (found and sides * (hopeful + mean) >= found[0][0]) if slice is None else mean > slice:
+                continue  # not even with all of ε for each side
+            cost_of = partial(_sides_cost, delta=delta, sides=sides, n=n, noise=noise, slack=slack)
+            each = largest_epsilon(cost_of, total.epsilon)
+            size = slice or IntervalPlan(bits, each, delta, base).enough(sides)
+            found.append((sides * (size + mean), each, size, noise, slack))
+        fitting = [entry for entry in found if entry[0] <= n]
+        if not fitting:
+            raise InvalidInput(
+                f"A rectangle takes {min(entry[0] for entry in found):,} examples for its {sides} sides at this ε and "
+                f"δ, and there are {n:,}. Take more examples, a larger ε, or fewer features."
+            )
+        best = min(fitting, key=lambda entry: entry[:1] if slice is None else (-entry[1], entry[0]))
+        _, each, size, noise, slack = best
+        return cls(n, axes, bits, size, each, delta, noise, slack, base)
+
+    @property
+    def taken(self) -> int:
+        """How many examples the slices take on average: about so many positive ones end outside."""
+        return 2 * self.axes * (self.slice + (0 if self.noise is None else self.noise.mean))
 
     @property
     def interval(self) -> IntervalPlan:
@@ -106,6 +150,12 @@ def private_rectangle(
             order = partial(_keys, axis=axis, down=down, bits=plan.bits)
             sides.append(session.step(_Side(plan, axis, down, stream, noise), plan.slice, order))
     return Rectangle(tuple(low), tuple(high))
+
+
+def _sides_cost(
+    each: Fraction, *, delta: Fraction, sides: int, n: int, noise: SliceNoise | None, slack: Fraction
+) -> Cost:
+    return Plan((Step(each, delta),) * sides, n, noise, slack).cost
 
 
 def _keys(rows: Rows, axis: int, down: bool, bits: int) -> Keys:

@@ -1,0 +1,178 @@
+"""Linear models: private weights of the owner's features, trained once through a batch by chosen minibatches.
+
+Numbers become −1 … 1 of their public range, categories a number per listed value, the label −1 … 1 of its domain, so
+that what an example contributes is a function of that example and of public things.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from labels_party.answers.kind import AnswerJob, Computed
+from labels_party.answers.own_features import EXAMPLE, Planned, check_paid, examples, parse_total
+from labels_party.mechanisms.private_median.accounting import Cost, SliceNoise
+from labels_party.mechanisms.private_median.adaptive_training import UNIT as LATTICE
+from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
+from labels_party.mechanisms.private_prediction import UNIT
+from labels_party.predictors.features import FeatureStore
+from labels_party.predictors.schema import Schema
+from shared.domain import Domain
+from shared.errors import InvalidInput
+from shared.message.answer import AnswerMechanism
+from shared.message.linear_model import LINEAR_MODEL, RULES, label_scale, members
+from shared.places import number_text
+from shared.privacy import ATTO, Epsilon, delta_string
+
+SOURCE = "Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, Reorder-Slice-Compute: adaptive example selection"
+UNIFORM = RULES[0]
+STEPS, LEAST_MINIBATCH = 50, 20  # of the default
+CHOOSING = 3  # by default a rule that chooses takes one in so many examples
+MOST_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class LinearModelWish:
+    """What is asked for, checked; all of it public. `steps`, `minibatch` None: by n."""
+
+    epsilon: Epsilon
+    delta_atto: int
+    schema: Schema
+    rule: str
+    steps: int | None
+    minibatch: int | None
+    clip: int
+    rate: Fraction
+    additional_release: bool
+    kind: str = LINEAR_MODEL
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        epsilon: str | int | float,
+        features: list[dict[str, Any]],
+        delta: str | int | float = "0",
+        rule: str = UNIFORM,
+        steps: int | None = None,
+        minibatch: int | None = None,
+        clip: int = 2,
+        rate: str | int | float = "0.5",
+        additional_release: bool = False,
+    ) -> LinearModelWish:
+        """Raises InvalidEpsilon, InvalidInput."""
+        asked, atto = parse_total(epsilon, delta, "linear model")
+        if rule not in RULES:
+            raise InvalidInput(f"The rule that orders examples is one of {', '.join(RULES)}.")
+        if steps is not None and not 1 <= steps <= MOST_STEPS:
+            raise InvalidInput(f"Training takes 1 to {MOST_STEPS} steps.")
+        if minibatch is not None and minibatch < 1:
+            raise InvalidInput("A minibatch has at least one example.")
+        return cls(
+            asked,
+            atto,
+            Schema.from_json(features),
+            rule,
+            steps,
+            minibatch,
+            clip,
+            _rate(rate),
+            additional_release,
+        )
+
+    def plan(self, domain: Domain, n: int) -> Planned:
+        """Raises InvalidInput (too few examples), InvalidEpsilon."""
+        if domain.k < 2:
+            raise InvalidInput("A label domain of one value leaves nothing to learn.")
+        steps, minibatch = self._sizes(n)
+        if steps * minibatch > n:
+            raise InvalidInput(
+                f"{steps} minibatches of {minibatch} need {steps * minibatch:,} examples with features, each of which "
+                f"is used once at most, and there are {n:,}. Take fewer or smaller minibatches."
+            )
+        found = TrainingPlan.cheapest(
+            Cost(self.epsilon.fraction, Fraction(self.delta_atto, ATTO)),
+            n=n,
+            features=self.schema.width,
+            steps=steps,
+            minibatch=minibatch,
+            rule=self.rule,
+            clip=self.clip,
+            rate=self.rate,
+        )
+        middle, half = label_scale(domain)
+        parameters = {
+            "features": self.schema.as_json(),
+            "examples": n,
+            "levels": self.schema.levels,
+            "rule": self.rule,
+            "steps": steps,
+            "minibatch": minibatch,
+            "slice_noise": 0 if found.noise is None else found.noise.mean,
+            "clip": found.clip,
+            "huber": found.huber,
+            "rate": number_text(self.rate),
+            "epsilon_per_step": str(Epsilon.round_up(found.epsilon)),
+            "delta_of_bound": delta_string(int(found.slack * ATTO)),
+            "middle": number_text(middle),
+            "half_width": number_text(half),
+        }
+        return Planned(found.cost.split(), parameters, _facts(found))
+
+    def _sizes(self, n: int) -> tuple[int, int]:
+        """(steps, examples of a minibatch); all examples are used in uniform order, some where a rule chooses."""
+        usable = n if self.rule == UNIFORM else max(1, n // CHOOSING)
+        steps = self.steps or min(STEPS, max(1, usable // (self.minibatch or LEAST_MINIBATCH)))
+        return steps, self.minibatch or max(1, usable // steps)
+
+
+def _rate(given: str | int | float) -> Fraction:
+    try:
+        return Fraction(number_text(float(given)))
+    except ValueError:
+        raise InvalidInput("The learning rate is a decimal number.") from None
+
+
+def _facts(plan: TrainingPlan) -> dict[str, str | int | bool | None]:
+    """`gradient_noise_scale`: of the noise of a coordinate, in units of the most that one example contributes."""
+    return {
+        "bound": plan.session.rule,
+        "gradient_noise_scale": number_text(plan.scale / (plan.clip * LATTICE)),
+    }
+
+
+class LinearModelKind:
+    """One pass over the sealed labels and the features, paid by ε_randomize and δ of the answer."""
+
+    name = LINEAR_MODEL
+    adjacency = EXAMPLE
+
+    def __init__(self, features: FeatureStore) -> None:
+        self.features = features
+
+    def compute(self, job: AnswerJob) -> Computed:
+        """Raises Unavailable, RandomnessUnavailable."""
+        given, domain = job.parameters, job.population.domain
+        schema = Schema.from_json(given["features"], given["levels"])
+        plan = TrainingPlan(
+            given["examples"],
+            schema.width,
+            given["steps"],
+            given["minibatch"],
+            Epsilon.parse(given["epsilon_per_step"]).fraction,
+            SliceNoise(given["slice_noise"]) if given["slice_noise"] else None,
+            Fraction(given["delta_of_bound"]),
+            given["rule"],
+            given["clip"],
+            given["huber"],
+            Fraction(given["rate"]),
+        )
+        check_paid(plan.cost, job)
+        codes, positions = examples(self.features, job, schema)
+        middle, half = label_scale(domain)
+        weights = train(schema.coordinates(codes) / UNIT, (domain.values[positions] - middle) / half, plan)
+        *each, constant = (number_text(weight) for weight in weights)
+        told = [member | {"weight": weight} for member, weight in zip(members(given["features"]), each, strict=True)]
+        mechanism = AnswerMechanism(name=f"linear model by {given['rule']} order", source=SOURCE, facts=_facts(plan))
+        return Computed({"constant": constant, "weights": told}, mechanism)
