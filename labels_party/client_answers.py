@@ -31,13 +31,15 @@ class BlockingAnswers(ABC):
         *,
         id_column: str = "example_id",
         score_column: str = "score",
+        score_2_column: str | None = None,
         **options: Any,
     ) -> Json:
         """Charge the batch and ask for a private monotone map from these scores to the label.
 
-        options: loss, shape, option (a list of "NAME=VALUE"), scores (how they are numbered), additional_release.
+        options: loss, shape, option (a list of "NAME=VALUE"), scores (how they are numbered), additional_release. With
+        shape="grid" the map has two scores: `score_2_column`, numbered by scores_2.
         """
-        columns = {"example_id": id_column, "score": score_column}
+        columns = calls.score_columns(id_column, score_column, score_2_column)
         return self._run(calls.calibrate(batch, scores, columns, {"epsilon": epsilon} | options))
 
     def calibration(self, calibration: str) -> Json:
@@ -186,9 +188,10 @@ class AwaitedAnswers(ABC):
         *,
         id_column: str = "example_id",
         score_column: str = "score",
+        score_2_column: str | None = None,
         **options: Any,
     ) -> Json:
-        columns = {"example_id": id_column, "score": score_column}
+        columns = calls.score_columns(id_column, score_column, score_2_column)
         return await self._run(calls.calibrate(batch, scores, columns, {"epsilon": epsilon} | options))
 
     async def calibration(self, calibration: str) -> Json:

@@ -86,6 +86,10 @@ def put(*parts: str, body: Any = None) -> Conversation[Json]:
     return ask(Call("PUT", path(*parts), body=body))
 
 
+def score_columns(ids: str, scores: str, second: str | None) -> dict[str, str]:
+    return {"example_id": ids, "score": scores} | ({} if second is None else {"score_2": second})
+
+
 def calibrate(batch: str, scores: Frame, columns: dict[str, str], options: dict[str, Any]) -> Conversation[Json]:
     """All scores in one call, so that they are charged once."""
     call = _upload("POST", path("batches", batch, "calibrations"), _named(as_table(scores), columns), options)

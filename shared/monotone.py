@@ -32,17 +32,9 @@ class MonotoneMap:
     values: FloatArray
 
     def __post_init__(self) -> None:
-        if type(self.x_size) is not int or not 1 <= self.x_size <= MAX_X_SIZE:
-            raise InvalidInput("The domain of a monotone map has between 1 and 2³² points.")
-        breakpoints, values = np.asarray(self.breakpoints), np.asarray(self.values)
-        if breakpoints.size and breakpoints.dtype.kind not in "iu":
-            raise InvalidInput("The breakpoints of a monotone map are whole numbers.")
-        breakpoints, values = breakpoints.astype(np.int64), values.astype(np.float64)
-        if breakpoints.ndim != 1 or values.shape != (breakpoints.size + 1,) or values.size > MAX_PIECES:
+        breakpoints, values = checked_breakpoints(self.breakpoints, self.x_size), np.asarray(self.values, np.float64)
+        if values.shape != (breakpoints.size + 1,) or values.size > MAX_PIECES:
             raise InvalidInput(f"A monotone map has one value more than breakpoints, and at most {MAX_PIECES} values.")
-        inside = breakpoints.size == 0 or 1 <= breakpoints[0] <= breakpoints[-1] < self.x_size
-        if not inside or np.any(np.diff(breakpoints) < 1):
-            raise InvalidInput("The breakpoints of a monotone map rise strictly within its domain.")
         if not np.all(np.isfinite(values)) or np.any(np.diff(values) < 0):
             raise InvalidInput("The values of a monotone map are finite and never fall.")
         for name, array in (("breakpoints", breakpoints), ("values", values)):
@@ -51,12 +43,7 @@ class MonotoneMap:
 
     def apply(self, x: npt.NDArray[np.integer[npt.NBitBase]]) -> FloatArray:
         """float64[n]: f(x) for whole numbers x of the domain. Raises InvalidInput."""
-        x = np.asarray(x)
-        if x.size == 0:
-            return np.empty(x.shape, np.float64)
-        if x.dtype.kind not in "iu" or int(x.min()) < 0 or int(x.max()) >= self.x_size:
-            raise InvalidInput(f"A monotone map is applied to whole numbers from 0 to {self.x_size - 1}.")
-        return self.values[np.searchsorted(self.breakpoints, x.astype(np.int64), side="right")]
+        return self.values[piece_of(x, self.breakpoints, self.x_size)]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MonotoneMap) and self.as_json() == other.as_json()
@@ -80,15 +67,50 @@ class MonotoneMap:
             raise InvalidInput("A monotone map has the members kind, x_size, breakpoints and values.")
         if data["kind"] != "step":
             raise InvalidInput("This reader knows monotone maps of kind 'step' only.")
-        breakpoints, values = data["breakpoints"], data["values"]
-        if not isinstance(breakpoints, list) or not isinstance(values, list) or len(values) > MAX_PIECES:
-            raise InvalidInput(f"A monotone map lists its breakpoints and at most {MAX_PIECES} values.")
-        if len(breakpoints) >= MAX_PIECES or any(type(b) is not int or not 0 < b < MAX_X_SIZE for b in breakpoints):
-            raise InvalidInput("The breakpoints of a monotone map are whole numbers of its domain.")
-        return cls(data["x_size"], np.array(breakpoints, np.int64), np.array([_value(v) for v in values], np.float64))
+        values = data["values"]
+        if not isinstance(values, list) or len(values) > MAX_PIECES:
+            raise InvalidInput(f"A monotone map lists at most {MAX_PIECES} values.")
+        return cls(
+            data["x_size"],
+            read_breakpoints(data["breakpoints"]),
+            np.array([read_value(v) for v in values], np.float64),
+        )
 
 
-def _value(text: object) -> float:
+def checked_breakpoints(breakpoints: npt.ArrayLike, x_size: int) -> IntArray:
+    """int64[d − 1] that rise strictly within 1 … x_size − 1. Raises InvalidInput."""
+    if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
+        raise InvalidInput("The domain of a monotone map has between 1 and 2³² points.")
+    found = np.asarray(breakpoints)
+    if found.size and found.dtype.kind not in "iu":
+        raise InvalidInput("The breakpoints of a monotone map are whole numbers.")
+    found = found.astype(np.int64)
+    if found.ndim != 1:
+        raise InvalidInput("The breakpoints of a monotone map are a list.")
+    if found.size and (not 1 <= found[0] <= found[-1] < x_size or np.any(np.diff(found) < 1)):
+        raise InvalidInput("The breakpoints of a monotone map rise strictly within its domain.")
+    return found
+
+
+def piece_of(x: npt.NDArray[np.integer[npt.NBitBase]], breakpoints: IntArray, x_size: int) -> IntArray:
+    """int64, as x: the number of the piece that whole numbers x of the domain lie in. Raises InvalidInput."""
+    x = np.asarray(x)
+    if x.size and (x.dtype.kind not in "iu" or int(x.min()) < 0 or int(x.max()) >= x_size):
+        raise InvalidInput(f"A monotone map is applied to whole numbers from 0 to {x_size - 1}.")
+    return np.searchsorted(breakpoints, x.astype(np.int64), side="right").astype(np.int64)
+
+
+def read_breakpoints(listed: object) -> IntArray:
+    """Breakpoints from JSON. Raises InvalidInput."""
+    if not isinstance(listed, list) or len(listed) >= MAX_PIECES:
+        raise InvalidInput(f"A monotone map lists its breakpoints, fewer than {MAX_PIECES}.")
+    if any(type(b) is not int or not 0 < b < MAX_X_SIZE for b in listed):
+        raise InvalidInput("The breakpoints of a monotone map are whole numbers of its domain.")
+    return np.array(listed, np.int64)
+
+
+def read_value(text: object) -> float:
+    """A value from JSON, in its one spelling. Raises InvalidInput."""
     if not isinstance(text, str) or _NUMBER.fullmatch(text) is None:
         raise InvalidInput("The values of a monotone map are decimal strings.")
     value = float(text)

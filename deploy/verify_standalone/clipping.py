@@ -30,7 +30,7 @@ def check_clipping(m: Any) -> list[str]:
     if [Fraction(q) for q in quantiles] != sorted(Fraction(q) for q in quantiles):
         refuse("the clip quantiles do not rise")
     low, high = _check_part(m["domain"], clipping["public_domain"], whole_below=len(quantiles) == 1)
-    if [_value(bound) for bound in bounds] != [low, high][-len(quantiles) :]:
+    if [value(bound) for bound in bounds] != [low, high][-len(quantiles) :]:
         refuse("the clipping bounds are not the ends of the label domain")
     told = " and ".join(bounds)
     return [f"labels clipped at {told}, bought at the quantiles {', '.join(quantiles)} for ε {clipping['epsilon']}"]
@@ -39,14 +39,12 @@ def check_clipping(m: Any) -> list[str]:
 def _check_part(domain: Any, public: Any, *, whole_below: bool) -> tuple[Fraction, Fraction]:
     """The ends of `domain`, a part of `public` without gaps; from the lowest value on where only the top was bought."""
     if "values" in domain:
-        part, around = ([_value(text) for text in of["values"]] for of in (domain, public))
+        part, around = ([value(text) for text in of["values"]] for of in (domain, public))
         first = around.index(part[0]) if part[0] in around else -1
         inside = first >= 0 and around[first : first + len(part)] == part
         ends = part[0], part[-1]
     else:
-        (low, high, step), (least, most, unit) = (
-            [_value(t) for t in of["range"].split(":")] for of in (domain, public)
-        )
+        (low, high, step), (least, most, unit) = ([value(t) for t in of["range"].split(":")] for of in (domain, public))
         inside = step == unit and least <= low <= high <= most and ((low - least) / unit).denominator == 1
         first, ends = (0 if low == least else 1), (low, high)
     if not inside or ends[0] >= ends[1] or (whole_below and first != 0):
@@ -54,7 +52,8 @@ def _check_part(domain: Any, public: Any, *, whole_below: bool) -> tuple[Fractio
     return ends
 
 
-def _value(text: object) -> Fraction:
+def value(text: object) -> Fraction:
+    """A value of a label domain, exact."""
     if not isinstance(text, str) or VALUE.fullmatch(text) is None:
         refuse("a value of the label domain is not a decimal number")
     return Fraction(text)

@@ -1,6 +1,7 @@
-"""Verify a privatized message or an audit export with nothing but Python's standard library and `cryptography`.
+"""Verify a message, a signed answer or an audit export with nothing but the standard library and `cryptography`.
 
     python3 verify_standalone message MESSAGE --key signing.pub [--audience NAME]
+    python3 verify_standalone answer ANSWER.json --key signing.pub [--audience NAME]
     python3 verify_standalone audit EXPORT --key signing.pub
 
 `verify_standalone` is this folder, copied to anywhere. MESSAGE is NAME.parquet with NAME.parquet.dsse.json beside it,
@@ -16,6 +17,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from .answer import verify_answer
 from .audit import verify_audit
 from .envelope import load_key
 from .message import verify_message
@@ -31,19 +33,26 @@ def plain(text: str) -> str:
 
 def main() -> int:
     """Runs the command line and says what was checked; the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Verify a privatized message or an audit export.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Verify a message, an answer or an audit export.")
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for kind, what in (("message", "NAME.parquet or a message's folder"), ("audit", "a signed audit export")):
+    whats = {
+        "message": "NAME.parquet or a message's folder",
+        "answer": "the signed document of a calibration, or of another answer",
+        "audit": "a signed audit export",
+    }
+    for kind, what in whats.items():
         command = kinds.add_parser(kind, help=what)
         command.add_argument("path", type=Path, metavar=kind.upper(), help=what)
         command.add_argument("--key", type=Path, required=True, help="the signer's public key, keys/signing.pub")
-        if kind == "message":
-            command.add_argument("--audience", help="refuse a message that is not meant for this name")
+        if kind != "audit":
+            command.add_argument("--audience", help="refuse what is not meant for this name")
     arguments = parser.parse_args()
     try:
         key, key_id = load_key(arguments.key)
         if arguments.kind == "message":
             said = verify_message(arguments.path, key, key_id, arguments.audience)
+        elif arguments.kind == "answer":
+            said = verify_answer(arguments.path, key, key_id, arguments.audience)
         else:
             said = verify_audit(arguments.path, key, key_id)
     except RefusedError as why:

@@ -34,12 +34,14 @@ def verify_message(path: Path, key: Ed25519PublicKey, key_id: str, audience: str
     if audience is not None and audience not in m["audiences"]:
         refuse(f"the message is not meant for '{audience}'")
     said = [f"signature of {key_id}", f"release {m['release']} of batch {m['batch']}, {m['n']} examples"]
-    said += _check_split(m)
+    said += [check_split(m)]
+    _check_delta(m)
     said.append("channel: " + check_channel(m["channel"], m["domain"], units(m["epsilon"]["randomize"], NANO, "ε")))
     return said + check_clipping(m) + _check_files(m, path, folder)
 
 
-def _check_split(m: Any) -> list[str]:
+def check_split(m: Any) -> str:
+    """A line for the ε of a message or an answer: its parts, what the batch has spent, and the lifetime ε."""
     eps = m["epsilon"]
     if set(eps) != {"clip", "prior", "randomize", "total", "delta"}:
         refuse("the ε split has other parts than clip, prior, randomize, total and delta")
@@ -50,15 +52,20 @@ def _check_split(m: Any) -> list[str]:
     if sum(parts) != total:
         refuse("the parts of ε do not add up to its total")
     if not total <= spent <= lifetime:
-        refuse("ε of this release ≤ ε spent ≤ lifetime ε does not hold")
-    if units(eps["delta"], ATTO, "δ") != 0:
+        refuse("its own ε ≤ ε spent ≤ lifetime ε does not hold")
+    return (
+        f"ε {eps['total']} = clip {eps['clip']} + prior {eps['prior']} + randomize {eps['randomize']}, "
+        f"spent {m['epsilon_spent']} of {m['epsilon_lifetime']}"
+    )
+
+
+def _check_delta(m: Any) -> None:
+    if units(m["epsilon"]["delta"], ATTO, "δ") != 0:
         refuse("δ is not zero")
     if "delta" in m:
         spent_delta, most = (units(m["delta"][name], ATTO, f"δ {name}") for name in ("spent", "lifetime"))
         if not 0 <= spent_delta <= most:
             refuse("δ spent ≤ lifetime δ does not hold")
-    return [f"ε {eps['total']} = clip {eps['clip']} + prior {eps['prior']} + randomize {eps['randomize']}, "
-            f"spent {m['epsilon_spent']} of {m['epsilon_lifetime']}"]  # fmt: skip
 
 
 def _check_files(m: Any, path: Path, folder: bool) -> list[str]:

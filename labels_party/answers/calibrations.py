@@ -1,4 +1,4 @@
-"""Calibrations: scores of a batch's examples in, a private monotone map from score to label out.
+"""Calibrations: scores of a batch's examples in, a private monotone map from score, or from two scores, to label out.
 
 Who may cause a charge. The ledger is the owner's, so an audience asks for a calibration only within an allowance that
 the owner has set for the batch (`allowances`), and the owner may ask at any time. Whoever asks, the whole batch is
@@ -13,7 +13,7 @@ those of the batch it can see by sending its list of examples again. Membership 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,13 @@ from sqlalchemy.engine import Connection
 from labels_party.answers.answers import Answers
 from labels_party.answers.kind import REPLACE_ONE, AnswerJob, AnswerRequest, Computed
 from labels_party.answers.scores import Scores
-from labels_party.answers.shapes import SHAPES, Options, Terms, fitted, parse_options
+from labels_party.answers.shapes import SHAPES, Terms, fitted, grid_axes, parse_options
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.digests import siphash128
 from labels_party.labels.intake import digest_key
-from labels_party.labels.parsing import ID, SCORE
+from labels_party.labels.parsing import ID, SCORE, SCORE_2
 from labels_party.labels.receive import among
 from labels_party.labels.runs import contains, locate, sort_run
 from labels_party.labels.vault import LabelVault
@@ -39,11 +39,12 @@ from labels_party.storage.secrets import Secrets
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss, LabelDPError, Unavailable
 from shared.message.answer import AnswerMechanism
-from shared.message.calibration import CALIBRATION
+from shared.message.calibration import CALIBRATION, GRID
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.scores import FLOAT32, ScoreGrid
 
 LOSSES = ("squared", "absolute")
+NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
 SOURCE = "Ghazi, Kamath, Kumar & Manurangsi 2022, Private Isotonic Regression"
 
 
@@ -55,7 +56,7 @@ class CalibrationWish:
     loss: str
     shape: str
     options: dict[str, int | str]
-    grid: ScoreGrid
+    grids: tuple[ScoreGrid, ...]  # one for each score
     additional_release: bool
 
     @classmethod
@@ -67,23 +68,40 @@ class CalibrationWish:
         shape: str = "monotone",
         options: dict[str, Any] | None = None,
         scores: str = FLOAT32,
+        scores_2: str | None = None,
         additional_release: bool = False,
     ) -> CalibrationWish:
-        """Raises InvalidEpsilon, InvalidLoss, InvalidInput (shape, options, numbers of scores)."""
+        """Raises InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidInput (shape, options, numbers of scores)."""
         asked = Epsilon.parse(epsilon, positive=True)
         if loss not in LOSSES:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
-        found, grid = parse_options(shape, options or {}), ScoreGrid.parse(scores)
-        if SHAPES[shape].spaced and grid.steps is None:
+        found = parse_options(shape, options or {})
+        if SHAPES[shape].scores == 1:
+            if scores_2 is not None:
+                raise second_score(shape)
+            grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(scores),)
+        else:
+            grids = ScoreGrid.parse(scores), ScoreGrid.parse(FLOAT32 if scores_2 is None else scores_2)
+        if SHAPES[shape].spaced and grids[0].steps is None:
             raise InvalidInput(
                 f"The shape '{shape}' speaks of distances between scores, and '{FLOAT32}' has none; number them "
                 "by LO:HI:STEPS, such as 0:1:65536."
             )
-        return cls(asked, loss, shape, found, grid, additional_release)
+        return cls(asked, loss, shape, found, grids, additional_release)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"loss": self.loss, "shape": self.shape, "options": self.options, "scores": str(self.grid)}
+        found = {"loss": self.loss, "shape": self.shape, "options": self.options}
+        return found | dict(zip(NUMBERS, map(str, self.grids), strict=False))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Of the upload, in our names."""
+        return (ID, SCORE, SCORE_2)[: 1 + len(self.grids)]
+
+
+def second_score(shape: str) -> InvalidInput:
+    return InvalidInput(f"The shape '{shape}' has one score; for a map of two scores ask for the shape '{GRID}'.")
 
 
 class Calibrations:
@@ -102,9 +120,10 @@ class Calibrations:
         call: IdempotentCall = NO_KEY,
         *,
         by_audience: str | None = None,
-        fields: tuple[str, str] = (ID, SCORE),
+        fields: tuple[str, ...] | None = None,
     ) -> Answer:
         """Take the scores in and charge; (202, the calibration). `by_audience`: who asks for itself, else the owner.
+        `fields`: what the upload calls ids and scores (None: `CalibrationWish.fields`).
 
         Raises what `Answers.request` and `Scores.read` raise; then nothing was charged and nothing is kept.
         """
@@ -118,11 +137,10 @@ class Calibrations:
             return batch, population, [s.key for s in segments]
 
         batch, population, runs = self.database.read("calibration.look", look)
-        scores = Scores.read(chunks(fields), population.label, self.secrets, wish.grid, fields)
+        named = fields or wish.fields
+        scores = Scores.read(chunks(named), population.label, self.secrets, wish.grids, named)
         assert batch.n is not None
-        SHAPES[wish.shape].plan(
-            _terms(population.domain, wish.grid, wish.epsilon, wish.loss, wish.options, batch.n, scores)
-        )
+        SHAPES[wish.shape].plan(_terms(population.domain, wish.epsilon, wish.parameters, batch.n, scores))
         if by_audience is None:
             scores.refuse_unknown(among(scores.run, [self.vault.run(key) for key in runs]))
         call.settle()
@@ -168,12 +186,13 @@ class Calibrations:
         shutil.rmtree(self.home.answers / inputs, ignore_errors=True)
 
 
-def _terms(
-    domain: Domain, grid: ScoreGrid, epsilon: Epsilon, loss: str, options: Options, n: int, scores: Scores
-) -> Terms:
+def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: int, scores: Scores) -> Terms:
     """The terms of a fit for a batch of n examples: the same at the request, which they may refuse, and at the fit."""
-    sent, distinct = len(scores.numbers), scores.distinct
-    return Terms(domain, grid.size, epsilon, loss, min(n, sent), min(n, distinct), options)
+    sizes = [ScoreGrid.parse(parameters[name]).size for name in NUMBERS if name in parameters]
+    options = parameters["options"]
+    cells = grid_axes(options, scores.numbers, sizes) if len(sizes) > 1 else None
+    n, distinct = min(n, scores.sent), min(n, scores.distinct)
+    return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, cells)
 
 
 class CalibrationKind:
@@ -189,16 +208,17 @@ class CalibrationKind:
         """Raises Unavailable where the inputs cannot be read, RandomnessUnavailable."""
         assert job.inputs is not None
         parameters, domain = job.parameters, job.population.domain
-        scores, grid = Scores.load(job.inputs), ScoreGrid.parse(parameters["scores"])
+        scores = Scores.load(job.inputs)
         x, y = self._met(job, scores)
-        terms = _terms(domain, grid, job.split.randomize, parameters["loss"], parameters["options"], job.n, scores)
+        terms = _terms(domain, job.split.randomize, parameters, job.n, scores)
         found, facts = fitted(parameters["shape"], terms, x, y)
         return Computed({"map": found.as_json()}, AnswerMechanism(name="isotonic", source=SOURCE, facts=facts))
 
     def _met(self, job: AnswerJob, scores: Scores) -> tuple[Any, Any]:
-        """(numbers int64[m], label positions int64[m]) of the examples that have a score, in the order of ids."""
+        """(numbers int64[m], or int64[2, m] of two scores; label positions int64[m]) of the examples that have a score,
+        in the order of ids."""
         key = digest_key(self.secrets, job.population.label)
-        numbers: list[Any] = [np.zeros(0, np.int64)]
+        numbers: list[Any] = [scores.numbers[:, :0]]
         labels: list[Any] = [np.zeros(0, np.int64)]
         for ids, index in job.labels.chunks():
             low, high = siphash128(ids, key)
@@ -207,6 +227,7 @@ class CalibrationKind:
                 asked, order = sort_run(low[rows], high[rows])
                 at = np.empty(len(rows), np.int64)
                 at[order] = locate(scores.run, asked)
-                numbers.append(scores.numbers[at])
+                numbers.append(scores.numbers[:, at])
                 labels.append(index[rows])
-        return np.concatenate(numbers), np.concatenate(labels)
+        x = np.concatenate(numbers, axis=1)
+        return (x[0] if len(x) == 1 else x), np.concatenate(labels)

@@ -1,4 +1,4 @@
-"""Scores on their way in, from whoever has a model: ids as keyed digests, scores as numbers of a public grid.
+"""Scores on their way in, from whoever has a model: ids as keyed digests, scores as numbers of a public grid each.
 
 Scores are public numbers; they say nothing of labels. They are kept as the inputs of one answer and deleted with its
 end. Every refusal here is decided by the upload alone, but for the owner, who is also told which ids are unknown.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.intake import digest_key
-from labels_party.labels.parsing import ID, SCORE, canonical_column, floats_of
+from labels_party.labels.parsing import ID, canonical_column, floats_of
 from labels_party.labels.receive import TWICE
 from labels_party.labels.runs import Run, repeated, run_parts, sort_run
 from labels_party.storage.files import INPUTS, Home
@@ -34,7 +35,8 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Scores:
-    """Numbers int64[m] of the scores, in the order of the run of their ids' digests; `rows` int64[m]: of the upload."""
+    """Numbers int64[s, m] of the s scores of m ids, in the order of the run of the ids' digests; `rows` int64[m]: of
+    the upload."""
 
     run: Run
     numbers: IntArray
@@ -43,10 +45,12 @@ class Scores:
 
     @classmethod
     def read(
-        cls, chunks: Chunks, label: str, secrets_: Secrets, grid: ScoreGrid, fields: tuple[str, str] = (ID, SCORE)
+        cls, chunks: Chunks, label: str, secrets_: Secrets, grids: Sequence[ScoreGrid], fields: Sequence[str]
     ) -> Scores:
-        """All rows or none. Raises InvalidRows (no finite number, a bad id), DuplicateId, InvalidFile (no row),
-        TooLarge."""
+        """All rows or none; `fields`: that of ids, and one for each of the grids.
+
+        Raises InvalidRows (no finite number, a bad id), DuplicateId, InvalidFile (no row), TooLarge.
+        """
         key, findings = digest_key(secrets_, label), Findings()
         parts: list[tuple[U64, U64, IntArray]] = []
         rows = 0
@@ -59,7 +63,8 @@ class Scores:
                     raise chunk.faults
                 assert chunk.table is not None
                 ids = canonical_column(chunk.table[fields[0]], fields[0])
-                numbers = grid.index(floats_of(chunk.table[fields[1]], fields[1]))
+                columns = zip(grids, fields[1:], strict=True)
+                numbers = np.stack([grid.index(floats_of(chunk.table[name], name)) for grid, name in columns])
             except InvalidRows as faults:
                 findings.add(faults, start, chunk)
                 if findings.enough:
@@ -71,7 +76,7 @@ class Scores:
             raise findings.error()
         if not rows:
             raise InvalidFile("There is no row in the upload; send at least one score.")
-        low, high, numbers = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        low, high, numbers = (np.concatenate([part[i] for part in parts], axis=-1) for i in range(3))
         run, order = sort_run(low, high)
         again = repeated(run)
         if again.any():
@@ -80,11 +85,16 @@ class Scores:
             raise DuplicateId(
                 f"Row {first.row}, field '{first.field}': {TWICE}. Nothing was charged.", findings.problems
             )
-        return cls(run, numbers[order].astype(np.int64), order.astype(np.int64), fields[0])
+        return cls(run, np.ascontiguousarray(numbers[:, order], np.int64), order.astype(np.int64), fields[0])
+
+    @property
+    def sent(self) -> int:
+        return int(self.numbers.shape[1])
 
     @property
     def distinct(self) -> int:
-        return int(np.unique(self.numbers).size)
+        """How many first scores differ."""
+        return int(np.unique(self.numbers[0]).size)
 
     def refuse_unknown(self, known: npt.NDArray[np.bool_]) -> None:
         """For the owner alone: raises InvalidRows where an id of the upload is no example of the batch."""
@@ -119,4 +129,4 @@ class Scores:
     def load(cls, folder: Path) -> Scores:
         """What `save` wrote; the rows of the upload are not kept. Raises OSError."""
         low, high, numbers = (np.load(folder / f"{n}.npy", allow_pickle=False) for n in ("low", "high", "numbers"))
-        return cls((low, high), numbers, np.arange(len(numbers)))
+        return cls((low, high), numbers.reshape(-1, len(low)), np.arange(len(low)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,14 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
 from labels_party.mechanisms.isotonic.fit import Design, design
-from labels_party.mechanisms.isotonic.shape_options import NEEDS, TAKES, ShapeOptions
+from labels_party.mechanisms.isotonic.shape_options import GRID_CELLS, NEEDS, TAKES, ShapeOptions, grid_cells
+from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, TwoCells, axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
 from shared.errors import InvalidInput
+from shared.message.calibration import GRID
 from shared.monotone import MonotoneMap
+from shared.monotone_grid import MonotoneGrid
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
@@ -29,7 +32,8 @@ class Terms:
     """What a fit is before it sees a label: public, and known to whoever asks.
 
     `n` counts the scores that were sent and `distinct` those of them that differ, both at most the batch: what a shape
-    makes of the size of the data is made of them, so that no map says how many ids were met.
+    makes of the size of the data is made of them, so that no map says how many ids were met. `cells`, of a grid: where
+    the scores that were sent put them along either score.
     """
 
     domain: Domain
@@ -39,27 +43,34 @@ class Terms:
     n: int
     distinct: int
     options: Options
+    cells: TwoCells | None = None
 
 
 @dataclass(frozen=True)
 class ShapeEntry:
     """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
-    refuse. `fit` gets x int[m] below `x_size` and label positions int[m], m ≥ 1, and is ε-DP in the labels."""
+    refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 1, and is ε-DP
+    in the labels."""
 
     plan: Callable[[Terms], Facts]
-    fit: Callable[[Terms, Any, Any], MonotoneMap]
+    fit: Callable[[Terms, Any, Any], MonotoneMap | MonotoneGrid]
     options: tuple[str, ...] = ()
     needs: tuple[str, ...] = field(default=())
     spaced: bool = False  # speaks of distances, so that scores must be numbered in equal steps
+    scores: int = 1
 
 
-def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap, Facts]:
+def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap | MonotoneGrid, Facts]:
     """The private map of a shape, and the plan's facts; where no example was met, the middle of the domain."""
     entry = SHAPES[shape]
     facts = entry.plan(terms)
     if not x.size:
         values = terms.domain.values
-        return MonotoneMap(terms.x_size, np.zeros(0, np.int64), values[(len(values) - 1) // 2 :][:1]), facts
+        middle = values[(len(values) - 1) // 2 :][:1]
+        if entry.scores == 2:
+            surface = _surface(terms)
+            return surface.map_of(np.full(surface.shape, middle)), facts
+        return MonotoneMap(terms.x_size, np.zeros(0, np.int64), middle), facts
     return entry.fit(terms, x, labels), facts
 
 
@@ -107,15 +118,43 @@ def _constrained(shape: str) -> ShapeEntry:
     return ShapeEntry(plan, fit, tuple(sorted(TAKES[shape])), needs, spaced=shape != "pieces")
 
 
-SHAPES: dict[str, ShapeEntry] = {"monotone": ShapeEntry(_plan_monotone, _fit_monotone, ("levels",))} | {
-    shape: _constrained(shape) for shape in TAKES
+# --- two scores (the paper's Algorithm 3) -----------------------------------------------------------------
+
+
+def grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int]) -> TwoCells:
+    """The cells of a grid along either score, from the public numbers int64[2, m], m ≥ 1, that were sent."""
+    most = grid_cells(str(options.get("cells", GRID_CELLS)))
+    first, second = (axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
+    return first, second
+
+
+def _surface(terms: Terms) -> SurfacePlan:
+    assert terms.cells is not None
+    values: Any = terms.options.get("values")
+    return SurfacePlan(terms.domain, terms.cells, terms.n, terms.epsilon, terms.loss, values)
+
+
+def _plan_grid(terms: Terms) -> Facts:
+    found = _surface(terms)
+    cells = "x".join(map(str, found.shape))
+    return {"algorithm": "3", "values": found.values, "cells": cells, "excess_bound": f"{found.excess_bound:.6g}"}
+
+
+def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:
+    return _surface(terms).fit(x, labels)
+
+
+SHAPES: dict[str, ShapeEntry] = {
+    "monotone": ShapeEntry(_plan_monotone, _fit_monotone, ("levels",)),
+    **{shape: _constrained(shape) for shape in TAKES},
+    GRID: ShapeEntry(_plan_grid, _fit_grid, ("cells", "values"), scores=2),
 }
 
 
 def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str]:
     """The options of a shape, whole numbers but for decimals, which stay text; `plan` says whether they are in range.
 
-    Raises InvalidInput.
+    Raises InvalidInput, InvalidMechanism (the cells of a grid).
     """
     entry = SHAPES.get(shape)
     if entry is None:
@@ -128,6 +167,8 @@ def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str
         text = str(value)
         if name == DECIMAL:
             found[name] = text
+        elif (shape, name) == (GRID, "cells"):
+            found[name] = "x".join(map(str, grid_cells(text)))
         elif text.isascii() and text.isdigit() and len(text) <= 9:
             found[name] = int(text)
         else:

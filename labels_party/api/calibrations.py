@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from labels_party.answers.calibrations import CalibrationWish
+from labels_party.answers.calibrations import CalibrationWish, second_score
 from labels_party.api.answers import AllowanceOut, AnswerOut, described, document, shown
 from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Reader, Viewer, actor, idempotent
 from labels_party.api.models import Body, Decimalish, whole
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
-from labels_party.labels.parsing import ID, SCORE
+from labels_party.labels.parsing import ID, SCORE, SCORE_2
 from labels_party.options import parse_options_text
 from labels_party.storage.idempotency import Answer
 from shared.errors import NotFound
@@ -23,7 +23,10 @@ from shared.privacy import Epsilon
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", tags=["calibrations"], responses=PROBLEM_RESPONSES)
-NOTE = "Scores of examples of the batch, as numbers of any kind; larger ones get labels at least as large."
+NOTE = (
+    "Scores of examples of the batch, as numbers of any kind; larger ones get labels at least as large. With "
+    "`shape=grid` every example has two, `score` and `score_2`, and the map falls in neither."
+)
 
 
 class AllowanceIn(Body):
@@ -66,7 +69,7 @@ def get_allowance(batch: str, ctx: Ctx, caller: Lister) -> AllowanceOut:
 @router.post(
     "/batches/{batch}/calibrations",
     status_code=202,
-    openapi_extra=upload_docs((ID, SCORE), note=NOTE),
+    openapi_extra=upload_docs((ID, SCORE), note=NOTE, optional=(SCORE_2,)),
     responses=problem_responses(403, 409, 413, 415),
 )
 async def create_calibration(
@@ -78,17 +81,25 @@ async def create_calibration(
     columns: ScoreColumns,
     epsilon: Annotated[str, Query(max_length=80, description="ε of this calibration.", examples=["0.5"])],
     loss: Annotated[str, Query(max_length=40, description="squared (means) or absolute (medians).")] = "squared",
-    shape: Annotated[str, Query(max_length=40, description="What the map may look like.")] = "monotone",
+    shape: Annotated[
+        str,
+        Query(
+            max_length=40, description="monotone, pieces, linear, lipschitz, convex, concave; or grid, of two scores."
+        ),
+    ] = "monotone",
     option: Annotated[
         list[str], Query(max_length=8, description="NAME=VALUE, as the shape has them; repeatable.")
     ] = [],  # noqa: B006 - a new list per request
     scores: Annotated[
         str, Query(max_length=140, description="How scores are numbered: float32, or LO:HI:STEPS.")
     ] = "float32",
+    scores_2: Annotated[
+        str | None, Query(max_length=140, description="The same for the second scores of a grid; float32 if not given.")
+    ] = None,
     additional_release: Annotated[bool, Query(description="Charge on top of what the batch carries already.")] = False,
     key: IdempotencyKey = None,
 ) -> AnswerOut:
-    """Charge the whole batch, whatever the scores are, and queue a private monotone map from score to label.
+    """Charge the whole batch, whatever the scores are, and queue a private map from score to label that never falls.
 
     The owner may ask at any time, an audience within the allowance. Examples without a score are left out of the fit.
     Scores of ids that are not in the batch are refused to the owner, and passed over for an audience.
@@ -99,8 +110,11 @@ async def create_calibration(
         shape=shape,
         options=parse_options_text(option),
         scores=scores,
+        scores_2=scores_2,
         additional_release=additional_release,
     )
+    if SCORE_2 in columns and SCORE_2 not in wish.fields:
+        raise second_score(shape)
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         raise NotFound(f"There is no batch '{batch}'.")

@@ -6,11 +6,14 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from labels_party.labels.parsing import ID, LABEL, SCORE, UNIT
+from labels_party.labels.parsing import ID, LABEL, SCORE, SCORE_2, UNIT
 
 _ID = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with ids, in a table.")]
 _LABEL = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with labels, in a table.")]
 _SCORE = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with scores, in a table.")]
+_SECOND = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="Its column with second scores, of the shape grid.")
+]
 _UNIT = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with units, in a table.")]
 
 
@@ -22,8 +25,8 @@ def _of_labels(id_column: _ID = None, label_column: _LABEL = None, unit_column: 
     return _given({ID: id_column, LABEL: label_column, UNIT: unit_column})
 
 
-def _of_scores(id_column: _ID = None, score_column: _SCORE = None) -> dict[str, str]:
-    return _given({ID: id_column, SCORE: score_column})
+def _of_scores(id_column: _ID = None, score_column: _SCORE = None, score_2_column: _SECOND = None) -> dict[str, str]:
+    return _given({ID: id_column, SCORE: score_column, SCORE_2: score_2_column})
 
 
 def _given(columns: dict[str, str | None]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
-from labels_party.labels.parsing import ID, LABEL, SCORE, UNIT
+from labels_party.labels.parsing import ID, LABEL, SCORE, SCORE_2, UNIT
 
 _ID: dict[str, Any] = {
     "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",
@@ -20,11 +20,13 @@ _TWO: dict[str, list[Any]] = {
     LABEL: [12.5, 0],
     UNIT: ["user-7", "user-8"],
     SCORE: [0.25, 0.5],
+    SCORE_2: [19.9, 5.5],
 }
 
 
-def upload_docs(fields: tuple[str, ...], *, note: str = "") -> dict[str, Any]:
-    """`openapi_extra` of a route that takes `fields` (and `unit`, where the population has units)."""
+def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`openapi_extra` of a route that takes `fields` (and `unit`, where the population has units); `note` says when
+    the `optional` ones belong to them."""
     members: dict[str, dict[str, Any]] = {ID: _ID}
     if LABEL in fields:
         members[LABEL] = {
@@ -32,7 +34,7 @@ def upload_docs(fields: tuple[str, ...], *, note: str = "") -> dict[str, Any]:
             "description": "A finite number. With `mode=upsert` null deletes the label; otherwise null is refused.",
         }
     if SCORE in fields:
-        members[SCORE] = {"type": "number", "description": "A finite number."}
+        members |= {name: {"type": "number", "description": "A finite number."} for name in (SCORE, *optional)}
     else:
         members[UNIT] = _UNIT
     record = {

@@ -18,6 +18,9 @@ def calibrate(
     score_column: Annotated[str, typer.Option(help="Its column with scores.")],
     epsilon: Annotated[str, typer.Option(help="ε of this calibration; the whole batch is charged.")],
     out: Annotated[FilePath, typer.Option(help="Where the signed map goes (.json).")],
+    score_2_column: Annotated[
+        str | None, typer.Option(help="Its column with second scores, for a map of two: --shape grid.")
+    ] = None,
     batch: Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")] = None,
     labels: Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels, sealed as a batch.")] = None,
     label_column: Annotated[str | None, typer.Option(help="With --labels: its column with labels.")] = None,
@@ -29,18 +32,25 @@ def calibrate(
     audience: Annotated[list[str] | None, typer.Option(help="Who may read the answer; repeatable.")] = None,
     out_of_domain: Annotated[str, typer.Option(help="clip or refuse labels outside the domain.")] = "clip",
     loss: Annotated[str, typer.Option(help="squared (means) or absolute (medians).")] = "squared",
-    shape: Annotated[str, typer.Option(help="What the map may look like; monotone at least.")] = "monotone",
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the shape; repeatable.")] = None,
+    shape: Annotated[
+        str, typer.Option(help="monotone, pieces, linear, lipschitz, convex, concave; or grid, of two scores.")
+    ] = "monotone",
+    option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE of the shape, such as cells=8x8 of a grid; repeatable.")
+    ] = None,
     numbers: Annotated[
         str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")
     ] = "float32",
+    numbers_2: Annotated[
+        str | None, typer.Option(help="The same for the second scores of a grid (float32 if not given).")
+    ] = None,
     additional_release: Annotated[
         bool, typer.Option("--additional-release", help="Charge on top of what these examples carry already.")
     ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Answer scores of examples with one signed, private, monotone map from score to label, charged to the ledger."""
+    """Answer scores of examples with one signed, private map to the label that never falls, charged to the ledger."""
     from labels_party.answers.calibrations import CalibrationWish
     from labels_party.offline_answers import CalibrateJob, LabelsInFile
     from labels_party.offline_answers import calibrate as run_job
@@ -52,6 +62,7 @@ def calibrate(
         shape=shape,
         options=parse_options_text(option or []),
         scores=numbers,
+        scores_2=numbers_2,
         additional_release=additional_release,
     )
     of: Any = batch
@@ -75,7 +86,7 @@ def calibrate(
         raise InvalidInput("A sealed batch has its population's rules already; give them with --labels only.")
     with progress("calibrate", as_json) as report:
         party = services(existing=labels is None)
-        job = CalibrateJob(of, scores, id_column, score_column, wish, out, force)
+        job = CalibrateJob(of, scores, id_column, score_column, wish, out, force, score_2_column)
         result = run_job(party, job, report)
     emit(result, as_json, lambda: show_answer(result))
 

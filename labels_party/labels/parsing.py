@@ -14,8 +14,8 @@ from shared.tables import MAX_ID_BYTES, canonical_ids, refuse_duplicates
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ID, LABEL, UNIT, SCORE = "example_id", "label", "unit", "score"
-NUMERIC = (LABEL, SCORE)  # fields that hold numbers
+ID, LABEL, UNIT, SCORE, SCORE_2 = "example_id", "label", "unit", "score", "score_2"
+NUMERIC = (LABEL, SCORE, SCORE_2)  # fields that hold numbers
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
 NO_NUMBER = "?"

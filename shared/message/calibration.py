@@ -1,7 +1,8 @@
-"""A calibration among the signed answers: a private monotone map from a model's score to the label.
+"""A calibration among the signed answers: a private monotone map from a model's score, or two scores, to the label.
 
 It is what a labels party answers with when it is sent scores of the examples of a batch; the scores stay out of the
-document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map.
+document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map. Of the shape `grid`
+the map has two scores, and `scores_2` says how the second is numbered; a reader that knows one score only refuses it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import MalformedAnswer
+from shared.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
 from shared.message.answer import Answer, read_answer, register, trusted_answer
 from shared.message.signing import VerifyingKey
 from shared.monotone import MonotoneMap
+from shared.monotone_grid import MonotoneGrid
 from shared.scores import ScoreGrid
 
 CALIBRATION = "calibration"
+GRID = "grid"  # the shape of two scores
+PARAMETERS = {"loss", "shape", "options", "scores"}
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -39,14 +43,9 @@ class ScoreMap:
     def apply(self, scores: FloatArray) -> FloatArray:
         """float64[n] of finite scores float64[n]. Raises InvalidInput."""
         numbers: Any = self.grid.index(scores)  # the kinds of whole numbers differ in name alone
-        values = self.map.values
-        if not self.interpolate or values.size == 1:
+        if not self.interpolate:
             return self.map.apply(numbers)
-        cuts = np.array([self.grid.score(int(b)) for b in self.map.breakpoints])
-        middles = values[:-1] + np.diff(values) / 2
-        inside = np.interp(scores, cuts, middles)
-        ends = values[0] + (middles[0] - values[0]) / 2, middles[-1] + (values[-1] - middles[-1]) / 2
-        return np.where(scores < cuts[0], ends[0], np.where(scores >= cuts[-1], ends[1], inside))
+        return straight(cuts_of(self.grid, self.map.breakpoints), self.map.values, scores)
 
     def as_json(self) -> dict[str, Any]:
         return {"scores": str(self.grid), "map": self.map.as_json()} | (
@@ -63,6 +62,46 @@ class ScoreMap:
 
 
 @dataclass(frozen=True)
+class PairMap:
+    """f(score, second score) = map(numbers of both): falls in neither, and stays within the label domain.
+
+    With `interpolate` every cell's value counts by the product of the weights that straight lines (`ScoreMap`) give it
+    along either score, which keeps both promises.
+    """
+
+    grids: tuple[ScoreGrid, ScoreGrid]
+    map: MonotoneGrid
+    interpolate: bool = False
+
+    def apply(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """float64[n] of finite scores float64[n] each. Raises InvalidInput."""
+        numbers: Any = [grid.index(scores) for grid, scores in zip(self.grids, (first, second), strict=True)]
+        steps = self.map.apply(*numbers)
+        if not self.interpolate:
+            return steps
+        cuts = [cuts_of(grid, b) for grid, b in zip(self.grids, self.map.breakpoints, strict=True)]
+        values, found = self.map.values, np.zeros(steps.shape)
+        for i, one in enumerate(np.eye(len(values))):
+            found += straight(cuts[0], one, first) * straight(cuts[1], values[i], second)
+        return np.clip(found, values[0, 0], values[-1, -1])  # rounding may have left it by a little
+
+
+def cuts_of(grid: ScoreGrid, breakpoints: npt.NDArray[np.int64]) -> FloatArray:
+    """float64[d − 1]: the smallest scores at which pieces begin, but for the first."""
+    return np.array([grid.score(int(b)) for b in breakpoints], np.float64)
+
+
+def straight(cuts: FloatArray, values: FloatArray, scores: FloatArray) -> FloatArray:
+    """float64[n]: steps of `values` float64[d] at `cuts` as straight lines, see `ScoreMap`."""
+    if not cuts.size:
+        return np.full(np.shape(scores), values[0])
+    middles = values[:-1] + np.diff(values) / 2
+    inside = np.interp(scores, cuts, middles)
+    ends = values[0] + (middles[0] - values[0]) / 2, middles[-1] + (values[-1] - middles[-1]) / 2
+    return np.where(scores < cuts[0], ends[0], np.where(scores >= cuts[-1], ends[1], inside))
+
+
+@dataclass(frozen=True)
 class Calibration:
     """A verified answer of this kind; `digest` is the SHA-256 of its payload, `envelope` what was signed."""
 
@@ -73,7 +112,31 @@ class Calibration:
 
     @property
     def map(self) -> ScoreMap:
-        return replace(score_map(self.answer), interpolate=self.interpolate)
+        """Of one score. Raises InvalidInput for a calibration of two."""
+        found = score_map(self.answer)
+        if not isinstance(found, ScoreMap):
+            raise InvalidInput(
+                "This calibration is a map of two scores: apply it to a file that has both, with --scores, "
+                "--score-column and --score-2-column."
+            )
+        return replace(found, interpolate=self.interpolate)
+
+    @property
+    def scores(self) -> int:
+        """How many scores the map has."""
+        return 2 if self.shape == GRID else 1
+
+    @property
+    def pieces(self) -> int:
+        """How many values the map lists."""
+        return int(score_map(self.answer).map.values.size)
+
+    def apply(self, *scores: FloatArray) -> FloatArray:
+        """float64[n] of as many columns of finite scores float64[n] as the map has. Raises InvalidInput."""
+        found = replace(score_map(self.answer), interpolate=self.interpolate)
+        if len(scores) != self.scores:
+            raise InvalidInput(f"The map has {self.scores} score(s), and {len(scores)} column(s) were given.")
+        return found.apply(*scores)
 
     def interpolated(self, wanted: bool) -> Calibration:
         """The same, applied by straight lines (`ScoreMap`) if so wanted."""
@@ -88,19 +151,34 @@ class Calibration:
         return str(self.answer.parameters["shape"])
 
 
-def score_map(answer: Answer) -> ScoreMap:
-    return ScoreMap.from_json({"scores": answer.parameters["scores"], "map": answer.result["map"]})
+def score_map(answer: Answer) -> ScoreMap | PairMap:
+    """Raises InvalidInput, MalformedAnswer, KeyError or TypeError."""
+    parameters, found = answer.parameters, answer.result["map"]
+    if parameters["shape"] != GRID:
+        return ScoreMap.from_json({"scores": parameters["scores"], "map": found})
+    grids = ScoreGrid.parse(parameters["scores"]), ScoreGrid.parse(parameters["scores_2"])
+    grid = MonotoneGrid.from_json(found)
+    if grid.x_sizes != (grids[0].size, grids[1].size):
+        raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
+    return PairMap(grids, grid)
 
 
 def _check(answer: Answer) -> None:
     parameters, result = answer.parameters, answer.result
-    if set(parameters) != {"loss", "shape", "options", "scores"} or set(result) != {"map"}:
-        raise MalformedAnswer("a calibration has the parameters loss, shape, options and scores, and one map.")
-    if not all(isinstance(parameters[name], str) for name in ("loss", "shape", "scores")):
+    kind = result["map"].get("kind") if isinstance(result.get("map"), dict) else None
+    if isinstance(kind, str) and kind not in ("step", GRID):
+        raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
+    known = PARAMETERS | {"scores_2"} if parameters.get("shape") == GRID else PARAMETERS
+    if set(parameters) != known or set(result) != {"map"}:
+        raise MalformedAnswer(
+            "a calibration has the parameters loss, shape, options and scores (scores_2 too where its shape is grid), "
+            "and one map."
+        )
+    if not all(isinstance(parameters[name], str) for name in known - {"options"}):
         raise MalformedAnswer("loss, shape and scores of a calibration are texts.")
     if not isinstance(parameters["options"], dict):
         raise MalformedAnswer("the options of a calibration's shape are an object.")
-    values, domain = score_map(answer).map.values, answer.read_domain().values
+    values, domain = score_map(answer).map.values.reshape(-1), answer.read_domain().values
     if values[0] < domain[0] or values[-1] > domain[-1]:
         raise MalformedAnswer("a value of the map lies outside the label domain.")
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
+from labels_party.answers.shapes import Terms, fitted, grid_axes
 from labels_party.mechanisms.isotonic import antichains, constrained
 from labels_party.mechanisms.isotonic import baseline as baseline_module
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
@@ -26,6 +28,7 @@ from labels_party.mechanisms.isotonic.fit import constrained as fit_of
 from labels_party.mechanisms.isotonic.grid import LossGrid
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
+from labels_party.mechanisms.isotonic.surfaces import SurfacePlan
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.isotonic import every_run
@@ -61,6 +64,17 @@ def poset_runs(elements: Any, poset: Poset = DIAMOND, values: int = 3) -> Make:
     def runs(y: Labels, epsilon: Epsilon, loss: str) -> Runs:
         fit = lambda: isotonic_poset(elements, np.array(y), DOMAIN, poset, epsilon, loss, values=values)  # noqa: E731 - a name says what it is
         return {made: chance for made, chance, _ in every_run(fit)}
+
+    return runs
+
+
+def two_score_runs(x: Any) -> Make:
+    """The path of a calibration of two scores: cells from the scores that were sent, then the shape's fit."""
+    cells = grid_axes({"cells": "2x2"}, x, [3, 3])
+
+    def runs(y: Labels, epsilon: Epsilon, loss: str) -> Runs:
+        terms = Terms(DOMAIN, 3, epsilon, loss, len(y), len(y), {"cells": "2x2", "values": 3}, cells)
+        return {made: chance for made, chance, _ in every_run(lambda: fitted("grid", terms, x, np.array(y)))}
 
     return runs
 
@@ -109,6 +123,8 @@ FITS: dict[str, tuple[Make, int]] = {
 FITS["partial order"] = poset_runs(np.array([0, 1, 3])), 3
 FITS["partial order, together"] = poset_runs(np.array([2, 2])), 2
 FITS["two elements"] = poset_runs(np.array([0, 0, 1]), Poset.of_pairs(2, []), 4), 3
+FITS["two scores"] = two_score_runs(np.array([[0, 1, 2], [0, 2, 1]])), 3
+FITS["two scores, together"] = two_score_runs(np.array([[0, 0, 2], [0, 0, 1]])), 3
 FITS["baseline"] = baseline_runs(np.array([0, 1, 3, 3])), 4
 
 
@@ -119,7 +135,7 @@ def test_no_run_is_more_likely_than_e_to_the_epsilon(name: str) -> None:
         assert largest_quotient(*FITS[name], allowed, loss) <= allowed.exp_lower()
 
 
-@pytest.mark.parametrize("name", ["pieces, apart", "partial order", "baseline"])
+@pytest.mark.parametrize("name", ["pieces, apart", "partial order", "two scores", "baseline"])
 def test_epsilon_is_used_up(name: str) -> None:
     """The sensitivity asks for no more noise than it must: for the absolute loss there are runs close to e^ε."""
     assert largest_quotient(*FITS[name], Epsilon.parse("8"), "absolute") > Epsilon.parse("7.9").exp_lower()
@@ -166,15 +182,27 @@ def cells_by_labels(patch: Patch) -> None:
     patch.setattr(Design, "fit", fit)
 
 
+def a_grid_by_labels(patch: Patch) -> None:
+    """Cells of two scores where labels are."""
+    honest = SurfacePlan.fit
+
+    def fit(self: SurfacePlan, x: Any, y: Any, source: Any = None) -> Any:
+        cells = Cells.even(3, 1 + int(np.sum(y)) % 2)
+        return honest(replace(self, cells=(cells, self.cells[1])), x, y, source)
+
+    patch.setattr(SurfacePlan, "fit", fit)
+
+
 BUGS = [
     (
         half_the_sensitivity,
-        ["pieces, apart", "linear in steps, apart", "lipschitz, apart", "partial order", "baseline"],
+        ["pieces, apart", "linear in steps, apart", "lipschitz, apart", "partial order", "two scores", "baseline"],
     ),
-    (every_level_has_all_of_epsilon, ["convex, apart", "concave, together", "partial order"]),
+    (every_level_has_all_of_epsilon, ["convex, apart", "concave, together", "partial order", "two scores"]),
     (a_final_choice_takes_all_of_epsilon_again, ["pieces, apart", "two elements"]),
     (sensitivity_of_one_step_only, ["pieces, apart", "lipschitz, together", "baseline"]),
     (cells_by_labels, ["pieces, apart"]),
+    (a_grid_by_labels, ["two scores"]),
 ]
 
 

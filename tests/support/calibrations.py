@@ -17,6 +17,7 @@ from shared.message.calibration import Calibration, open_calibration
 from shared.message.manifest import PopulationRef
 from shared.message.signing import ANSWER_TYPE, SigningKey
 from shared.monotone import MonotoneMap
+from shared.monotone_grid import MonotoneGrid
 from shared.scores import ScoreGrid
 from tests.support.labels import LabelsParty
 
@@ -26,6 +27,13 @@ def score_table(labels: pa.Table, seed: int = 1) -> pa.Table:
     y = labels["label"].to_numpy()
     scores = y / 2 + np.random.default_rng(seed).normal(0, 0.5, len(y))
     return pa.table({"example_id": labels["example_id"], "score": scores})
+
+
+def two_scores(labels: pa.Table, seed: int = 1) -> pa.Table:
+    """As `score_table`, with a second score that rises with the label on a scale of its own."""
+    y = labels["label"].to_numpy()
+    second = np.exp(y / 2 + np.random.default_rng(seed + 1).normal(0, 1, len(y)))
+    return score_table(labels, seed).append_column("score_2", pa.array(second))
 
 
 def records(table: pa.Table) -> dict[str, Any]:
@@ -85,3 +93,18 @@ def signed(
     }
     document = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
     return key.sign(ANSWER_TYPE, document)
+
+
+TWO_SCORES = {"loss": "squared", "shape": "grid", "options": {"cells": "2x3"}, "scores": "0:10:100"}
+TWO_SCORES |= {"scores_2": "0:1:10"}
+
+
+def grid_map(values: Any = ((0.0, 1.0, 2.5), (0.5, 4.0, 9.0))) -> MonotoneGrid:
+    """Of scores 0:10:100 and 0:1:10, cut at 5, and at 0.3 and 0.6."""
+    return MonotoneGrid((100, 10), (np.array([50]), np.array([3, 6])), np.array(values))
+
+
+def signed_grid(key: SigningKey, **changes: Any) -> bytes:
+    """As `signed`, of two scores."""
+    given = {"parameters": TWO_SCORES, "result": {"map": grid_map().as_json()}} | changes
+    return signed(key, np.array([1.0]), [], **given)

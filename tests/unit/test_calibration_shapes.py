@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from labels_party.answers import shapes
 from labels_party.answers.calibrations import CalibrationKind, CalibrationWish
 from labels_party.answers.kind import AnswerJob
 from labels_party.answers.scores import Scores
-from labels_party.answers.shapes import SHAPES, Terms, fitted, parse_options
+from labels_party.answers.shapes import SHAPES, Terms, fitted, grid_axes, parse_options
 from labels_party.labels.chunks import Chunk
 from labels_party.options import parse_population
 from labels_party.storage.files import Home
@@ -36,33 +36,37 @@ def terms(epsilon: str = "1", **changes: Any) -> Terms:
     return Terms(DOMAIN, GRID.size, Epsilon.parse(epsilon), **given)
 
 
-def read(ids: list[str], scores: list[Any]) -> Scores:
-    table = pa.table({"example_id": ids, "score": scores})
-    return Scores.read([Chunk(table, len(ids))], "revenue", SECRETS, GRID)
+def read(ids: list[str], *scores: list[Any]) -> Scores:
+    fields = ("example_id", "score", "score_2")[: 1 + len(scores)]
+    table = pa.table(dict(zip(fields, (ids, *scores), strict=True)))
+    return Scores.read([Chunk(table, len(ids))], "revenue", SECRETS, [GRID] * len(scores), fields)
 
 
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[Terms, list[int], list[int]]] = []
+    seen: list[tuple[Terms, list[Any], list[int]]] = []
 
     def fit(found: Terms, x: Any, labels: Any) -> MonotoneMap:
         seen.append((found, x.tolist(), labels.tolist()))
         return MonotoneMap(found.x_size, np.zeros(0, np.int64), np.array([5.0]))
 
     entry = SHAPES[shape]
-    monkeypatch.setitem(SHAPES, shape, shapes.ShapeEntry(entry.plan, fit, entry.options, entry.needs))
+    monkeypatch.setitem(SHAPES, shape, replace(entry, fit=fit))
     home = Home(tmp_path / "home")
     home.prepare()
     # in any order, half of the batch, and one id that is not in it
     asked = [*reversed(IDS[::2]), "stranger"]
-    inputs = home.answers / read(asked, [float(int(i[1:]) % 10) if i[1:].isdigit() else 9.0 for i in asked]).save(home)
+    scores = [float(int(i[1:]) % 10) if i[1:].isdigit() else 9.0 for i in asked]
+    inputs = home.answers / read(asked, *[scores, [9 - s for s in scores]][: entry.scores]).save(home)
     index = np.arange(60) % 11
     needed = {"pieces": 3, "lipschitz": "0.5"}
     wish = CalibrationWish.parse(
         epsilon="0.7", shape=shape, options={n: needed[n] for n in entry.needs}, scores=str(GRID)
     )
+    if entry.scores == 2:
+        wish = replace(wish, grids=(GRID, GRID))
     job = AnswerJob(
         answer="ans_1",
         population=parse_population("shop", "revenue", DOMAIN, "3"),
@@ -76,17 +80,23 @@ def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     ((found, x, labels),) = seen
     assert found.epsilon == Epsilon.parse("0.7")
     assert (found.n, found.loss) == (31, "squared")  # what was sent, not what was met
-    assert x == [10 * (i % 10) for i in range(0, 60, 2)]
+    sent = [10 * (i % 10) for i in range(0, 60, 2)]
+    assert x == (sent if entry.scores == 1 else [sent, [90 - s for s in sent]])
     assert labels == index[::2].tolist()
 
 
 def test_where_no_example_is_met_the_answer_is_the_middle_of_the_domain() -> None:
-    empty = np.zeros(0, np.int64)
+    empty, x = np.zeros(0, np.int64), np.arange(60)
     for shape in ("monotone", "convex"):
         found, facts = fitted(shape, terms(), empty, empty)
         assert found.values.tolist() == [5.0]
-        x = np.arange(60)
         assert fitted(shape, terms(), x, x % 11)[1] == facts  # nothing in the document says how many were met
+    two = terms(cells=grid_axes({"cells": "2x3"}, np.stack([x, x]), [100, 100]))
+    constant, facts = fitted("grid", two, empty, empty)
+    whole = fitted("grid", two, np.stack([x, x]), x % 11)
+    assert constant.values.tolist() == [[5.0] * 3] * 2
+    assert whole[1] == facts
+    assert [b.tolist() for b in whole[0].breakpoints] == [b.tolist() for b in constant.breakpoints] == [[30], [20, 40]]
 
 
 def test_a_plan_refuses_what_a_fit_would() -> None:
@@ -104,6 +114,8 @@ def test_a_plan_refuses_what_a_fit_would() -> None:
         ("monotone", {"levels": "x"}),
         ("pieces", {}),
         ("pieces", {"pieces": -1}),
+        ("grid", {"pieces": 3}),
+        ("grid", {"values": "many"}),
     ],
 )
 def test_options_are_those_of_the_shape(shape: str, options: dict[str, Any]) -> None:

@@ -8,11 +8,13 @@ from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.arrow_guard import BAD, GuardedStream
 from labels_party.labels.formats.columns import check_schema
 from labels_party.labels.formats.source import Source
-from labels_party.labels.parsing import LABEL
+from labels_party.labels.parsing import NUMERIC
 from shared.errors import InvalidFile
 
 
-def read_arrow(source: Source, fields: tuple[str, ...], *, nulls: bool = False, label: str = LABEL) -> Iterator[Chunk]:
+def read_arrow(
+    source: Source, fields: tuple[str, ...], *, nulls: bool = False, numeric: tuple[str, ...] = NUMERIC
+) -> Iterator[Chunk]:
     """Chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
     import pyarrow as pa
 
@@ -21,7 +23,7 @@ def read_arrow(source: Source, fields: tuple[str, ...], *, nulls: bool = False, 
     file = pa.PythonFile(guarded, mode="r")
     try:
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
-            check_schema(reader.schema, fields, label)
+            check_schema(reader.schema, fields, numeric)
             for found in reader:
                 batch = found.select(list(fields))
                 batch.validate(full=True)

@@ -10,10 +10,11 @@ from shared.tables import require_columns
 SHOWN = "the upload"
 
 
-def check_schema(schema: Any, fields: tuple[str, ...], label: str) -> None:
+def check_schema(schema: Any, fields: tuple[str, ...], numeric: tuple[str, ...]) -> None:
     """Raises InvalidTable for a missing column or one whose type cannot hold what it should.
 
-    Checked before anything is decoded: nested types may hold any amount of anything.
+    `numeric`: the fields that hold numbers; the others hold ids. Checked before anything is decoded: nested types may
+    hold any amount of anything.
     """
     import pyarrow as pa
 
@@ -23,7 +24,7 @@ def check_schema(schema: Any, fields: tuple[str, ...], label: str) -> None:
         inner = kind.value_type if pa.types.is_dictionary(kind) else kind
         text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
         number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
-        if name == label:
+        if name in numeric:
             if not (text or number or pa.types.is_null(inner)):
                 raise InvalidTable(f"The column '{name}' must hold numbers; it holds {shown(inner)}.")
         elif not (text or pa.types.is_integer(inner)):

@@ -19,12 +19,14 @@ MOST_RECORD = 1 << 16
 SHOWN = "the upload"
 
 
-def read_csv(source: Source, fields: tuple[str, ...], *, nulls: bool = False, label: str = "") -> Iterator[Chunk]:
+def read_csv(
+    source: Source, fields: tuple[str, ...], *, nulls: bool = False, numeric: tuple[str, ...] = ()
+) -> Iterator[Chunk]:
     """Chunks of the records, every column as text. Raises InvalidFile, InvalidTable.
 
-    `nulls` and `label` change nothing: whoever takes the chunk tells apart what a field without text means.
+    `nulls` and `numeric` change nothing: whoever takes the chunk tells apart what a field without text means.
     """
-    del nulls, label
+    del nulls, numeric
     held = (source.read()).removeprefix(b"\xef\xbb\xbf")
     end = _records_end(held, at_end=False)
     while not end and len(held) <= MOST_RECORD and (more := source.read()):

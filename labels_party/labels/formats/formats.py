@@ -14,7 +14,7 @@ from labels_party.labels.formats.json_document import read_json
 from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
 from labels_party.labels.formats.source import Source
-from labels_party.labels.parsing import LABEL, NUMERIC
+from labels_party.labels.parsing import NUMERIC
 from shared.errors import InvalidInput, UnsupportedMediaType
 
 
@@ -24,7 +24,7 @@ class _Read(Protocol):
 
 class _ReadTable(Protocol):
     def __call__(
-        self, source: Source, fields: tuple[str, ...], *, nulls: bool = False, label: str = LABEL
+        self, source: Source, fields: tuple[str, ...], *, nulls: bool = False, numeric: tuple[str, ...] = NUMERIC
     ) -> Iterator[Chunk]: ...
 
 
@@ -56,13 +56,12 @@ class Format:
         named = columns or {}
         wanted = tuple(named.get(field, field) for field in fields)
         if len(set(wanted)) != len(wanted):
-            raise InvalidInput("Each of the columns for id, label and unit needs a name of its own.")
-        number = next((field for field in fields if field in NUMERIC), LABEL)
-        label = named.get(number, number)
+            raise InvalidInput("Each of the columns, for id, labels, scores and units, needs a name of its own.")
+        numeric = tuple(named.get(field, field) for field in fields if field in NUMERIC)
         if self.table is not None:
-            found = self.table(source, wanted, nulls=nulls, label=label)
+            found = self.table(source, wanted, nulls=nulls, numeric=numeric)
         else:
-            found = read_parquet(source, wanted, folder, nulls=nulls, label=label)
+            found = read_parquet(source, wanted, folder, nulls=nulls, numeric=numeric)
         return found if wanted == fields else _renamed(found, fields)
 
 

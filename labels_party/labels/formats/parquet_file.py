@@ -11,7 +11,7 @@ from labels_party.labels.formats.columns import SHOWN, check_schema
 from labels_party.labels.formats.parquet_guard import check_claims
 from labels_party.labels.formats.source import BLOCK, Source
 from labels_party.labels.formats.spool import Spool
-from labels_party.labels.parsing import LABEL
+from labels_party.labels.parsing import NUMERIC
 from shared.errors import InvalidFile, TooLarge, Unavailable
 from shared.message.thrift import LyingFile
 
@@ -22,7 +22,7 @@ BAD = f"{SHOWN.capitalize()} is not a complete, undamaged Parquet file."
 
 
 def read_parquet(
-    source: Source, fields: tuple[str, ...], folder: Path, *, nulls: bool = False, label: str = LABEL
+    source: Source, fields: tuple[str, ...], folder: Path, *, nulls: bool = False, numeric: tuple[str, ...] = NUMERIC
 ) -> Iterator[Chunk]:
     """Chunks of the rows; a large file waits in `folder`, encrypted. Raises InvalidFile, InvalidTable, TooLarge,
     Unavailable (no room to spool)."""
@@ -35,10 +35,10 @@ def read_parquet(
             raise Unavailable(f"The upload cannot be kept meanwhile ({error.strerror}); nothing was stored.") from None
         if not spool.size():
             raise InvalidFile(f"{SHOWN.capitalize()} is empty; expected a Parquet file.")
-        yield from _decoded(spool, fields, label)
+        yield from _decoded(spool, fields, numeric)
 
 
-def _decoded(spool: Spool, fields: tuple[str, ...], label: str) -> Iterator[Chunk]:
+def _decoded(spool: Spool, fields: tuple[str, ...], numeric: tuple[str, ...]) -> Iterator[Chunk]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -46,7 +46,7 @@ def _decoded(spool: Spool, fields: tuple[str, ...], label: str) -> Iterator[Chun
     try:
         check_claims(cast("BinaryIO", spool), most)
         file = pq.ParquetFile(spool, buffer_size=BLOCK, pre_buffer=False)
-        check_schema(file.schema_arrow, fields, label)
+        check_schema(file.schema_arrow, fields, numeric)
         waiting: list[pa.RecordBatch] = []
         for found in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(fields), use_threads=False):
             found.validate(full=True)  # Parquet readers take any bytes for text

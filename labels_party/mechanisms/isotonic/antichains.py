@@ -137,7 +137,7 @@ def poset_grid(
     """The output values of `isotonic_poset`, from public facts. Raises InvalidInput, InvalidEpsilon, InvalidLoss,
     InvalidMechanism: whatever is refused can be refused here, before labels are read or ε is charged."""
     if values is None:
-        values = default_values(n, epsilon, poset.size, poset.down_sets.count)
+        values = default_values(n, epsilon, poset.size, poset.down_set_count)
     if type(values) is not int or not 2 <= values <= 1 << MAX_LEVELS:
         raise InvalidMechanism(f"'values' is a whole number from 2 to {1 << MAX_LEVELS}.")
     grid = loss_grid(domain, loss, values)
@@ -154,6 +154,6 @@ def poset_excess_bound(grid: LossGrid, poset: Poset, epsilon: Epsilon) -> float:
     for share in parts:
         worst = sorted((grid.sensitivity(a, b + 1) for a, b in ranges if b > a), reverse=True)
         rates: Sequence[Fraction] = [rate_of(share, each) for each in worst[: poset.size]]
-        total += sum(math.log(poset.down_sets.count) / float(rate) for rate in rates)
+        total += sum(math.log(poset.down_set_count) / float(rate) for rate in rates)
         ranges = [half for a, b in ranges for half in ((a, (a + b) // 2), ((a + b) // 2 + 1, b)) if b > a]
     return total * grid.unit

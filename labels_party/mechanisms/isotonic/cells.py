@@ -52,16 +52,26 @@ class Cells:
 
     @classmethod
     def by_points(cls, examples: Examples, count: int) -> Cells:
-        """At most `count` cells that hold about equally many examples each; x, which is public, decides alone.
+        """At most `count` cells that hold about equally many examples each; x, which is public, decides alone."""
+        return cls.between(examples.xs, examples.ends, examples.x_size, count)
 
-        Edges lie midway between neighbouring distinct x. No more cells than distinct x.
+    @classmethod
+    def between(cls, xs: IntArray, ends: IntArray, x_size: int, count: int) -> Cells:
+        """As `by_points`, of distinct x int64[m], m ≥ 1, of which the examples end at `ends` int64[m + 1].
+
+        Edges lie midway between neighbouring distinct x. No more cells than distinct x, and then one for each.
         """
-        count = _checked(count, examples.xs.size)
-        wanted = examples.n * np.arange(1, count) // count
-        before = np.unique(np.searchsorted(examples.ends, wanted, side="left"))
-        before = before[(before > 0) & (before < examples.xs.size)]
-        inner = (examples.xs[before - 1] + examples.xs[before] + 1) // 2
-        return cls(np.concatenate([[0], inner, [examples.x_size]]).astype(np.int64))
+        count = _checked(count, xs.size)
+        before = np.arange(1, count)
+        if count < xs.size:
+            before = np.unique(np.searchsorted(ends, int(ends[-1]) * before // count, side="left"))
+            before = before[(before > 0) & (before < xs.size)]
+        inner = (xs[before - 1] + xs[before] + 1) // 2
+        return cls(np.concatenate([[0], inner, [x_size]]).astype(np.int64))
+
+    def of(self, x: IntArray) -> IntArray:
+        """int64[n]: the number of the cell that x int64[n] in 0 … x_size − 1 lies in."""
+        return np.searchsorted(self.edges[1:-1], x, side="right").astype(np.int64)
 
     def map_of(self, values: FloatArray) -> MonotoneMap:
         """The step function with `values` float64[M], which never fall, on the cells."""

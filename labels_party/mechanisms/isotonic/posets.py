@@ -24,9 +24,13 @@ MAX_DOWN_SETS = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Poset:
-    """Elements 0 … m − 1; `below` bool[m, m]: below[a, b] where a < b, transitive and without circles."""
+    """Elements 0 … m − 1; `below` bool[m, m]: below[a, b] where a < b, transitive and without circles.
+
+    `counted`: how many down-sets there are, where that is known without listing them.
+    """
 
     below: BoolArray
+    counted: int | None = None
 
     @property
     def size(self) -> int:
@@ -57,7 +61,7 @@ class Poset:
     def grid(cls, width: int, height: int) -> Poset:
         """Pairs (i, j), 0 ≤ i < width, 0 ≤ j < height, as elements i·height + j; ordered in both coordinates.
 
-        C(width + height, width) down-sets: 3 × 70, 4 × 32, 5 × 19 or 8 × 10 are about the largest that are taken.
+        C(width + height, width) down-sets: 3 × 70, 4 × 32, 5 × 19, 7 × 12 or 9 × 9 are about the largest taken.
         """
         if width < 1 or height < 1:
             raise InvalidInput("A grid has at least one column and one row.")
@@ -65,7 +69,7 @@ class Poset:
         i, j = np.divmod(np.arange(width * height), height)
         below = (i[:, None] <= i) & (j[:, None] <= j)
         np.fill_diagonal(below, False)
-        return cls(below)
+        return cls(below, math.comb(width + height, width))
 
     @cached_property
     def sequence(self) -> IntArray:
@@ -81,9 +85,18 @@ class Poset:
         matched = maximum_bipartite_matching(csr_matrix(self.below), perm_type="column")
         return self.size - int(np.count_nonzero(matched >= 0))
 
+    @property
+    def down_set_count(self) -> int:
+        """How many down-sets there are. Raises InvalidInput (more than 2¹⁶)."""
+        if self.counted is None:
+            return self.down_sets.count
+        _check_down_sets(self.counted)
+        return self.counted
+
     @cached_property
     def down_sets(self) -> DownSets:
         """All of them. Raises InvalidInput (more than 2¹⁶)."""
+        _check_down_sets(self.counted or 0)
         return DownSets.of(self)
 
 
@@ -109,10 +122,7 @@ class DownSets:
         sets = [0]
         for x in poset.sequence.tolist():
             sets += [found | 1 << x for found in sets if found & needs[x] == needs[x]]
-            if len(sets) > MAX_DOWN_SETS:
-                raise InvalidInput(
-                    f"This partial order has more than {MAX_DOWN_SETS} down-sets; take a coarser or narrower one."
-                )
+            _check_down_sets(len(sets))
         number = {found: i for i, found in enumerate(sets)}
         moves = []
         for x in range(poset.size):
@@ -130,32 +140,16 @@ def _mask(members: BoolArray) -> int:
     return sum(1 << x for x in np.flatnonzero(members).tolist())
 
 
+def _check_down_sets(count: int) -> None:
+    if count > MAX_DOWN_SETS:
+        raise InvalidInput(
+            f"This partial order has more than {MAX_DOWN_SETS} down-sets; take a coarser or narrower one."
+        )
+
+
 def _check_size(size: int) -> None:
     if type(size) is not int or not 1 <= size <= MAX_ELEMENTS:
         raise InvalidInput(f"A partial order has between 1 and {MAX_ELEMENTS} elements.")
-
-
-def grid_elements(
-    first: npt.NDArray[np.integer[npt.NBitBase]],
-    second: npt.NDArray[np.integer[npt.NBitBase]],
-    sizes: tuple[int, int],
-    shape: tuple[int, int],
-) -> IntArray:
-    """int64[n]: the elements of `Poset.grid(*shape)` into which pairs of whole numbers 0 … size − 1 fall, with cells of
-    equal width along both. Raises InvalidInput."""
-    found = np.zeros(np.shape(first), np.int64)
-    for column, size, cells in zip((first, second), sizes, shape, strict=True):
-        values = np.asarray(column)
-        if values.ndim != 1 or values.shape != found.shape or values.dtype.kind not in "iu":
-            raise InvalidInput("Both coordinates are columns of whole numbers of one length.")
-        if not 1 <= size <= 1 << 32 or not 1 <= cells <= MAX_ELEMENTS:
-            raise InvalidInput(
-                "A coordinate has between 1 and 2³² points, and a grid between 1 and 1024 cells along it."
-            )
-        if values.size and (int(values.min()) < 0 or int(values.max()) >= size):
-            raise InvalidInput(f"Every coordinate must be a whole number from 0 to {size - 1}.")
-        found = found * cells + values.astype(np.int64) * cells // size
-    return found
 
 
 def functions_bits(elements: int, values: int) -> int:

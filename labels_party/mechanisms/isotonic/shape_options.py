@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from labels_party.mechanisms.isotonic.cells import MAX_CELLS
 from labels_party.mechanisms.isotonic.constrained import MAX_LEVELS
+from labels_party.mechanisms.isotonic.posets import MAX_DOWN_SETS
 from shared.errors import InvalidMechanism
 
 SHAPES = {
@@ -26,8 +29,29 @@ TAKES = {
 }
 NEEDS = {"pieces": "pieces", "linear": "pieces", "lipschitz": "lipschitz"}
 CELLS, KNOTS, STEPS = 64, 9, 8
+GRID_CELLS = "8x8"
+MAX_GRID_CELLS = 1 << 8  # and at most 2¹⁶ down-sets: a fit then takes two seconds at most
 MAX_PIECES = 1 << 10
 MAX_DIGITS = 60
+_GRID = re.compile(r"(?P<first>[1-9][0-9]{0,3})(x(?P<second>[1-9][0-9]{0,3}))?", re.ASCII)
+
+
+def grid_cells(text: str) -> tuple[int, int]:
+    """`AxB`, the cells of a grid along its two scores; `A` is `AxA`. Raises InvalidMechanism.
+
+    Refused where all monotone maps of the grid are too many to choose among (2¹⁶ down-sets, see `posets`).
+    """
+    found = _GRID.fullmatch(text)
+    if found is None:
+        raise InvalidMechanism("'cells' of a grid is written AxB, the cells along either score, such as 8x8.")
+    a = int(found["first"])
+    b = a if found["second"] is None else int(found["second"])
+    if a * b > MAX_GRID_CELLS or math.comb(a + b, a) > MAX_DOWN_SETS:
+        raise InvalidMechanism(
+            f"A grid of {a}x{b} cells is too fine: its monotone maps are too many to choose among. 8x8, 9x9, 7x12, "
+            f"5x19, 4x32 and 3x70 are about the largest that are taken, with {MAX_GRID_CELLS} cells at most."
+        )
+    return a, b
 
 
 @dataclass(frozen=True)
