@@ -41,7 +41,10 @@ def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> Sav
     """
     answer, score_map = calibration.answer, calibration.map
     if answer.population.label != saved.card.get("label"):
-        raise InvalidInput("The calibration is of another label than the model predicts.")
+        raise InvalidInput(
+            f"The calibration is of another label, '{answer.population.label[:60]}', than the model predicts, "
+            f"'{str(saved.card.get('label'))[:60]}'; use it with a model of the same label."
+        )
     if saved.model.calibration is not None:
         raise InvalidInput("This model is calibrated already; calibrate the one it was made from.")
     about = {
@@ -116,6 +119,11 @@ class Labelled:
     before: FloatArray
     labels: FloatArray
     more: tuple[FloatArray, ...] = ()
+
+    def clipped(self, calibration: Calibration) -> Labelled:
+        """The same with true labels clipped to the domain of the map, as those that it was made from."""
+        values = calibration.answer.read_domain().values
+        return replace(self, labels=np.clip(self.labels, values[0], values[-1]))
 
     def after(self, calibration: Calibration) -> FloatArray:
         return calibration.apply(self.before, *self.more)

@@ -46,6 +46,7 @@ class CalibrateJob:
     messages: tuple[Path, ...] = ()
     out: Path | None = None
     plots: Path | None = None
+    clip: bool = False
     interpolate: bool = False
     force: bool = False
     score_2_column: str | None = None
@@ -68,7 +69,7 @@ class CalibrateJob:
         if self.folder is not None and self.out is None:
             raise InvalidInput("The folder of a model needs --out, the new folder.")
         if self.plots is None:
-            if self.examples is not None or self.label_column is not None or self.messages:
+            if self.examples is not None or self.label_column is not None or self.messages or self.clip:
                 raise InvalidInput("Labels are for diagrams: say --plots FOLDER.")
             return
         require_plots()
@@ -78,6 +79,8 @@ class CalibrateJob:
             labelled = (self.label_column is None) != (not self.messages)
             if self.examples is None or not labelled:
                 raise InvalidInput("Diagrams need --examples with --label-column, or with --message and --id-column.")
+            if self.messages and self.clip:
+                raise InvalidInput("True labels alone can be clipped with --clip, not those of a --message.")
             if self.messages and self.id_column is None:
                 raise InvalidInput("--message needs --id-column, that of --examples.")
 
@@ -118,7 +121,8 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
         labelled = file.labelled()
     if labelled is not None and job.plots is not None:
         progress("drawing", 0.8)
-        result |= _drawn(labelled, accepted, job.plots)
+        result |= _drawn(labelled.clipped(accepted) if job.clip else labelled, accepted, job.plots)
+        result["labels_clipped"] = job.clip
     return result
 
 

@@ -39,10 +39,9 @@ def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None
             linewidth=1,
             capsize=2,
         )
-        axes.set_title(title)
+        axes.set_title(f"{title}\ncalibration error {found.error:.4g}", fontsize="medium")
         axes.set_xlabel(f"mean prediction of {label}"[:60])
         axes.set_ylabel("mean label, ± 2 standard errors")
-        axes.text(0.03, 0.95, f"calibration error {found.error:.4g}", transform=axes.transAxes, va="top")
         figure.savefig(path, dpi=150, format="png", metadata={"Software": None})
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be written ({error.strerror}).") from None

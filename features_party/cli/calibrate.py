@@ -51,6 +51,9 @@ def calibrate(
         FilePath | None,
         typer.Option(help="Folder for reliability diagrams, before.png and after.png; needs the extra plots."),
     ] = None,
+    clip: Annotated[
+        bool, typer.Option("--clip", help="With --plots: clip the true labels to the map's domain first.")
+    ] = False,
     interpolate: Annotated[
         bool, typer.Option("--interpolate", help="Straight lines instead of steps: free, and better for smooth maps.")
     ] = False,
@@ -72,6 +75,7 @@ def calibrate(
         messages=tuple(message or ()),
         out=out,
         plots=plots,
+        clip=clip,
         interpolate=interpolate,
         force=force,
         score_2_column=score_2_column,
@@ -103,7 +107,10 @@ def _show(data: dict[str, Any]) -> None:
     for when in ("before", "after"):
         found = data.get("reliability", {}).get(when)
         if found is not None:
-            rows.append([f"calibration error {when}", f"{found['calibration_error']:.6g}"])
+            alone = f"{found['sampling_floor']:.3g} by sampling alone"
+            rows.append([f"calibration error {when}", f"{found['calibration_error']:.6g} ({alone})"])
             rows.append([f"mse {when}", f"{data['errors'][f'mse_{when}']:.6g}"])
+    if data.get("labels_clipped"):
+        rows.append(["true labels", "clipped to the map's domain"])
     rows += [["diagram", name] for name in data.get("plots", [])]
     table("Calibrated", ["", ""], rows)

@@ -155,6 +155,31 @@ def test_the_command_saves_a_calibrated_model_and_draws_what_changed(shell: Shel
     assert load_model(shell.folder / "after").model.calibration is not None
 
 
+def test_true_labels_beyond_the_domain_are_clipped_if_asked(shell: Shell) -> None:
+    table = pq.read_table(shell.folder / "labelled.parquet")
+    beyond = table["revenue"].to_numpy() + np.where(np.arange(table.num_rows) % 2, 1e6, 0.0)
+    place = table.column_names.index("revenue")
+    pq.write_table(table.set_column(place, "revenue", pa.array(beyond)), shell.folder / "beyond.parquet")
+    base = ("calibrate", "--map", "map.json", *KEY, "--model", "model", "--plots", "beyond", "--clip")
+    told = shell.json(*base, "--out", "clipped", "--examples", "beyond.parquet", "--label-column", "revenue")
+    labels = ("--examples", "beyond.parquet", "--label-column", "revenue")
+    for when, model in (("before", "model"), ("after", "clipped")):
+        expected = shell.json("evaluate", "--model", model, *labels, "--clip")["mse"]
+        assert told["errors"][f"mse_{when}"] == pytest.approx(expected)
+        assert expected < 1e6 < shell.json("evaluate", "--model", model, *labels)["mse"]
+    refused = (
+        "--out",
+        "no",
+        "--examples",
+        "features.parquet",
+        "--message",
+        "sent/m.parquet",
+        "--id-column",
+        "click_id",
+    )
+    assert "True labels alone" in shell.refused(*base, *refused, code=2)
+
+
 def test_diagrams_from_privatized_labels_need_a_channel_without_bias(shell: Shell) -> None:
     base = ("calibrate", "--map", "map.json", *KEY, "--model", "model", "--plots", "p", "--id-column", "click_id")
     told = shell.json(*base, "--out", "more", "--examples", "features.parquet", "--message", "sent/m.parquet")
@@ -187,6 +212,7 @@ BAD = [
     ["--model", "model", "--out", "x", "--plots", "p"],
     ["--model", "model", "--out", "x", "--plots", "p", "--examples", "labelled.parquet"],
     ["--model", "none", "--out", "x", "--label-column", "revenue"],
+    ["--model", "model", "--out", "x", "--clip"],
     ["--scores", "labelled.parquet", "--id-column", "click_id", "--score-column", "none", "--out", "x.csv"],
 ]
 
