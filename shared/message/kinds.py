@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from shared.message import calibration as calibration
+from shared.message import linear_model as linear_model
 from shared.message import median as median
 from shared.message import prediction as prediction
+from shared.message import rectangle as rectangle
