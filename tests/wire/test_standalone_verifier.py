@@ -27,6 +27,7 @@ from shared.message.bundle import verify
 from shared.message.canonical import canonical_bytes
 from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from shared.privacy import Epsilon
+from tests.support.calibrations import signed_grid
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, one_bit, rr
 
@@ -273,6 +274,23 @@ def test_signed_bytes_that_are_not_canonical_are_refused(bare: Bare, golden: Pat
     data = json.loads(envelope.read_bytes())
     envelope.write_bytes(json.dumps(data).encode())
     refused(check(bare, golden), "canonical")
+
+
+# --- answers ------------------------------------------------------------------------------------------------
+
+
+def test_a_signed_answer_verifies_and_no_bit_of_it_flips(bare: Bare, tmp_path: Path) -> None:
+    key = SigningKey.generate()
+    path, public = tmp_path / "map.json", tmp_path / "signing.pub"
+    public.write_bytes(key.public.pem)
+    path.write_bytes(signed_grid(key))
+    assert "2 x 3 cells" in verified(bare("answer", path, "--key", public, "--audience", "features-party"))
+    refused(bare("answer", path, "--key", public, "--audience", "somebody"), "somebody")
+    refused(bare("audit", path, "--key", public), "type")
+    assert bare("answer", tmp_path / "none.json", "--key", public).returncode == 2
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"payload":"ey', b'"payload":"eX'))
+    refused(bare("answer", path, "--key", public))
 
 
 # --- audit exports ------------------------------------------------------------------------------------------
