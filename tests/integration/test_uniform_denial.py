@@ -5,15 +5,17 @@ The operations come from the OpenAPI documents, so that a new one fails here unt
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
 from labels_party.bootstrap import ROLES as LABELS_ROLES
-from tests.support.calibrations import charged, score_table
+from tests.support.calibrations import charged, score_table, signed
 from tests.support.denial import Operation, answers, operations, unlike
 from tests.support.features_api import Api, message_files, running
 from tests.support.labels import LabelsParty, label_table
@@ -66,6 +68,9 @@ LABELS: dict[str, set[str]] = {
     "GET /v1/releases/{release}/files/{name}": PUBLISHER,
     "GET /v1/releases/{release}/statement": {"owner", "features", "auditor"},
     "POST /v1/releases/{release}/receipt": {"features"},
+    "GET /v1/answers/{answer}": {"owner", "features", "auditor"},
+    "GET /v1/answers/{answer}/document": PUBLISHER,
+    "POST /v1/answers/{answer}/receipt": {"features"},
     "GET /v1/receipts": {"features"},
     "POST /v1/releases/{release}/approve": OFFICER,
     "POST /v1/releases/{release}/decline": OFFICER,
@@ -89,6 +94,10 @@ FEATURES: dict[str, set[str]] = {
     "POST /v1/messages": TRAINER,
     "GET /v1/messages": BOTH,
     "GET /v1/messages/{release}": BOTH,
+    "POST /v1/answers": TRAINER,
+    "GET /v1/answers": BOTH,
+    "GET /v1/answers/{answer}": BOTH,
+    "GET /v1/answers/{answer}/document": BOTH,
     "POST /v1/trainings": TRAINER,
     "GET /v1/trainings": BOTH,
     "GET /v1/trainings/{training}": BOTH,
@@ -154,6 +163,7 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
                 "predictor": predictor,
                 "calibration": calibration,
                 "median": median,
+                "answer": median,
             },
         )
 
@@ -221,11 +231,15 @@ def trained(tmp_path: Path) -> Iterator[tuple[Api, dict[str, str]]]:
     sender = Sender()
     with running(tmp_path, sender) as api:
         api.accept(message_files(sender, tmp_path / "sent"))
-        table = api.table()
+        table, answer = api.table(), json.loads(signed(sender.key, np.array([1.0]), []))
+        assert api.trainer.post("/v1/answers", json=answer).status_code == 201
         model = api.trained(table)
         training = api.trainer.get("/v1/trainings").json()
         rows = training["trainings"] if isinstance(training, dict) else training
-        yield api, {"table": table, "release": "rel_1", "training": rows[0]["id"], "model": model}
+        yield (
+            api,
+            {"table": table, "release": "rel_1", "answer": "ans_1", "training": rows[0]["id"], "model": model},
+        )
 
 
 def test_it_is_said_of_every_operation_of_the_features_party_who_may_call_it(

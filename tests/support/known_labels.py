@@ -53,6 +53,7 @@ def known_labels(party: LabelsParty) -> Known:
             "path.batch": [*opened, *sealed],
             "path.release": [release, waiting],
             "path.predictor": [predictor],
+            "path.answer": [calibration],
             "path.calibration": [calibration, charged(party, sealed[0], scores, additional_release=True)],
             "body.batch": sealed,
             "path.webhook": hooks,

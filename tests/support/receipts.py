@@ -12,8 +12,9 @@ from features_party.arrivals import Arrivals
 from features_party.bootstrap import Services, bootstrap
 from features_party.intake.receipts import Delivery
 from features_party.labels_service import LabelsService
-from features_party.pull import pull
+from features_party.pull import pull, pull_answer
 from features_party.settings import Settings
+from labels_party.answers.medians import MedianWish
 from shared import errors
 from shared.audit.commands import compare_with
 from shared.audit.events import Event
@@ -48,6 +49,15 @@ class Receiver:
             choose = self.services.pinned.for_envelope
             name = self.settings.name
             arrivals(pull(service, release, choose, name, out, lambda _w, _s: None, force=True))
+            found = arrivals.acknowledge(service)
+        assert found is not None
+        return found
+
+    def pull_answer(self, url: str, api_key: str, answer: str) -> Delivery:
+        """What `features-party pull --answer` does."""
+        arrivals = Arrivals(self.services, None)
+        with LabelsService(url, api_key, sleep=lambda _: None) as service:
+            arrivals.answer(pull_answer(service, answer, self.services.pinned.for_envelope, self.settings.name))
             found = arrivals.acknowledge(service)
         assert found is not None
         return found
@@ -93,6 +103,21 @@ class Pair:
 
     def pull(self, release: str | None = None) -> Delivery:
         found = self.receiver.pull(self.url, self.api_key, release or self.release())
+        self.clock.move(minutes=1)
+        return found
+
+    def median(self) -> str:
+        """A published median of a batch of its own, not yet pulled; a minute passes before and after."""
+        self.clock.move(minutes=1)
+        self.made += 1
+        batch = self.labels.sealed_batch(label_table(20, prefix=f"b{self.made}"))
+        _, answer = self.labels.services.medians.request(batch, MedianWish.parse(epsilon="1"), "test")
+        assert self.labels.services.answer_pipeline.run(answer["id"])
+        self.clock.move(minutes=1)
+        return str(answer["id"])
+
+    def pull_answer(self, answer: str | None = None) -> Delivery:
+        found = self.receiver.pull_answer(self.url, self.api_key, answer or self.median())
         self.clock.move(minutes=1)
         return found
 

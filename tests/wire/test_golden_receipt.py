@@ -88,10 +88,11 @@ def test_a_signed_document_of_another_form_is_refused(document: Any) -> None:
 
 @pytest.fixture(scope="module")
 def acknowledged(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """(pair, export of the labels party, export of the receiver) after three releases."""
+    """(pair, export of the labels party, export of the receiver) after a release, an answer and a release."""
     with pair(tmp_path_factory.mktemp("pair")) as both:
-        for _ in range(3):
-            both.pull()
+        both.pull()
+        both.pull_answer()
+        both.pull()
         yield both, both.labels_export(), both.features_export()
 
 
