@@ -20,6 +20,7 @@ from labels_party.labels.seal import SameExamples
 from labels_party.labels.standing import PUBLISHED
 from shared.csv_text import with_lines
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, InvalidRows, SecondPersonNeeded
+from shared.message.answer import trusted_answer
 from shared.message.calibration import CALIBRATION, open_calibration
 from shared.privacy import ZERO, EpsilonSplit
 from shared.service.cli import Progress, replacing, writable
@@ -188,14 +189,18 @@ def write_out(services: Services, answer_id: str, out: Path, *, force: bool = Fa
         "sha256": answer.sha256,
         "labels_key": str(services.home.public_key_path),
     }
-    if answer.kind == CALIBRATION:
-        found = open_calibration(envelope, services.key.public, None)
-        said |= {
-            "population": found.answer.population.name,
-            "label": found.answer.population.label,
-            "examples": found.answer.n,
-            "epsilon_spent": found.answer.epsilon_spent,
-            "epsilon_lifetime": found.answer.epsilon_lifetime,
-            "pieces": found.pieces,
-        }
-    return said
+    found, _ = trusted_answer(envelope, services.key.public, None, answer.kind)
+    said |= {
+        "population": found.population.name,
+        "label": found.population.label,
+        "examples": found.n,
+        "epsilon_spent": found.epsilon_spent,
+        "epsilon_lifetime": found.epsilon_lifetime,
+        "delta_spent": found.delta_spent,
+        "delta_lifetime": found.delta_lifetime,
+        "adjacency": found.adjacency,
+        "facts": found.mechanism.facts,
+    }
+    if answer.kind == CALIBRATION:  # its map is long, and for programs
+        return said | {"pieces": open_calibration(envelope, services.key.public, None).pieces}
+    return said | found.result

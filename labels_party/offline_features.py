@@ -10,7 +10,6 @@ from labels_party.answers.answers import WORKING
 from labels_party.answers.own_features import Wish
 from labels_party.bootstrap import Services
 from labels_party.offline_answers import ACTOR, LabelsInFile, finish, sealed, write_out
-from shared.message.answer import trusted_answer
 from shared.privacy import ZERO, EpsilonSplit
 from shared.service.cli import Progress, writable
 
@@ -54,22 +53,7 @@ def answered(services: Services, job: FeatureJob, progress: Progress) -> dict[st
         answer_id = str(answer["id"])
     progress("computing", 0.5)
     finish(services, answer_id)
-    said = write_out(services, answer_id, job.out, force=job.force)
-    found, _ = trusted_answer(job.out.read_bytes(), services.key.public, None, wish.kind)
-    return (
-        said
-        | {
-            "population": found.population.name,
-            "label": found.population.label,
-            "examples": found.n,
-            "epsilon_spent": found.epsilon_spent,
-            "epsilon_lifetime": found.epsilon_lifetime,
-            "delta_spent": found.delta_spent,
-            "delta_lifetime": found.delta_lifetime,
-            "adjacency": found.adjacency,
-        }
-        | found.result
-    )
+    return write_out(services, answer_id, job.out, force=job.force)
 
 
 def _standing(services: Services, batch_id: str, wish: Wish) -> str | None:

@@ -10,7 +10,7 @@ from labels_party.answers.answers import WORKING
 from labels_party.answers.medians import MedianWish
 from labels_party.bootstrap import Services
 from labels_party.offline_answers import ACTOR, LabelsInFile, finish, sealed, write_out
-from shared.message.median import MEDIAN, open_median
+from shared.message.median import MEDIAN
 from shared.privacy import ZERO, EpsilonSplit
 from shared.service.cli import Progress, writable
 
@@ -37,18 +37,7 @@ def median(services: Services, job: MedianJob, progress: Progress) -> dict[str, 
         answer_id = str(answer["id"])
     progress("computing", 0.5)
     finish(services, answer_id)
-    said = write_out(services, answer_id, job.out, force=job.force)
-    found = open_median(job.out.read_bytes(), services.key.public, None)
-    return said | {
-        "population": found.answer.population.name,
-        "label": found.answer.population.label,
-        "examples": found.answer.n,
-        "epsilon_spent": found.answer.epsilon_spent,
-        "epsilon_lifetime": found.answer.epsilon_lifetime,
-        "delta_spent": found.answer.delta_spent,
-        "delta_lifetime": found.answer.delta_lifetime,
-        "median": None if found.value is None else str(found.value),
-    }
+    return write_out(services, answer_id, job.out, force=job.force)
 
 
 def _standing(services: Services, batch_id: str, wish: MedianWish) -> str | None:

@@ -1,4 +1,4 @@
-"""`calibrate`, `answer` and `allow-calibrations`: private maps from a model's score to the label."""
+"""`calibrate` and `allow-calibrations`: private maps from a model's score to the label."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from labels_party.answers.shape_help import SHAPE_OPTIONS
+from labels_party.cli.answers import show_answer
 from labels_party.cli.app import FilePath, Force, Json, app, services
 from shared.errors import InvalidInput
-from shared.service.cli import emit, progress, table
+from shared.service.cli import emit, progress
 
 
 @app.command()
@@ -35,9 +37,7 @@ def calibrate(
     shape: Annotated[
         str, typer.Option(help="monotone, pieces, linear, lipschitz, convex, concave; or grid, of two scores.")
     ] = "monotone",
-    option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE of the shape, such as cells=8x8 of a grid; repeatable.")
-    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help=SHAPE_OPTIONS)] = None,
     numbers: Annotated[
         str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")
     ] = "float32",
@@ -91,22 +91,6 @@ def calibrate(
     emit(result, as_json, lambda: show_answer(result))
 
 
-@app.command()
-def answer(
-    name: Annotated[str, typer.Argument(metavar="ANSWER", help="Id of a charged or published answer.")],
-    out: Annotated[FilePath, typer.Option(help="Where its signed document goes (.json).")],
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write the signed document of an answer once more, byte for byte; nothing is charged."""
-    from labels_party.offline_answers import finish, write_out
-
-    party = services(existing=True)
-    finish(party, name)
-    result = write_out(party, name, out, force=force)
-    emit(result, as_json, lambda: show_answer(result))
-
-
 @app.command("allow-calibrations")
 def allow_calibrations(
     batch: Annotated[str, typer.Argument(help="Id of a sealed batch.")],
@@ -121,22 +105,3 @@ def allow_calibrations(
     _, result = services(existing=True).allowances.set(batch, CALIBRATION, allowed, "command line")
     said = f"{batch}: audiences may charge ε {result['epsilon']} by calibrations, {result['epsilon_left']} is left"
     emit(result, as_json, lambda: typer.echo(said))
-
-
-def show_answer(data: dict[str, Any]) -> None:
-    """What people see of a signed answer."""
-    eps = data["epsilon"]
-    rows = [["document", data["out"]], ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"]]
-    if "population" in data:
-        rows += [["population", f"{data['population']} ({data['label']}), {data['examples']:,} examples, all charged"]]
-    rows += [["audiences", ", ".join(data["audiences"])], ["ε", f"{eps['total']}; δ = {eps['delta']}"]]
-    if "epsilon_spent" in data:
-        rows += [["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"]]
-    rows += [[name, str(value)] for name, value in data["parameters"].items() if value]
-    if data.get("delta_lifetime", "0") != "0":
-        rows += [["δ budget", f"{data['delta_spent']} of {data['delta_lifetime']} spent per example"]]
-    if "median" in data:
-        rows += [["median", data["median"] or "none found: too few labels agree at this ε and δ"]]
-    if "pieces" in data:
-        rows += [["pieces", str(data["pieces"])]]
-    table("Signed answer", ["", ""], [*rows, ["public key", data["labels_key"]]])

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from labels_party.cli.answers import show_answer
 from labels_party.cli.app import FilePath, Force, Json, app, services
 from labels_party.cli.batch_or_labels import (
     AdditionalRelease,
@@ -21,7 +22,6 @@ from labels_party.cli.batch_or_labels import (
     PopulationName,
     batch_or_labels,
 )
-from labels_party.cli.calibrate import show_answer
 from shared.errors import InvalidInput
 from shared.service.cli import emit, progress
 

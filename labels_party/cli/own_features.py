@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from labels_party.cli.answers import show_answer
 from labels_party.cli.app import FilePath, Force, Json, app, services
 from labels_party.cli.batch_or_labels import (
     AdditionalRelease,
@@ -21,10 +22,9 @@ from labels_party.cli.batch_or_labels import (
     PopulationName,
     batch_or_labels,
 )
-from labels_party.cli.calibrate import show_answer
 from labels_party.cli.predictors import feature_of
 from shared.errors import InvalidInput
-from shared.service.cli import emit, progress, say, table
+from shared.service.cli import emit, progress, table
 
 if TYPE_CHECKING:
     from labels_party.answers.own_features import Wish
@@ -102,7 +102,9 @@ def linear_model(
     steps: Annotated[int | None, typer.Option(min=1, help="How many minibatches; by default by n.")] = None,
     minibatch: Annotated[int | None, typer.Option(min=1, help="Examples of one; by default by n.")] = None,
     clip: Annotated[int, typer.Option(help="The most one example may contribute to a gradient (L1).")] = 2,
-    rate: Annotated[str, typer.Option(help="Learning rate.")] = "0.5",
+    rate: Annotated[
+        str | None, typer.Option(help="Learning rate; by default 1, or 0.25 where examples are chosen.")
+    ] = None,
     features: Features = None,
     id_column: IdColumn = "example_id",
     batch: BatchId = None,
@@ -161,7 +163,7 @@ def _answer(
     with progress(wish.kind, as_json) as report:
         party = services(existing=isinstance(of, str))
         result = answered(party, FeatureJob(of, features, id_column, wish, out, force), report)
-    emit(result, as_json, lambda: _show(result))
+    emit(result, as_json, lambda: show_answer(result))
 
 
 def _show_plan(told: dict[str, Any]) -> None:
@@ -171,16 +173,3 @@ def _show_plan(told: dict[str, Any]) -> None:
     table(
         f"A {told['kind']} of batch {told['batch']}", ["", ""], [["ε", f"{cost['total']}; δ = {cost['delta']}"], *rows]
     )
-
-
-def _show(told: dict[str, Any]) -> None:
-    show_answer(told | {"parameters": {k: v for k, v in told["parameters"].items() if k != "features"}})
-    if "sides" in told:
-        rows = [[side["name"], str(side["from"]), str(side["to"])] for side in told["sides"]]
-        table("Inside", ["feature", "from", "to"], rows)
-        if not told["found"]:
-            say("A side was not found, so nothing is inside: too few examples share one at this ε and δ.")
-    else:
-        rows = [["constant", told["constant"]]]
-        rows += [["=".join(w[k] for k in ("name", "value") if k in w), w["weight"]] for w in told["weights"]]
-        table("Weights", ["feature", "weight"], rows)

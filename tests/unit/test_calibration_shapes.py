@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from labels_party.answers.calibrations import CalibrationKind, CalibrationWish
 from labels_party.answers.kind import AnswerJob
 from labels_party.answers.scores import Scores
+from labels_party.answers.shape_help import OPTIONS
 from labels_party.answers.shapes import SHAPES, Terms, fitted, grid_axes, parse_options
 from labels_party.labels.chunks import Chunk
 from labels_party.options import parse_population
@@ -29,6 +31,14 @@ DOMAIN = Domain.parse("0:10")
 SECRETS = Secrets(bytes(32))
 GRID = ScoreGrid.parse("0:10:100")
 IDS = [f"c{i:03d}" for i in range(60)]
+
+
+def test_help_names_every_option_of_every_shape() -> None:
+    said = {shape: re.sub(r" \(such as .*?\)", "", text).split(", ") for shape, text in OPTIONS.items()}
+    for shape, entry in SHAPES.items():
+        expected = [f"{name} (needed)" if name in entry.needs else name for name in entry.options]
+        assert sorted(said.pop(shape)) == sorted(expected)
+    assert not said
 
 
 def terms(epsilon: str = "1", **changes: Any) -> Terms:

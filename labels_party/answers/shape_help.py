@@ -1,0 +1,15 @@
+"""What help and OpenAPI say of the options of shapes; imports nothing, so that help stays instant."""
+
+from __future__ import annotations
+
+# `tests/unit/test_calibration_shapes.py` holds it against the registry
+OPTIONS = {
+    "monotone": "levels",
+    "pieces": "pieces (needed), cells, values",
+    "linear": "pieces (needed), knots, steps, values",
+    "lipschitz": "lipschitz (needed), knots, steps, values",
+    "convex": "knots, steps, values",
+    "concave": "knots, steps, values",
+    "grid": "cells (such as cells=8x8), values",
+}
+SHAPE_OPTIONS = "NAME=VALUE of the shape; repeatable. " + "; ".join(f"{s} takes {o}" for s, o in OPTIONS.items()) + "."
