@@ -62,21 +62,44 @@ class PredictorIn(Body):
     )
 
     batch: str = Field(max_length=64)
-    method: Literal["soft-majority", "average", "stable-ridge", "stable-logistic", "walk"]
+    method: Literal["soft-majority", "average", "stable-ridge", "stable-logistic", "walk"] = Field(
+        description="average and stable-ridge answer a value of the domain, stable-logistic a probability of reaching "
+        "the threshold, soft-majority and walk 0 or 1."
+    )
     epsilon: Decimalish = Field(description="Of every query.")
     epsilon_cap: Decimalish = Field(description="What all its queries may charge together.")
-    features: list[NumberFeature | CategoryFeature] = Field(min_length=1, max_length=64)
+    features: list[NumberFeature | CategoryFeature] = Field(
+        min_length=1,
+        max_length=64,
+        description="Columns of the stored table: numbers by their public `range`, texts by their `values`.",
+    )
     threshold: str | StrictInt | StrictFloat | None = Field(
         default=None, description="Labels of at least that are 1, others 0; not for average and stable-ridge."
     )
-    learner: Literal["ridge", "logistic", "trees"] | None = Field(default=None, description="Of the parts.")
-    parts: int | None = Field(default=None, ge=1, le=4096)
-    regularisation: str | StrictInt | StrictFloat | None = Field(default=None, description="Of a stable learner.")
+    learner: Literal["ridge", "logistic", "trees"] | None = Field(
+        default=None, description="Of the parts of average and soft-majority."
+    )
+    parts: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Of average and soft-majority: disjoint parts of the examples, each with its model.",
+    )
+    regularisation: str | StrictInt | StrictFloat | None = Field(
+        default=None, description="Of stable-ridge and stable-logistic; default from n and ε."
+    )
     centre: str | StrictInt | StrictFloat | None = Field(
         default=None, description="The public value that stable-ridge shrinks to; default the middle of the domain."
     )
-    bound: int | None = Field(default=None, ge=1, le=1 << 40, description="T of a walk.")
-    additional_release: bool = False
+    bound: int | None = Field(
+        default=None,
+        ge=1,
+        le=1 << 40,
+        description="T of a walk: its value stays within ±T; default from n and ε.",
+    )
+    additional_release: bool = Field(
+        default=False, description="Charge queries on top of what the batch carries already."
+    )
 
 
 class PredictorOut(BaseModel):

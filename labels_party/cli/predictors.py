@@ -16,28 +16,50 @@ if TYPE_CHECKING:
 predictor = typer.Typer(help="Models of raw labels that stay here and answer single queries.", no_args_is_help=True)
 app.add_typer(predictor, name="predictor")
 COMMAND_LINE = "command line"
-PredictorId = Annotated[str, typer.Argument(help="Id of a predictor.")]
+FEATURE = "NAME=LOW:HIGH for a number and its public range, NAME=a,b,c for texts"
+PredictorId = Annotated[str, typer.Argument(metavar="PREDICTOR", help="Its id, as `predictor list` shows it.")]
 
 
 @predictor.command()
 def create(
     batch: Annotated[str, typer.Option(help="Id of a sealed batch.")],
-    method: Annotated[str, typer.Option(help="soft-majority, average, stable-ridge, stable-logistic or walk.")],
+    method: Annotated[
+        str,
+        typer.Option(
+            help="average or stable-ridge (a value of the domain), stable-logistic (a probability), soft-majority or "
+            "walk (0 or 1)."
+        ),
+    ],
     epsilon: Annotated[str, typer.Option(help="ε of every query.")],
     cap: Annotated[str, typer.Option(help="ε that all its queries may charge together.")],
-    feature: Annotated[list[str], typer.Option(help="NAME=LOW:HIGH for numbers, NAME=a,b,c for texts; repeatable.")],
+    feature: Annotated[list[str], typer.Option(help=f"{FEATURE}; repeatable.")],
     features: Annotated[
         FilePath | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
-    threshold: Annotated[str | None, typer.Option(help="Labels of at least that are 1, others 0.")] = None,
-    learner: Annotated[str | None, typer.Option(help="Of the parts: ridge, logistic or trees.")] = None,
-    parts: Annotated[int | None, typer.Option(min=1, help="Into how many parts examples are divided.")] = None,
-    regularisation: Annotated[str | None, typer.Option(help="Of a stable learner.")] = None,
-    centre: Annotated[str | None, typer.Option(help="The public value that stable-ridge shrinks to.")] = None,
-    bound: Annotated[int | None, typer.Option(min=1, help="T of a walk.")] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(help="Labels of at least that are 1, others 0: for soft-majority, stable-logistic and walk."),
+    ] = None,
+    learner: Annotated[
+        str | None, typer.Option(help="Of the parts of average and soft-majority: ridge, logistic or trees.")
+    ] = None,
+    parts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of average and soft-majority: disjoint parts of the examples, each with its model."),
+    ] = None,
+    regularisation: Annotated[
+        str | None, typer.Option(help="Of stable-ridge and stable-logistic; default from n and ε.")
+    ] = None,
+    centre: Annotated[
+        str | None,
+        typer.Option(help="The public value that stable-ridge shrinks to; default the middle of the domain."),
+    ] = None,
+    bound: Annotated[
+        int | None, typer.Option(min=1, help="T of a walk: its value stays within ±T; default from n and ε.")
+    ] = None,
     additional_release: Annotated[
-        bool, typer.Option("--additional-release", help="On top of what the batch carries.")
+        bool, typer.Option("--additional-release", help="Charge queries on top of what the batch carries already.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -171,21 +193,31 @@ def _show(told: dict[str, Any]) -> None:
     new = f"{left:,} new {'query is' if left == 1 else 'queries are'}"
     say(f"A query costs ε {told['epsilon_per_query']}; {new} left of ε {told['epsilon_cap']}.")
     say(f"Protected: {told['adjacency']}.")
+    settings = ("threshold", "learner", "parts", "regularisation", "centre", "bound")
+    rows = [["asked with", "  ".join(_declared(feature) for feature in told["features"])]]
+    rows += [[name, str(told[name])] for name in settings if told[name] is not None]
+    table("", ["", ""], [*rows, ["audiences", ", ".join(told["audiences"])]])
+
+
+def _declared(feature: dict[str, Any]) -> str:
+    """NAME=LOW:HIGH or NAME=a,b,c, as it was given."""
+    ends = "range" in feature
+    return f"{feature['name']}={(':' if ends else ',').join(str(v) for v in feature['range' if ends else 'values'])}"
 
 
 def feature_of(text: str) -> dict[str, Any]:
     """A declared feature from NAME=LOW:HIGH or NAME=a,b,c. Raises InvalidInput."""
-    name, values = _pair(text)
+    name, values = _pair(text, FEATURE)
     ends = values.split(":")
     return {"name": name, "range": ends} if len(ends) == 2 else {"name": name, "values": values.split(",")}
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     from shared.errors import InvalidInput
 
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InvalidInput(f"'{text}' is not of the form NAME=VALUE.")
+        raise InvalidInput(f"'{text[:60]}' is not of the form {form}.")
     return name, value
 
 

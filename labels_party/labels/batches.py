@@ -225,4 +225,4 @@ def require_sealed(batch: Batch) -> None:
             "drawn; the messages of its earlier releases stay."
         )
     if batch.state != "sealed":
-        raise Conflict(f"Batch '{batch.id}' is {batch.state}; seal it before asking for a release.")
+        raise Conflict(f"Batch '{batch.id}' is {batch.state}; seal it first; no example may come to it afterwards.")

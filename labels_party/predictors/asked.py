@@ -43,7 +43,10 @@ def make_plan(asked: Asked, domain: Domain, n: int) -> Plan:
     if method is None:
         raise InvalidMechanism(f"There is no method '{asked.method[:60]}'; there are {', '.join(METHODS)}.")
     if not asked.epsilon or asked.cap < asked.epsilon:
-        raise InvalidInput("A query costs an ε greater than zero, and the cap pays for at least one.")
+        raise InvalidInput(
+            f"A query would cost ε {asked.epsilon} of a cap of ε {asked.cap}: the ε of a query must be more than zero, "
+            "and the cap must pay for at least one."
+        )
     if n < 1:
         raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
     if domain.k < 2:

@@ -95,7 +95,7 @@ class Queries:
     def _check(self, connection: Connection, predictor: Predictor, population: Population) -> None:
         """Whether a new query is paid for. Raises Conflict, BudgetExceeded."""
         if predictor.state != READY:
-            why = "its labels are gone" if predictor.state == RETIRED else "it answers once it is ready"
+            why = "what it learned is deleted" if predictor.state == RETIRED else "it answers once it is ready"
             raise Conflict(f"Predictor '{predictor.id}' is {predictor.state}: {why}. Earlier answers stay.")
         plan = predictor.plan
         asked = self.predictors.asked(connection, predictor.id)

@@ -94,8 +94,8 @@ def _rule(path: tuple[Any, ...], entries: list[Mapping[str, Any]], model: Any) -
     context = entries[0].get("ctx") or {}
     if "missing" in kinds:
         return "is missing"
-    if "extra_forbidden" in kinds:
-        known = _members(model, path[1:-1])
+    if set(kinds) == {"extra_forbidden"}:  # a union's other alternative may know the member
+        known = list(dict.fromkeys(_members(model, path[1:-1])))
         listed = ", ".join(known[:SHOWN_MEMBERS]) + (", …" if len(known) > SHOWN_MEMBERS else "")
         return f"is not known here; the members are {listed}" if known else "is not known here"
     if kinds[0] in LIMITS:

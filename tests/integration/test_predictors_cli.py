@@ -63,9 +63,17 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
     assert answers[0].answer == answer["answer"]
 
     assert f"{name}" in run("predictor", "list").out
-    assert "0 new queries are left" in run("predictor", "show", name).out
+    shown = run("predictor", "show", name).out
+    assert "0 new queries are left" in shown
+    assert "x=0:10  sector=a,b,c" in shown  # what a query is asked with
+    assert "learner" in shown
+    once_more = run("answer", answer["answer"], "--out", "prediction.json")
+    assert once_more.code == 0, once_more.err
+    assert answer["value"] in once_more.out
+    assert (home.parent / "prediction.json").read_bytes() == envelopes[0]
     assert "retired" in run("predictor", "retire", name).out
     assert json.loads(run("predictor", "show", name, "--json").out)["state"] == "retired"
+    assert "what it learned is deleted" in run("predict", name, "--query", "x=9").err  # its labels are not gone
     assert json.loads(run("budget", "--json").out)[0]["batches"][0]["epsilon_spent"] == "1.5"
     shown = " ".join(run("audit", "show").out.split())  # lines are as wide as the terminal
     assert f"predictor {name} of batch {batch}" in shown
@@ -79,7 +87,12 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
         (["predict", "prd_none", "--query", "x=1"], 1, "no predictor"),
         (["predict", "prd_none"], 2, "--query"),
         (["predict", "prd_none", "--query", "x"], 1, "no predictor"),
-        ([*MAKE, "--batch", "BATCH", "--method", "average", "--feature", "x"], 2, "NAME=VALUE"),
+        ([*MAKE, "--batch", "BATCH", "--method", "average", "--feature", "x"], 2, "NAME=LOW:HIGH"),
+        (
+            [*MAKE, "--epsilon=2", "--batch", "BATCH", "--method=average", *SCHEMA, "--features=features.parquet"],
+            2,
+            "ε 2 of a cap of ε 0.5",
+        ),
         ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA], 1, "no features"),
         ([*MAKE, "--batch", "BATCH", "--method", "oracle", *SCHEMA, "--features", "features.parquet"], 2, "no method"),
         ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA, "--features", "none.csv"], 2, "none.csv"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labels_party.api.predictors import PredictorIn
 from labels_party.mechanisms.private_prediction import UNIT
 from labels_party.predictors.schema import COARSE, FINE, Schema
-from shared.errors import InvalidInput, InvalidRows, InvalidTable
+from shared.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTable
 from shared.places import MISSING, category_text
+from shared.service.validation import read_model
 
 SCHEMA = Schema.from_json(
     [{"name": "x", "range": ["-1", "3"]}, {"name": "kind", "values": ["a", 7, "7.5"]}, {"name": "y", "range": [0, 1]}]
@@ -139,3 +142,18 @@ def test_bad_features_are_refused(features: Any) -> None:
 def test_features_are_told_as_they_are_read() -> None:
     assert Schema.from_json(SCHEMA.as_json()) == SCHEMA
     assert SCHEMA.as_json()[0] == {"name": "x", "range": ["-1", "3"]}
+
+
+@pytest.mark.parametrize(
+    ("feature", "says"),
+    [
+        ({"name": "x", "range": "0:9"}, "'features.0.range' must be a list"),  # the other alternative has no range
+        ({"name": "x", "rnage": [0, 9]}, "'features.0.rnage' is not known here; the members are name, range, values."),
+    ],
+)
+def test_a_misspelt_feature_is_told_by_the_alternative_it_fits(feature: dict[str, Any], says: str) -> None:
+    asked = {"batch": "b", "method": "average", "epsilon": "1", "epsilon_cap": "1", "features": [feature]}
+    with pytest.raises(InvalidRequest) as refused:
+        read_model(json.dumps(asked).encode(), PredictorIn)
+    details = [refused.value.detail, *(f"'{p['where'][5:]}' {p['rule']}." for p in refused.value.places)]
+    assert any(says in text for text in details), details
