@@ -16,6 +16,7 @@ def published_answer(answers: Answers) -> LookUp:
             raise NotFound(f"There is no answer '{answer_id}'.")
         require_published("Answer", answer.id, answer.state)
         _, population = answers.population_of(connection, answer)
-        return Published(answers.ledger.subject(population, answer.batch, answer.id), str(answer.sha256))
+        subject = answers.ledger.subject(population, answer.batch, answer.id)
+        return Published(subject, str(answer.sha256), answer.kind)
 
     return look

@@ -43,10 +43,12 @@ ROLLED_BACK = "its store was rolled back to an older copy, or two copies of it a
 
 @dataclass(frozen=True)
 class Published:
-    """What an audience can have accepted; `sha256` is of the payload of its manifest or document."""
+    """What an audience can have accepted; `sha256` is of the payload of its manifest or document, `answer` the kind of
+    an answer."""
 
     subject: Subject
     sha256: str
+    answer: str | None = None
 
 
 # by connection, id and audience; raises NotFound (also where it is not for that audience) and Conflict (not published)
@@ -103,7 +105,8 @@ class ReceiptBook:
             self._check(receipt, noun, name, found.sha256, audience)
             if self._known(connection, receipt, noun, key.id):
                 return False, receipt
-            placed = self.audit.append(connection, received_event(found.subject, receipt, envelope, actor))
+            event = received_event(found.subject, receipt, envelope, actor, found.answer)
+            placed = self.audit.append(connection, event)
             row = {"audience": audience, "release": name, "digest": receipt.digest, "event": placed.sequence}
             place = {"key_id": key.id, "labels_key_id": self.key.id, "position": receipt.position}
             place |= {"previous": receipt.previous}

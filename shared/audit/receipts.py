@@ -46,9 +46,9 @@ def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
     return Event(RECEIPT_KEY, audiences=(audience,), actor=actor, details=details)
 
 
-def received_event(subject: Subject, receipt: Receipt, envelope: Any, actor: str) -> Event:
-    """A receipt as the labels party keeps it; no charge (see `shared.message.receipt`)."""
-    details = {"receipt": envelope, "position": receipt.position}
+def received_event(subject: Subject, receipt: Receipt, envelope: Any, actor: str, answer: str | None = None) -> Event:
+    """A receipt as the labels party keeps it; no charge (see `shared.message.receipt`). `answer`: the kind of one."""
+    details = {"receipt": envelope, "position": receipt.position} | ({} if answer is None else {"answer": answer})
     return Event(RECEIVED, subject, audiences=(receipt.audience,), actor=actor, details=details)
 
 

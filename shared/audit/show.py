@@ -135,7 +135,7 @@ def _told(event: Event) -> str:
             f"receipts of {', '.join(event.audiences)} are signed with the key {details.get('key_id')}"
         ),
         kinds.RECEIVED: lambda: (
-            f"{', '.join(event.audiences)} acknowledged {release} with its receipt {details.get('position')}"
+            f"{', '.join(event.audiences)} acknowledged {_called(event)} with its receipt {details.get('position')}"
         ),
         kinds.ANSWER_PUBLISHED: lambda: f"{_called(event)} of {batch} was published for {', '.join(event.audiences)}",
         kinds.ANSWER_FAILED: lambda: f"{_called(event)} of {batch} failed ({details.get('code')}); its charge is kept",
