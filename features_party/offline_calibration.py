@@ -23,7 +23,7 @@ from features_party.intake.answers import SignedAnswer
 from features_party.offline import accept_all, read_for_training
 from features_party.plots import require_plots, save_diagram
 from features_party.registry.folder import SavedModel, load_model
-from shared.errors import InvalidFile, InvalidInput
+from shared.errors import InvalidFile, InvalidInput, NotFound
 from shared.message.answer import read_answer
 from shared.message.calibration import Calibration
 from shared.message.signing import VerifyingKey
@@ -129,9 +129,15 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
 def _given(services: Services, job: CalibrateJob) -> SignedAnswer:
     """The answer that --map names, verified; a file goes before an id. Raises InvalidFile, NotFound, Conflict too."""
     path = Path(job.score_map)
-    if path.exists() or not PLAIN.fullmatch(job.score_map) or path.suffix:
-        return services.answers.verify(read_answer(path), job.labels_key)
-    return services.answers.open(job.score_map)
+    if not path.exists() and PLAIN.fullmatch(job.score_map):
+        try:
+            return services.answers.open(job.score_map)
+        except NotFound:
+            if not path.suffix:
+                raise NotFound(
+                    f"'{job.score_map}' is no file, and no answer of this id was accepted here; fetch it with --url."
+                ) from None
+    return services.answers.verify(read_answer(path), job.labels_key)
 
 
 def _told(found: Calibration, fresh: bool) -> dict[str, Any]:
