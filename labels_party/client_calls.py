@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,9 +143,16 @@ def wait_predictor(predictor: str, timeout: float) -> Conversation[Json]:
 
 
 def predict(predictor: str, query: dict[str, Any]) -> Conversation[bytes]:
-    response = yield Call("POST", path("predictors", predictor, "predict"), body={"query": query})
+    body = {"query": {name: _cell(value) for name, value in query.items()}}
+    response = yield Call("POST", path("predictors", predictor, "predict"), body=body)
     content: bytes = response.content
     return content
+
+
+def _cell(value: Any) -> Any:
+    """A cell of a frame as JSON has it: numbers of numpy as Python's, NaN as null, which is missing as well."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def download(*parts: str) -> Conversation[bytes]:

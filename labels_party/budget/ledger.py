@@ -42,7 +42,10 @@ def judge(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
     if split.total.nano == 0:
         raise InvalidEpsilon("A release must be charged more than zero; ε must be greater than zero.")
     if split.delta_atto and not account.lifetime_delta:
-        raise InvalidEpsilon("This population has no δ budget; only pure ε-DP mechanisms may be charged to it.")
+        raise InvalidEpsilon(
+            "This population has no δ budget; only pure ε-DP mechanisms may be charged to it. Leave the δ out, or use "
+            "a population that was declared with a lifetime δ."
+        )
     if split.total > account.left:
         return BudgetExceeded(
             f"ε = {split.total} was asked for, but each example of this batch has spent {account.spent} of its "

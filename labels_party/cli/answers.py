@@ -56,6 +56,8 @@ def show_answer(data: dict[str, Any]) -> None:
         table("Inside", ["feature", "from", "to"], sides)
         if not data["found"]:
             say("A side was not found, so nothing is inside: too few examples share one at this ε and δ.")
+        elif any(side["first"] > side["last"] for side in data["sides"]):
+            say("A side ends before it begins, so nothing is inside: too few examples are positive, or many are equal.")
     if "weights" in data:
         weights = [["=".join(w[k] for k in ("name", "value") if k in w), w["weight"]] for w in data["weights"]]
         table("Weights", ["feature", "weight"], [["constant", data["constant"]], *weights])

@@ -32,7 +32,10 @@ def median(
     out: Annotated[FilePath, typer.Option(help="Where the signed median goes (.json).")],
     delta: Annotated[str, typer.Option(help="δ of this median, of the population's lifetime δ; by slices only.")] = "0",
     method: Annotated[
-        str, typer.Option(help="ranks (pure ε, fewer labels), slices (needs a δ), or auto: slices if a δ is given.")
+        str,
+        typer.Option(
+            help="ranks (pure ε, fewer labels), slices (with a δ beyond 128 values), auto: slices if a δ is given."
+        ),
     ] = "auto",
     batch: BatchId = None,
     labels: Labels = None,

@@ -142,12 +142,14 @@ def test_the_clients(tmp_path: Path) -> None:
         with serving(app) as url, LabelsPartyClient(url, owner) as ours, LabelsPartyClient(url, asker) as theirs:
             renamed = features.rename_columns(["click", "x", "sector"])
             assert ours.put_features(batch, renamed, id_column="click")["rows"] == 90
-            made = ours.create_predictor(batch, "soft-majority", "0.5", "0.5", FEATURES, threshold=5)
+            made = ours.create_predictor(batch, "soft-majority", "0.5", "1", FEATURES, threshold=5)
             ready = theirs.wait_predictor(made["id"])
             assert (ready["state"], ready["created_by"], len(ready["created"])) == ("ready", None, 10)
-            envelope = theirs.predict(made["id"], {"x": 9, "sector": "c"})
+            envelope = theirs.predict(made["id"], {"x": np.int64(9), "sector": "c"})
             answer, _ = trusted_answer(envelope, party.services.key.public, "features-party", "prediction")
             assert answer.result["value"] in ("0", "1")
+            missing = theirs.predict(made["id"], {"x": float("nan"), "sector": "c"})  # as frames write it
+            assert missing == theirs.predict(made["id"], {"sector": "c"})
             with pytest.raises(RemoteProblem) as refused:
                 theirs.predict(made["id"], {"x": 1})
             assert refused.value.problem_code == "budget-exceeded"
