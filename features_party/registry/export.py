@@ -21,9 +21,14 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same bytes
 def as_xgboost(saved: SavedModel) -> bytes:
     """A zip: `booster.json` for `xgboost.Booster(model_file=…)`, `encoding.json`, and the card.
 
-    Raises InvalidInput for a model without trees.
+    Raises InvalidInput for a model without trees, and for a calibrated one.
     """
     body = saved.model.body
+    if saved.model.calibration is not None:
+        raise InvalidInput(
+            "A calibrated model has a map behind its predictions, which XGBoost's format does not hold; export it with "
+            "format onnx, or export the model it was made from and apply the signed map to its predictions."
+        )
     if not isinstance(body, Trees):
         raise InvalidInput(
             "This model has no trees alone, which is what XGBoost's format holds; export it with format onnx, or train "
@@ -45,7 +50,10 @@ def as_xgboost(saved: SavedModel) -> bytes:
 
 
 def as_onnx(saved: SavedModel) -> bytes:
-    """An ONNX file from raw columns to predictions inside the domain. Raises InvalidInput where `onnx` is missing."""
+    """An ONNX file from raw columns to predictions inside the domain, through the map of a calibrated model.
+
+    Raises InvalidInput where `onnx` is missing.
+    """
     try:
         from features_party.registry.onnx_graph import onnx_model
     except ModuleNotFoundError:
@@ -68,9 +76,4 @@ def export(saved: SavedModel, form: str) -> bytes:
     """The bytes of one of FORMATS. Raises InvalidInput."""
     if form not in FORMATS:
         raise InvalidInput(f"There is no export format '{form}'; choose one of {', '.join(FORMATS)}.")
-    if saved.model.calibration is not None:
-        raise InvalidInput(
-            "A calibrated model has a map behind its predictions, which this format does not hold; export the model "
-            "it was made from, and apply the signed map to its predictions."
-        )
     return FORMATS[form][0](saved)

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph, encoding and clipping included: one input [n, 1] per column, one output [n, 1].
+"""A model as an ONNX graph, encoding, clipping and map included: one input [n, 1] per column, one output [n, 1].
 
 Built by hand: converters take the booster alone, and the encoding is where two stacks differ. Numbers come as float32
 (NaN missing), categories as text (missing: any text that is no category), dates as int64 days and timestamps as int64
@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from features_party.registry.folder import SavedModel
 from features_party.registry.onnx_ensemble import additive_score, gaussian_score, member_prediction
+from features_party.registry.onnx_map import mapped
 from features_party.registry.onnx_trees import tree_attributes
 from features_party.training.additive import Additive
 from features_party.training.encoding import PARTS, Column, FeatureSchema
@@ -88,6 +89,8 @@ def onnx_model(saved: SavedModel) -> bytes:
         score = graph.add("Exp", graph.clip(score, model.body.link.low, model.body.link.high))
     if model.bounds is not None:
         score = graph.clip(score, *model.bounds)
+    if model.calibration is not None:
+        score = mapped(graph, score, model.calibration)
     output = "prediction" if "prediction" not in names else f"{graph.prefix}prediction"
     graph.add("Cast", score, output=output, to=TensorProto.FLOAT)
     inputs = [
@@ -116,6 +119,8 @@ def _properties(saved: SavedModel) -> dict[str, str]:
         "model_sha256": card.get("model_sha256", ""),
         "missing": {c.name: _missing(c) for c in saved.model.schema.columns},
     }
+    if "calibration" in card:
+        told["calibration"] = {name: card["calibration"][name] for name in ("answer", "document_digest", "key_id")}
     return {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in told.items()}
 
 

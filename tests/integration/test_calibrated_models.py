@@ -81,7 +81,8 @@ def test_the_service_makes_a_model_whose_predictions_go_through_the_map(api: tup
     smooth = ScoreMap(found.map.grid, found.map.map, interpolate=True)
     assert np.array_equal(predicted(party, lines), smooth.apply(predicted(party, model)))
     is_problem(party.trainer.post(f"/v1/models/{new}/calibrations", json=json.loads(GOOD)), 422, "invalid-input")
-    is_problem(party.trainer.get(f"/v1/models/{new}/export?format=onnx"), 422, "invalid-input")
+    is_problem(party.trainer.get(f"/v1/models/{new}/export?format=xgboost"), 422, "invalid-input")
+    assert party.trainer.get(f"/v1/models/{new}/export?format=onnx").content[:1] == b"\x08"
 
 
 def test_what_is_refused_is_not_accounted_for(api: tuple[Api, str]) -> None:
