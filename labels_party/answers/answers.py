@@ -188,6 +188,15 @@ class Answers:
             raise Conflict(f"Answer '{answer_id}' is {row.state}; its document can be fetched once it is published.")
         return bytes(row.envelope)
 
+    def tell(self, connection: Connection, event: str, answer_id: str) -> None:
+        """Queue a notice of an answer's new state, in the transaction that changed it: what its audience may see."""
+        answer = self.get(connection, answer_id)
+        _, population = self.population_of(connection, answer)
+        described = self.describe(answer, population)
+        data = {name: described[name] for name in ("id", "kind", "batch", "population", "state", "epsilon", "sha256")}
+        data |= {"published": answer.published and answer.published[:10], "audiences": list(answer.audiences)}
+        self.ledger.outbox.queue(connection, event, population.id, data)
+
     @staticmethod
     def describe(answer: StoredAnswer, population: Population) -> dict[str, Any]:
         """State and cost at any time; a digest once published, and nothing of a computation before."""

@@ -23,6 +23,7 @@ from labels_party.labels.batches import Batch, timestamp
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.standing import FAILED, PUBLISHED
 from labels_party.labels.vault import LabelVault
+from labels_party.notify.outbox import ANSWER_FAILED, ANSWER_PUBLISHED
 from labels_party.release.engine import reserve
 from labels_party.storage.files import INPUTS, LEFTOVER_SECONDS, Home
 from labels_party.storage.secrets import Secrets
@@ -98,6 +99,7 @@ class AnswerPipeline(Attempts[StoredAnswer]):
         known = LabelDPError("The computation failed; its charge is kept. The service's log names the error.")
         details = {"answer": lease.work.kind, "code": known.code, "charge": "kept"}
         self.note(connection, events.ANSWER_FAILED, lease, details, tuple(lease.work.audiences))
+        self.answers.tell(connection, ANSWER_FAILED, lease.work.id)
         return known
 
     def ended(self, lease: Lease[StoredAnswer], outcome: str) -> None:
@@ -185,3 +187,4 @@ class AnswerPipeline(Attempts[StoredAnswer]):
         self.publish(connection, lease, envelope=envelope, sha256=sha256)
         details = {"answer": lease.work.kind, "sha256": sha256, "n": lease.n}
         self.note(connection, events.ANSWER_PUBLISHED, lease, details, tuple(lease.work.audiences))
+        self.answers.tell(connection, ANSWER_PUBLISHED, lease.work.id)

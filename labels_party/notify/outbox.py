@@ -1,7 +1,8 @@
 """The outbox: a notice is stored in the transaction of what it tells of, and sent later by somebody else.
 
-A body holds ids, a state, ε and digests: what a released message's audience may see, and nothing about labels. Which
-batches sealed, and why one did not, is not among the events: it depends on labels, and a URL may be anybody's.
+A body holds ids, a state, ε and digests: what the audience of a release or an answer may see, and nothing about
+labels. A predictor's answers are not told of: whoever asked has them at once. Which batches sealed, and why one did
+not, is not among the events: it depends on labels, and a URL may be anybody's.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from sqlalchemy.engine import Connection
 from labels_party.storage.tables import deliveries, webhooks
 
 RELEASE_PUBLISHED, RELEASE_FAILED = "release.published", "release.failed"
+ANSWER_PUBLISHED, ANSWER_FAILED = "answer.published", "answer.failed"
 BUDGET_ALERT, APPROVAL_REQUESTED = "budget.alert", "approval.requested"
 TEST = "webhook.test"
-EVENTS = (RELEASE_PUBLISHED, RELEASE_FAILED, BUDGET_ALERT, APPROVAL_REQUESTED)
+EVENTS = (RELEASE_PUBLISHED, RELEASE_FAILED, ANSWER_PUBLISHED, ANSWER_FAILED, BUDGET_ALERT, APPROVAL_REQUESTED)
 
 PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "failed"
 
