@@ -239,10 +239,10 @@ class NoReceiptKey(Refusal):
 
 
 class ReplayConflict(VerificationFailed):
-    """The same release id came with another manifest."""
+    """The same release or answer id came with another manifest or document."""
 
     code = "replay-conflict"
-    title = "Release id seen with another manifest"
+    title = "Id seen with another document"
 
 
 class AuditChainBroken(Refusal):

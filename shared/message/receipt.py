@@ -1,7 +1,7 @@
-"""The receipt, format `label-dp-receipt/1`: a receiver signs that it accepted a release, and chains what it signs.
+"""The receipt, format `label-dp-receipt/1`: a receiver signs that it accepted a release or an answer, and chains these.
 
-It costs no ε. It is a function of the manifest's digest, which was published and paid for before anybody could accept
-it, and of what the receiver did: no label, no row and no draw enters it (post-processing; Dwork & Roth 2014,
+It costs no ε. It is a function of a digest, of what was published and paid for before anybody could accept it, and of
+what the receiver did: no label, no row and no draw enters it (post-processing; Dwork & Roth 2014,
 proposition 2.1). It names no example id either.
 """
 
@@ -30,7 +30,8 @@ KEY_ID = re.compile(r"ed25519:[0-9a-f]{64}", re.ASCII)
 @dataclass(frozen=True)
 class Receipt:
     """`position` counts from 1 in the receiver's list for this labels party's key; `previous` is the digest of the
-    receipt before it. `manifest_digest` is the SHA-256 of the manifest's payload; `accepted` is UTC, by the receiver's
+    receipt before it. `release` is the id of a release or an answer, `manifest_digest` the SHA-256 of the payload of its
+    manifest or document, which tells which of both it is; `accepted` is UTC, by the receiver's
     clock, and that of the audit event that holds the receipt."""
 
     release: str

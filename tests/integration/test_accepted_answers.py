@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from features_party.storage import tables
 from shared import errors
 from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
 from shared.audit.show import sentence
+from shared.message import kinds
 from shared.message.receipt import Receipt, open_receipt
 from shared.privacy import Epsilon
 from shared.service.migrations import downgrade, upgrade
@@ -352,3 +354,11 @@ def test_the_migration_lists_what_was_accepted_before_it(tmp_path: Path, sender:
     assert old.database.read("t", lambda c: c.execute(listing).all()) == []
     assert json.loads(old.answers.open("ans_1").envelope) == json.loads(envelope)
     old.close()
+
+
+def test_every_kind_that_is_defined_is_read_here() -> None:
+    """A kind whose module nobody imports would be refused as unknown, depending on what a program imported before."""
+    folder = Path(kinds.__file__).parent
+    defining = {path.stem for path in folder.glob("*.py") if re.search(r"^register\(", path.read_text("utf-8"), re.M)}
+    assert {"calibration", "median", "prediction"} <= defining
+    assert defining == {name for name in vars(kinds) if name in {path.stem for path in folder.glob("*.py")}}
