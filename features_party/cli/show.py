@@ -33,7 +33,8 @@ def show_message(data: dict[str, Any]) -> None:
 def clipping_text(clipping: dict[str, Any]) -> str:
     """Where labels were clipped, and what was bought."""
     bounds, quantiles = " and ".join(clipping["bounds"]), ", ".join(clipping["quantiles"])
-    return f"at {bounds}, the private quantiles {quantiles} of labels in {clipping['public_domain']}"
+    many = "quantile" if len(clipping["quantiles"]) == 1 else "quantiles"
+    return f"at {bounds}, the private {many} {quantiles} of labels in {clipping['public_domain']}"
 
 
 def count_rows(counts: dict[str, Any]) -> list[list[str]]:

@@ -33,10 +33,8 @@ def show_message(data: dict[str, Any]) -> None:
     ]
     if data.get("clipping"):
         c = data["clipping"]
-        told = (
-            f"at {' and '.join(c['bounds'])}: quantiles {', '.join(c['quantiles'])} bought inside {c['public_domain']}"
-        )
-        rows.append(["clipped", told])
+        bought = f"{'quantile' if len(c['quantiles']) == 1 else 'quantiles'} {', '.join(c['quantiles'])}"
+        rows.append(["clipped", f"at {' and '.join(c['bounds'])}: {bought} bought inside {c['public_domain']}"])
     if data["expected_label_loss"] is not None:
         rows.append(["expected label loss", number(data["expected_label_loss"])])
     for b in data.get("bins", [])[:16]:

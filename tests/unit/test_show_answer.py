@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from features_party.cli.show import clipping_text
 from labels_party.cli.answers import show_answer
 
 ANSWER: dict[str, Any] = {
@@ -55,3 +56,11 @@ def test_options_read_as_they_are_given_and_features_are_left_to_the_document(
     assert "pieces=4" in out
     assert "{" not in out
     assert "1,200 examples" in out
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "says"), [(["0.95"], "private quantile 0.95 "), (["0.1", "0.9"], "quantiles 0.1, ")]
+)
+def test_one_bound_is_of_one_quantile(quantiles: list[str], says: str) -> None:
+    clipping = {"bounds": ["0", "60"][-len(quantiles) :], "quantiles": quantiles, "public_domain": "0:400:1"}
+    assert says in clipping_text(clipping)
