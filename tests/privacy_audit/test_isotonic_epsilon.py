@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms.isotonic import total_order
+from labels_party.mechanisms.isotonic.fit import design
 from labels_party.mechanisms.isotonic.grid import AbsoluteGrid, LossGrid, SquaredGrid
+from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
+from shared.errors import InvalidInput
 from shared.privacy import Epsilon
 from tests.support.isotonic import every_run
 
@@ -68,6 +71,48 @@ def test_no_run_with_cuts_at_any_point_is_more_likely(epsilon: str) -> None:
             if sum(a != b for a, b in zip(y, z, strict=True)) == 1:
                 largest = max(largest, *(chance / tables[z][cuts] for cuts, chance in tables[y].items()))
     assert Fraction(1) < largest <= allowed.exp_lower()
+
+
+def most_told(fit: Callable[[Any, Any], Any], epsilon: Epsilon) -> Fraction | None:
+    """The largest quotient of a map's probabilities where one of three known x has another label, or none any more;
+    None where a map tells the two apart for certain."""
+    xs, tables = np.array([1, 4, 7]), {}
+    for given in itertools.product((None, 0, 1), repeat=3):
+        met = np.array([label is not None for label in given])
+        y = np.array([label for label in given if label is not None], np.int64)
+        table: dict[str, Fraction] = {}
+        for _, chance, found in every_run(lambda: fit(xs[met], y)):  # noqa: B023 - used up at once
+            table[str(found.as_json())] = table.get(str(found.as_json()), Fraction(0)) + chance
+        tables[given] = table
+    largest = Fraction(0)
+    for one, other in itertools.permutations(tables, 2):
+        if sum(a != b for a, b in zip(one, other, strict=True)) == 1:
+            if set(tables[one]) != set(tables[other]):
+                return None
+            largest = max(largest, *(chance / tables[other][found] for found, chance in tables[one].items()))
+    return largest
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+@pytest.mark.parametrize("epsilon", ["0.1", "8"])
+def test_where_cuts_go_by_all_x_a_map_tells_no_more_of_an_example_than_of_its_label(epsilon: str, loss: str) -> None:
+    """Whether an x has an example is kept within e^ε too; control: with cuts by the examples' own x a map says it."""
+    allowed, places = Epsilon.parse(epsilon), np.array([1, 4, 7])
+    pieces = design("pieces", BIT, 9, 3, allowed, loss, ShapeOptions(pieces=2, cells=3, values=2))
+    for given in (places, None):
+        fits: tuple[Callable[[Any, Any], Any], ...] = (
+            lambda x, y: isotonic(x, y, BIT, 9, allowed, loss, levels=2, places=given),  # noqa: B023 - used up at once
+            lambda x, y: pieces.fit(x, y, places=given),  # noqa: B023 - used up at once
+        )
+        for fit in fits:
+            if given is None:
+                with pytest.raises(InvalidInput, match="at least one"):
+                    fit(places[:0], places[:0])
+                assert most_told(lambda x, y: fit(*((x, y) if x.size else (places, 0 * places))), allowed) is None  # noqa: B023 - used up at once
+            else:
+                found = most_told(fit, allowed)
+                assert found is not None
+                assert Fraction(1) < found <= allowed.exp_lower()
 
 
 def test_epsilon_is_used_up() -> None:

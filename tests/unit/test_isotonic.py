@@ -87,6 +87,23 @@ def test_the_compiled_forms_give_the_same_whole_numbers(
 
 
 @pytest.mark.parametrize("loss", LOSSES[:2])
+def test_x_without_examples_are_places_for_cuts_and_nothing_else(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled or not; with one in every gap the best cuts keep their sides, so that the examples' values stay."""
+    rng = np.random.default_rng(3)
+    x, y = 2 * rng.integers(0, 200, 300), rng.integers(0, 121, 300)
+    choosing(monkeypatch, lambda scores, rate: int(np.argmin(scores)))
+    for places in (None, np.arange(400), np.array([399])):
+        maps = []
+        for cells in (0, 1 << 60):
+            monkeypatch.setattr(prefix, "COMPILED_CELLS", cells)
+            maps.append(isotonic(x, y, DOMAINS[2], 400, ONE, loss, levels=7, places=places))
+        assert maps[0] == maps[1]
+        assert maps[0].apply(x).tolist() == isotonic(x, y, DOMAINS[2], 400, ONE, loss, levels=7).apply(x).tolist()
+    none = isotonic(x[:0], y[:0], DOMAINS[2], 400, ONE, loss, levels=2, places=np.array([5, 9]))
+    assert set(none.breakpoints.tolist()) <= {7}
+
+
+@pytest.mark.parametrize("loss", LOSSES[:2])
 def test_a_fit_is_the_same_however_its_scores_are_computed(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     x, y = rng.integers(0, WIDE, 3000), rng.integers(0, 121, 3000)

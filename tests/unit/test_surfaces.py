@@ -126,6 +126,10 @@ def test_much_epsilon_gives_what_is_there() -> None:
 
 
 def test_degenerate_data() -> None:
+    none = plan(3, 4, 1, HUGE, asked=11, loss="squared").fit(
+        np.zeros((2, 0), np.int64), np.zeros(0, np.int64)
+    )  # drawn as any other
+    assert none.values.shape == (3, 4)
     one = plan(8, 8, 1, HUGE, loss="squared", asked=11).fit(np.array([[500], [500]]), np.array([7]))
     assert one.apply(np.array([500]), np.array([500])).tolist() == [7.0]
     constant = plan(2, 2, 3, domain=Domain.parse("3:3"), loss="squared").fit(np.zeros((2, 3), int), np.zeros(3, int))

@@ -50,13 +50,15 @@ def isotonic_poset(
     loss: str | Loss = "squared",
     *,
     values: int | None = None,
+    places: AnyInts | IntArray | None = None,
     source: Uint64Source | None = None,
 ) -> FloatArray:
     """float64[m]: a monotone function on the m elements of a partial order, of small empirical loss; ε-DP in the labels
     (replace-one; n, the order and the elements of the examples are public).
 
     `elements` int[n] in 0 … m − 1, `y_positions` int[n]: positions of the labels in `domain`. `values`: about how many
-    equally spaced values the function may have (None: a public rule).
+    equally spaced values the function may have (None: a public rule). `places`: elements; where they are given
+    there may be no example.
 
     An antichain of a region, the largest elements at which the function is low, is the same as the down-set below it:
     level t chooses one for each of its regions among all down-sets of the region, by the least loss of the monotone
@@ -77,7 +79,7 @@ def isotonic_poset(
     """
     if not epsilon:
         raise InvalidEpsilon("An isotonic regression needs an ε greater than zero.")
-    examples = Examples.checked(elements, y_positions, domain, poset.size)
+    examples = Examples.checked(elements, y_positions, domain, poset.size, places)
     if examples.n > MAX_ROWS:
         raise InvalidInput(f"An isotonic regression on a partial order takes at most {MAX_ROWS} examples.")
     sets = poset.down_sets

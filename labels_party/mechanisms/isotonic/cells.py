@@ -21,7 +21,7 @@ from labels_party.mechanisms.isotonic.grid import (
     TableGrid,
     loss_grid,
 )
-from labels_party.mechanisms.isotonic.total_order import Examples
+from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
 from shared.domain import Domain
 from shared.errors import InvalidLoss, InvalidMechanism
 from shared.losses import Absolute, Loss, Squared, get_loss
@@ -54,6 +54,12 @@ class Cells:
     def by_points(cls, examples: Examples, count: int) -> Cells:
         """At most `count` cells that hold about equally many examples each; x, which is public, decides alone."""
         return cls.between(examples.xs, examples.ends, examples.x_size, count)
+
+    @classmethod
+    def holding(cls, numbers: AnyInts | IntArray, x_size: int, count: int) -> Cells:
+        """As `by_points`, of public numbers int[m] below x_size, m ≥ 1."""
+        xs, rows = np.unique(numbers, return_counts=True)
+        return cls.between(xs.astype(np.int64), np.append(0, np.cumsum(rows)), x_size, count)
 
     @classmethod
     def between(cls, xs: IntArray, ends: IntArray, x_size: int, count: int) -> Cells:

@@ -65,13 +65,21 @@ class Design:
     pieces: int
     most: int
 
-    def fit(self, x: AnyInts, y_positions: AnyInts, source: Uint64Source | None = None) -> MonotoneMap:
-        """The private map. Guarantee: module `constrained`. Raises InvalidInput, RandomnessUnavailable."""
-        examples = Examples.checked(x, y_positions, self.domain, self.x_size)
+    def fit(
+        self,
+        x: AnyInts,
+        y_positions: AnyInts,
+        source: Uint64Source | None = None,
+        *,
+        places: AnyInts | IntArray | None = None,
+    ) -> MonotoneMap:
+        """The private map. Guarantee: module `constrained`. `places`: as of `total_order.isotonic`. Raises
+        InvalidInput, RandomnessUnavailable."""
+        examples = Examples.checked(x, y_positions, self.domain, self.x_size, places)
         if examples.n > MAX_ROWS:
             raise InvalidInput(f"A constrained fit takes at most {MAX_ROWS} examples.")
         if self.shape == "pieces":
-            cells = Cells.by_points(examples, self.cells)
+            cells = Cells.holding(x if places is None else places, self.x_size, self.cells)
         else:
             cells = Cells.even(self.x_size, (self.knots - 1) * self.steps + 1)
         losses = cell_losses(examples, cells, self.grid)

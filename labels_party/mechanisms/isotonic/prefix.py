@@ -28,8 +28,13 @@ def least_prefixes(grid: LossGrid, labels: IntArray, ends: IntArray, values: ran
     """int64[m + 1]: the least loss of the first j of m groups, over functions that go from group to group through the
     output values `values`, in that order (a range of step 1, or −1 for functions that fall).
 
-    `labels` int64[n] as prepared by the grid; group j ends before row `ends`[j]. `fast`: compiled where that helps.
+    `labels` int64[n] as prepared by the grid; group j ends before row `ends`[j], and may be empty. `fast`: compiled
+    where that helps.
     """
+    full = np.diff(ends, prepend=0) > 0
+    if not full.all():  # an empty group changes nothing
+        found = least_prefixes(grid, labels, ends[full], values, fast)
+        return np.asarray(found[np.append(0, np.cumsum(full))], np.int64)
     if not fast or ends.size == 0:
         return recursive(grid, labels, ends, values)
     if isinstance(grid, SquaredGrid) and len(values) >= MANY_SQUARED:

@@ -30,8 +30,7 @@ def axis_cells(numbers: IntArray, size: int, most: int) -> Cells:
     """
     if size <= most:
         return Cells.even(size, size)
-    xs, rows = np.unique(numbers, return_counts=True)
-    return Cells.between(xs, np.append(0, np.cumsum(rows)), size, most)
+    return Cells.holding(numbers, size, most)
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,22 @@ class SurfacePlan:
         """A map of two numbers, monotone in both, of small empirical loss; ε-DP in the labels (replace-one; n, both
         numbers and the cells are public), as `isotonic_poset`, of which it is a picture.
 
-        `x` int64[2, m] below the ends of the cells, `y_positions` int64[m], m ≥ 1. Raises InvalidInput,
+        `x` int64[2, m] below the ends of the cells, `y_positions` int64[m], m ≥ 0. Raises InvalidInput,
         RandomnessUnavailable.
         """
         a, b = self.shape
         elements: Any = self.cells[0].of(x[0]) * b + self.cells[1].of(x[1])
+        poset = self.poset
         found = isotonic_poset(
-            elements, y_positions, self.domain, self.poset, self.epsilon, self.loss, values=self.values, source=source
+            elements,
+            y_positions,
+            self.domain,
+            poset,
+            self.epsilon,
+            self.loss,
+            values=self.values,
+            places=np.arange(poset.size),
+            source=source,
         )
         return self.map_of(found.reshape(a, b))
 

@@ -33,6 +33,7 @@ def isotonic(
     *,
     levels: int | None = None,
     cuts: Cuts = "points",
+    places: AnyInts | IntArray | None = None,
     source: Uint64Source | None = None,
 ) -> MonotoneMap:
     """A monotone map x → label of small empirical loss, ε-DP in the labels (replace-one; n and x are public).
@@ -43,7 +44,8 @@ def isotonic(
 
     `cuts`: where a cut may fall. "points": in any gap between neighbouring distinct x, each as likely at the same loss,
     and in its middle. "domain": at any point of the domain, as in the paper; where x is public that guards nothing
-    more, and it costs log x_size instead of log n.
+    more, and it costs log x_size instead of log n. `places` int[s]: between which x cuts fall, where those of the
+    examples (None) would tell which of many x have one; then there may be no example at all.
 
     Guarantee. Level t cuts each of its nodes by one choice of `labels_party.mechanisms.choice` among the node's cuts,
     at the rate that makes it ε_t-DP for the node's sensitivity (`LossGrid.sensitivity`), its rounding (SLACK) included,
@@ -58,7 +60,7 @@ def isotonic(
     Raises InvalidInput (x or labels: shape, type, outside, none at all), InvalidEpsilon, InvalidLoss, InvalidMechanism
     (an option), RandomnessUnavailable.
     """
-    data = Examples.checked(x, y_positions, domain, x_size)
+    data = Examples.checked(x, y_positions, domain, x_size, places)
     grid = planned(domain, data.n, data.xs.size, x_size, epsilon, loss, levels=levels, cuts=cuts)
     edges = _cut(data, grid, epsilon, cuts, source or Keystream())
     pieces = np.flatnonzero(np.diff(edges) > 0)
@@ -69,7 +71,8 @@ def isotonic(
 class Examples:
     """Examples in the order of x: `xs` int64[m] the distinct ones, `ends` int64[m + 1] where their examples end.
 
-    Those at xs[j] are rows ends[j] … ends[j + 1] − 1 of `labels` int64[n] (positions). x alone decides the order.
+    There may be none at an x. Those at xs[j] are rows ends[j] … ends[j + 1] − 1 of `labels` int64[n] (positions). x
+    alone decides the order.
     """
 
     x_size: int
@@ -82,25 +85,31 @@ class Examples:
         return int(self.labels.size)
 
     @classmethod
-    def checked(cls, x: AnyInts, y_positions: AnyInts, domain: Domain, x_size: int) -> Examples:
-        """Raises InvalidInput, quoting no label."""
+    def checked(
+        cls, x: AnyInts, y_positions: AnyInts, domain: Domain, x_size: int, places: AnyInts | IntArray | None = None
+    ) -> Examples:
+        """`places`: as many x more, with or without examples. Raises InvalidInput, quoting no label."""
         if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
             raise InvalidInput("The domain of x has between 1 and 2³² points.")
         x, labels = np.asarray(x), np.asarray(y_positions)
         if x.ndim != 1 or x.shape != labels.shape:
             raise InvalidInput("An isotonic regression takes one x and one label per example, in two columns.")
-        if x.size == 0:
+        every = x if places is None else np.concatenate([x, np.asarray(places)])
+        if every.size == 0:
             raise InvalidInput("An isotonic regression needs at least one example.")
         if x.size > MAX_ROWS:
             raise InvalidInput(f"An isotonic regression takes at most {MAX_ROWS} examples.")
-        if x.dtype.kind not in "iu" or int(x.min()) < 0 or int(x.max()) >= x_size:
+        if every.dtype.kind not in "iu" or int(every.min()) < 0 or int(every.max()) >= x_size:
             raise InvalidInput(f"Every x must be a whole number from 0 to {x_size - 1}.")
-        if labels.dtype.kind not in "iu" or int(labels.min()) < 0 or int(labels.max()) >= domain.k:
+        if labels.dtype.kind not in "iu" or (
+            labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < domain.k
+        ):
             raise InvalidInput("Every label must be a position of the domain.")
         order = np.argsort(x, kind="stable")
         ordered = x[order].astype(np.int64)
-        starts = np.flatnonzero(np.append(True, np.diff(ordered) > 0))
-        return cls(x_size, ordered[starts], np.append(starts, x.size), labels[order].astype(np.int64))
+        xs = np.unique(every).astype(np.int64)
+        ends = np.append(np.searchsorted(ordered, xs), x.size)
+        return cls(x_size, xs, ends, labels[order].astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
