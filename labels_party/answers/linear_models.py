@@ -6,6 +6,7 @@ that what an example contributes is a function of that example and of public thi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -27,9 +28,12 @@ from shared.privacy import ATTO, Epsilon, delta_string
 
 SOURCE = "Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, Reorder-Slice-Compute: adaptive example selection"
 UNIFORM = RULES[0]
-STEPS, LEAST_MINIBATCH = 50, 20  # of the default
 CHOOSING = 3  # by default a rule that chooses takes one in so many examples
+DEFAULT_STEPS = 100  # and fewer where a minibatch of so many steps would have less than ENOUGH examples·ε
+ENOUGH = 150
+NOISY_SHARE = 0.3  # of ε, what a step gets where slices are noisy; about
 MOST_STEPS = 1000
+RATES = {UNIFORM: "1"}
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,10 @@ class LinearModelWish:
         steps: int | None = None,
         minibatch: int | None = None,
         clip: int = 2,
-        rate: str | int | float = "0.5",
+        rate: str | int | float | None = None,
         additional_release: bool = False,
     ) -> LinearModelWish:
-        """Raises InvalidEpsilon, InvalidInput."""
+        """`rate` None: by the rule; hard examples make large steps. Raises InvalidEpsilon, InvalidInput."""
         asked, atto = parse_total(epsilon, delta, "linear model")
         if rule not in RULES:
             raise InvalidInput(f"The rule that orders examples is one of {', '.join(RULES)}.")
@@ -77,7 +81,7 @@ class LinearModelWish:
             steps,
             minibatch,
             clip,
-            _rate(rate),
+            _rate(RATES.get(rule, "0.25") if rate is None else rate),
             additional_release,
         )
 
@@ -123,8 +127,15 @@ class LinearModelWish:
     def _sizes(self, n: int) -> tuple[int, int]:
         """(steps, examples of a minibatch); all examples are used in uniform order, some where a rule chooses."""
         usable = n if self.rule == UNIFORM else max(1, n // CHOOSING)
-        steps = self.steps or min(STEPS, max(1, usable // (self.minibatch or LEAST_MINIBATCH)))
-        return steps, self.minibatch or max(1, usable // steps)
+        if self.steps is not None:
+            return self.steps, self.minibatch or max(1, usable // self.steps)
+        steps = usable * float(self.epsilon) / ENOUGH  # where every step has all of ε
+        if self.rule != UNIFORM:
+            steps = steps * NOISY_SHARE if self.delta_atto else math.sqrt(steps)
+        if self.minibatch is not None:
+            steps = usable / self.minibatch
+        count = max(1, min(DEFAULT_STEPS, int(steps)))
+        return count, self.minibatch or max(1, usable // count)
 
 
 def _rate(given: str | int | float) -> Fraction:

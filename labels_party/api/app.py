@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from fastapi import FastAPI
 
 from labels_party.api import (
+    answers,
     approvals,
     audit,
     calibrations,
@@ -78,6 +79,7 @@ def create_app(services: Services) -> FastAPI:
         intake,
         listing,
         releases,
+        answers,
         calibrations,
         medians,
         own_features,

@@ -56,7 +56,9 @@ class LinearModelIn(Body):
     steps: int | None = Field(default=None, ge=1, le=1000, description="How many minibatches; by default by n.")
     minibatch: int | None = Field(default=None, ge=1, description="Examples of one; by default by n.")
     clip: int = Field(default=2, ge=1, le=64, description="The most one example may contribute to a gradient (L1).")
-    rate: Decimalish = Field(default="0.5", description="Learning rate.")
+    rate: Decimalish | None = Field(
+        default=None, description="Learning rate; by default 1, or 0.25 where examples are chosen."
+    )
     additional_release: bool = ADDITIONAL
 
 

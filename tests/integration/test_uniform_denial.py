@@ -55,6 +55,14 @@ LABELS: dict[str, set[str]] = {
     "POST /v1/batches/{batch}/medians": OWNER,
     "GET /v1/medians/{median}": {"owner", "features", "auditor"},
     "GET /v1/medians/{median}/document": PUBLISHER,
+    "POST /v1/batches/{batch}/rectangles": OWNER,
+    "POST /v1/batches/{batch}/rectangles/plan": OWNER,
+    "GET /v1/rectangles/{rectangle}": {"owner", "features", "auditor"},
+    "GET /v1/rectangles/{rectangle}/document": PUBLISHER,
+    "POST /v1/batches/{batch}/linear-models": OWNER,
+    "POST /v1/batches/{batch}/linear-models/plan": OWNER,
+    "GET /v1/linear-models/{model}": {"owner", "features", "auditor"},
+    "GET /v1/linear-models/{model}/document": PUBLISHER,
     "PUT /v1/batches/{batch}/features": OWNER,
     "POST /v1/predictors": OWNER,
     "GET /v1/predictors": {"owner", "features", "auditor"},
@@ -148,6 +156,12 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
         asked = {"epsilon": "1", "additional_release": True}
         median = owner.post(f"/v1/batches/{batch}/medians", json=asked).json()["id"]
         party.services.answer_pipeline.run(median)
+        asked |= {"features": [{"name": "x", "range": [0, 20]}]}
+        model = owner.post(f"/v1/batches/{batch}/linear-models", json=asked).json()["id"]
+        asked |= {"threshold": 5, "slice": 2}
+        rectangle = owner.post(f"/v1/batches/{batch}/rectangles", json=asked).json()["id"]
+        for answer in (model, rectangle):
+            party.services.answer_pipeline.run(answer)
         population = owner.get("/v1/populations").json()
         found = (population["populations"] if isinstance(population, dict) else population)[0]["id"]
         hook = owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"]
@@ -163,6 +177,8 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
                 "predictor": predictor,
                 "calibration": calibration,
                 "median": median,
+                "rectangle": rectangle,
+                "model": model,
                 "answer": median,
             },
         )

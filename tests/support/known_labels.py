@@ -17,6 +17,10 @@ REFUSING = {
     "POST /v1/batches/{batch}/calibrations": "ε, shapes and the numbers of scores have a grammar; ids are of the batch",
     "PUT /v1/batches/{batch}/calibration-allowance": "ε has a grammar, and is at most the lifetime's",
     "PUT /v1/batches/{batch}/features": "a table of features has ids and at least one column more",
+    "POST /v1/batches/{batch}/rectangles": "features are columns of the batch's table, thresholds in the label domain",
+    "POST /v1/batches/{batch}/rectangles/plan": "features are columns of the batch's table",
+    "POST /v1/batches/{batch}/linear-models": "features are columns of the batch's table",
+    "POST /v1/batches/{batch}/linear-models/plan": "features are columns of the batch's table",
     "POST /v1/predictors": "features are columns of the batch's table, and thresholds lie in the label domain",
     "POST /v1/predictors/{predictor}/predict": "a query names the predictor's features",
     "POST /v1/webhooks": "addresses inside the own network are refused, and the population must exist",
@@ -45,6 +49,12 @@ def known_labels(party: LabelsParty) -> Known:
     hooks = [owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"] for _ in range(2)]
     table = label_table(20, prefix="b").set_column(1, "x", pa.array(range(20)))
     party.services.predictors.features.put(sealed[1], table)
+    asked = {"epsilon": "1", "features": [{"name": "x", "range": [0, 20]}], "additional_release": True}
+    model = owner.post(f"/v1/batches/{sealed[1]}/linear-models", json=asked).json()["id"]
+    asked |= {"threshold": 5, "slice": 2}
+    rectangle = owner.post(f"/v1/batches/{sealed[1]}/rectangles", json=asked).json()["id"]
+    for answer in (model, rectangle):
+        party.services.answer_pipeline.run(answer)
     predictor = made(party, sealed[1], cap="500", features=[{"name": "x", "range": [0, 20]}])
     described = owner.get(f"/v1/releases/{release}").json()
     return Known(
@@ -53,6 +63,8 @@ def known_labels(party: LabelsParty) -> Known:
             "path.batch": [*opened, *sealed],
             "path.release": [release, waiting],
             "path.predictor": [predictor],
+            "path.rectangle": [rectangle],
+            "path.model": [model],
             "path.answer": [calibration],
             "path.calibration": [calibration, charged(party, sealed[0], scores, additional_release=True)],
             "body.batch": sealed,

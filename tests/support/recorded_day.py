@@ -28,8 +28,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from labels_party import cli
-from labels_party.answers import medians, shapes
+from labels_party.answers import linear_models, medians, rectangles, shapes
 from labels_party.labels import from_files
+from labels_party.mechanisms.private_median.rectangles import Rectangle
 from labels_party.offline import PrivatizeJob, privatize
 from labels_party.options import parse_population, parse_request
 from labels_party.predictors.methods import METHODS
@@ -77,6 +78,9 @@ def scripted(seed: str) -> Iterator[None]:
         patch.setitem(shapes.SHAPES, "monotone", replace(shapes.SHAPES["monotone"], fit=constant_fit))
         for name in medians.METHOD:
             patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, {}))
+        inside = Rectangle((1,), (5,))
+        patch.setattr(rectangles, "private_rectangle", lambda points, positive, plan: inside)
+        patch.setattr(linear_models, "train", lambda x, y, plan: np.full(plan.features, 0.5))
         patch.setattr(engine, "buy", lambda counts, *_: (1, counts.size // 2))
         for name, method in METHODS.items():
             patch.setitem(METHODS, name, replace(method, draw=lambda plan, fact: 0))
@@ -139,6 +143,7 @@ class Day:
                 self.calibrations(batch)
                 self.medians(batch)
                 self.predictors(batch)
+                self.of_features(batch)
                 self.on_files()
                 self.end_of(batch)
                 self.left_behind()
@@ -306,6 +311,21 @@ class Day:
                     self.call("GET", f"/v1/predictors/{predictor}", reader)
         self.call("POST", f"/v1/predictors/{predictor}/retire")
         self.call("GET", "/v1/predictors", self.receiver)
+
+    def of_features(self, batch: str) -> None:
+        """Rectangles and linear models of the table that predictors were made of, and refusals of them."""
+        one = {"epsilon": "0.002", "features": [{"name": "x", "range": [0, 24]}]}
+        for kind, body in (("rectangles", one | {"threshold": 5, "slice": 2}), ("linear-models", one)):
+            path, more = f"/v1/batches/{batch}/{kind}", {"additional_release": True}
+            unknown = body | more | {"features": [{"name": "z", "range": [0, 1]}]}
+            for asked in (body, unknown, body | more | {"epsilon": "9"}, body | more):
+                self.call("POST", f"{path}/plan", json=asked)
+                answer = str(self.call("POST", path, json=asked).get("id"))
+                if answer.startswith("ans_"):
+                    self.party.services.answer_pipeline.run(answer)
+                for reader in (self.owner, self.receiver, self.auditor):
+                    self.call("GET", f"/v1/{kind}/{answer}", reader)
+                    self.call("GET", f"/v1/{kind}/{answer}/document", reader)
 
     def on_files(self) -> None:
         """The command's way, with its summary, progress and refusals."""

@@ -138,7 +138,7 @@ class IntervalPlan:
     def cost(self, n: int) -> Cost:
         """(ε, δ) of an interval point of n points. Raises InvalidInput where there are too few for the recursion."""
         if n < 1:
-            raise InvalidInput("There are too few points for this mechanism.")
+            raise InvalidInput("There are too few points for slices: take more, or ranks.")
         return self.session(n).cost if self.recursive else Cost(self.epsilon)
 
 
