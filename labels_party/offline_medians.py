@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labels_party.answers.answers import WORKING
+from sqlalchemy.engine import Connection
+
+from labels_party.answers.answers import WORKING, StoredAnswer
 from labels_party.answers.medians import MedianWish
 from labels_party.bootstrap import Services
 from labels_party.offline_answers import ACTOR, LabelsInFile, finish, sealed, write_out
@@ -42,9 +44,12 @@ def median(services: Services, job: MedianJob, progress: Progress) -> dict[str, 
 
 def _standing(services: Services, batch_id: str, wish: MedianWish) -> str | None:
     """What an interrupted run left charged with these very parameters."""
-    found = services.database.read("median.standing", lambda c: services.answers.of_batch(c, batch_id))
-    for answer in found:
-        same = answer.kind == MEDIAN and answer.parameters == {"method": wish.method}
-        if same and answer.state in WORKING and answer.split.total == wish.epsilon:
-            return answer.id
-    return None
+
+    def look(connection: Connection) -> tuple[int | None, int, list[StoredAnswer]]:
+        batch, population = services.batches.get(connection, batch_id)
+        return batch.n, population.domain.k, services.answers.of_batch(connection, batch_id)
+
+    n, k, found = services.database.read("median.standing", look)
+    waiting = [a for a in found if (a.kind, a.parameters) == (MEDIAN, {"method": wish.method}) and a.state in WORKING]
+    # what it costs, not what was asked for: a median may need less δ
+    return next((a.id for a in waiting if n is not None and a.split == wish.split(n, k)), None)

@@ -17,6 +17,7 @@ import pyarrow.csv
 import pytest
 from fastapi.testclient import TestClient
 
+from labels_party import offline_medians
 from labels_party.answers.medians import MedianWish
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from shared.audit.checks import check_totals
@@ -327,6 +328,20 @@ def test_the_command_seals_charges_and_writes_one_signed_value(run: Run, home: P
     assert run("answer", done["answer"], "--out", str(copy)).code == 0
     assert copy.read_bytes() == (tmp_path / "median.json").read_bytes()
     assert run("audit", "verify").code == 0
+
+
+def test_what_an_interrupted_command_left_is_taken_up_for_what_it_costs_only(tmp_path: Path) -> None:
+    """Another δ is another median, but where its domain is so small that slices need none of what was offered."""
+    with LabelsParty(tmp_path / "home", worker=False) as party:
+        for domain, needed in (("0:400", True), ("0:100", False)):
+            batch = sealed(party, name=domain, label=domain, domain=domain)
+            first, other = (
+                MedianWish.parse(epsilon="1", delta=delta, method="slices") for delta in ("0.0000001", "0.0000002")
+            )
+            _, answer = party.services.medians.request(batch, first, "test")
+            assert offline_medians._standing(party.services, batch, first) == answer["id"]
+            found = offline_medians._standing(party.services, batch, other)
+            assert found == (None if needed else answer["id"])
 
 
 @pytest.mark.parametrize(

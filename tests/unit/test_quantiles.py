@@ -259,6 +259,8 @@ def test_what_is_no_quantile_is_refused(value: Any) -> None:
         (["0.5"], "1", 10, 0, "points"),
         (["0.5"], "1", 10, (1 << 64) + 1, "points"),
         (["0.123456789"], "1", 1 << 40, 10, "too many decimals"),
+        # 10⁻⁹ has 9 decimals, and 3.2·10⁻⁵, of which it is 1/32,000, four: each by itself counts
+        (["0.000000001", "0.000032"], "1", 1 << 40, 10, "too many decimals"),
         (["0.5"], "0.0000001", 10, 10, "too small"),
         (THREE, "0.000001", 10, 1 << 64, "too small"),
     ],

@@ -122,7 +122,8 @@ def plan_quantiles(
     if not 1 <= size <= 1 << LARGEST_SIZE:
         raise InvalidInput("A range has 1 to 2⁶⁴ points.")
     levels = recursion(exact)
-    if n * max(node.share.denominator for level in levels for node in level) >= LARGEST_LOSS:
+    shares = [*exact, *(node.share for level in levels for node in level)]  # of both ways
+    if n * max(share.denominator for share in shares) >= LARGEST_LOSS:
         raise InvalidInput("These quantiles have too many decimals for so many labels; round them.")
     if method not in (None, EACH, RECURSIVE) or (method == RECURSIVE and size * n >= 1 << (LARGEST_SIZE - 1)):
         raise InvalidInput("This way of sharing ε is not known, or the range is too large for it.")
