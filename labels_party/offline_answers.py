@@ -22,6 +22,7 @@ from shared.csv_text import with_lines
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput, InvalidRows, SecondPersonNeeded
 from shared.message.answer import trusted_answer
 from shared.message.calibration import CALIBRATION, open_calibration
+from shared.message.signing import VerifyingKey
 from shared.privacy import ZERO, EpsilonSplit
 from shared.service.cli import Progress, replacing, writable
 
@@ -173,24 +174,26 @@ def finish(services: Services, answer_id: str) -> StoredAnswer:
 
 def write_out(services: Services, answer_id: str, out: Path, *, force: bool = False) -> dict[str, Any]:
     """Write the signed document of a published answer, byte for byte, and say what it is."""
-    answer, envelope = services.database.read(
-        "answer.document", lambda c: (services.answers.get(c, answer_id), services.answers.envelope(c, answer_id))
-    )
+    envelope = services.database.read("answer.document", lambda c: services.answers.envelope(c, answer_id))
     with replacing(out, force) as path:
         path.write_bytes(envelope)
-    said: dict[str, Any] = {
-        "answer": answer.id,
-        "kind": answer.kind,
-        "batch": answer.batch,
+    return described(envelope, services.key.public) | {
         "out": str(out),
-        "audiences": answer.audiences,
-        "epsilon": answer.epsilon,
-        "parameters": answer.parameters,
-        "sha256": answer.sha256,
         "labels_key": str(services.home.public_key_path),
     }
-    found, _ = trusted_answer(envelope, services.key.public, None, answer.kind)
-    said |= {
+
+
+def described(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
+    """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
+    found, digest = trusted_answer(envelope, key, None)
+    said: dict[str, Any] = {
+        "answer": found.answer,
+        "kind": found.kind,
+        "batch": found.batch,
+        "audiences": list(found.audiences),
+        "epsilon": dict(found.epsilon),
+        "parameters": found.parameters,
+        "sha256": digest,
         "population": found.population.name,
         "label": found.population.label,
         "examples": found.n,
@@ -200,7 +203,8 @@ def write_out(services: Services, answer_id: str, out: Path, *, force: bool = Fa
         "delta_lifetime": found.delta_lifetime,
         "adjacency": found.adjacency,
         "facts": found.mechanism.facts,
+        "key_id": found.key_id,
     }
-    if answer.kind == CALIBRATION:  # its map is long, and for programs
-        return said | {"pieces": open_calibration(envelope, services.key.public, None).pieces}
+    if found.kind == CALIBRATION:  # its map is long, and for programs
+        return said | {"pieces": open_calibration(envelope, key, None).pieces}
     return said | found.result

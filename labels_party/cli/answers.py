@@ -32,7 +32,7 @@ def show_answer(data: dict[str, Any]) -> None:
     """What people see of a signed answer."""
     eps = data["epsilon"]
     rows = [
-        ["document", data["out"]],
+        ["document", str(data["out"])],
         ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"],
         ["population", f"{data['population']} ({data['label']}), {data['examples']:,} examples, all charged"],
         ["audiences", ", ".join(data["audiences"])],
@@ -50,7 +50,7 @@ def show_answer(data: dict[str, Any]) -> None:
         rows += [["values of the map", f"{data['pieces']:,}"]]
     if "value" in data:
         rows += [["value", str(data["value"])]]
-    table("Signed answer", ["", ""], [*rows, ["public key", data["labels_key"]]])
+    table("Signed answer", ["", ""], [*rows, ["signed by", data["key_id"]], ["public key", str(data["labels_key"])]])
     if "sides" in data:
         sides = [[side["name"], str(side["from"]), str(side["to"])] for side in data["sides"]]
         table("Inside", ["feature", "from", "to"], sides)

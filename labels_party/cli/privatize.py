@@ -159,17 +159,29 @@ def message(
 
 @app.command()
 def inspect(
-    path: Annotated[FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
+    path: Annotated[
+        FilePath,
+        typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or a signed answer (.json)."),
+    ],
     labels_key: Annotated[
         FilePath | None, typer.Option(help="Public key to verify with; default this party's own.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Verify a message and show what it says: mechanism, bins, ε split, audiences. Writes nothing."""
+    """Verify a message, or an answer, and show what it says: mechanism, bins, ε split, audiences. Writes nothing."""
     from labels_party.offline import summary
     from shared.message.bundle import verify
     from shared.message.signing import VerifyingKey
 
-    key = VerifyingKey.load(labels_key) if labels_key is not None else services(existing=True).key.public
+    key_path = labels_key if labels_key is not None else services(existing=True).home.public_key_path
+    key = VerifyingKey.load(key_path)
+    if path.suffix == ".json" and path.is_file():
+        from labels_party.cli.answers import show_answer
+        from labels_party.offline_answers import described
+        from shared.message.answer import read_answer
+
+        told = described(read_answer(path), key) | {"out": str(path), "labels_key": str(key_path), "verified": True}
+        emit(told, as_json, lambda: show_answer(told))
+        return
     result = summary(verify(path, key, None).manifest) | {"message": str(path), "verified": True}
     emit(result, as_json, lambda: show_message(result))

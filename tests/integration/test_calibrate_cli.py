@@ -76,6 +76,11 @@ def test_files_in_one_signed_map_out_and_once_more_for_nothing(party: Party) -> 
     party.run("answer", told["answer"], "--out", "again.json", "--json")
     assert (party.folder / "again.json").read_bytes() == (party.folder / "map.json").read_bytes()
     of_batch = {"labels": None, "label_column": None, "domain": None, "population": None, "budget": None}
+    inspected = party.run("inspect", "map.json", "--json")
+    assert (inspected["verified"], inspected["sha256"], inspected["pieces"]) == (True, found.digest, told["pieces"])
+    bad = party.folder / "bad.json"
+    bad.write_bytes((party.folder / "map.json").read_bytes().replace(b'"payload":"ey', b'"payload":"eX'))
+    assert "signature" in party.run("inspect", "bad.json", code=1)
     more = party.calibrate("--additional-release", batch=told["batch"], out="more.json", epsilon="0.5", **of_batch)
     assert more["epsilon_spent"] == "1.5"
     assert party.spent() == ["1.5"]

@@ -26,6 +26,7 @@ ANSWER: dict[str, Any] = {
     "parameters": {"options": {"pieces": 4}, "features": [{"name": "hour"}]},
     "facts": {},
     "labels_key": "signing.pub",
+    "key_id": "ed25519:00",
 }
 
 
