@@ -86,7 +86,7 @@ def test_control_answers_drawn_at_eight_times_their_epsilon_are_found(draw: Any,
 
 
 def test_an_answer_that_costs_more_than_was_charged_reads_no_label() -> None:
-    data, domain = RECTANGLES[0][0], POPULATION.domain
+    data, domain = RECTANGLES[0], POPULATION.domain
     wishes: list[tuple[Any, Any]] = [
         (RectangleKind, RectangleWish.parse(epsilon=2, threshold=5, features=X, bits=3, slice=2)),
         (LinearModelKind, LinearModelWish.parse(epsilon=2, features=X, steps=2)),
