@@ -36,8 +36,8 @@ class BlockingAnswers(ABC):
     ) -> Json:
         """Charge the batch and ask for a private monotone map from these scores to the label.
 
-        options: loss, shape, option (a list of "NAME=VALUE"), scores (how they are numbered), additional_release. With
-        shape="grid" the map has two scores: `score_2_column`, numbered by scores_2.
+        options: loss, shape (default auto), option (a list of "NAME=VALUE"), scores (how they are numbered),
+        additional_release. With shape="grid" the map has two scores: `score_2_column`, numbered by scores_2.
         """
         columns = calls.score_columns(id_column, score_column, score_2_column)
         return self._run(calls.calibrate(batch, scores, columns, {"epsilon": epsilon} | options))

@@ -23,7 +23,7 @@ from sqlalchemy.engine import Connection
 from labels_party.answers.answers import Answers
 from labels_party.answers.kind import REPLACE_ONE, AnswerJob, AnswerRequest, Computed
 from labels_party.answers.scores import Scores
-from labels_party.answers.shapes import SHAPES, Terms, fitted, grid_axes, parse_options
+from labels_party.answers.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
@@ -45,7 +45,6 @@ from shared.scores import FLOAT32, ScoreGrid
 
 LOSSES = ("squared", "absolute")
 NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
-SOURCE = "Ghazi, Kamath, Kumar & Manurangsi 2022, Private Isotonic Regression"
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class CalibrationWish:
         *,
         epsilon: str | int | float,
         loss: str = "squared",
-        shape: str = "monotone",
+        shape: str = AUTO,
         options: dict[str, Any] | None = None,
         scores: str = FLOAT32,
         scores_2: str | None = None,
@@ -75,6 +74,7 @@ class CalibrationWish:
         asked = Epsilon.parse(epsilon, positive=True)
         if loss not in LOSSES:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
+        shape = auto_shape(loss) if shape == AUTO else shape
         found = parse_options(shape, options or {})
         if SHAPES[shape].scores == 1:
             if scores_2 is not None:
@@ -190,8 +190,9 @@ def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: i
     """The terms of a fit for a batch of n examples: the same at the request, which they may refuse, and at the fit."""
     sizes = [ScoreGrid.parse(parameters[name]).size for name in NUMBERS if name in parameters]
     options = parameters["options"]
-    cells = grid_axes(options, scores.numbers, sizes) if len(sizes) > 1 else None
     n, distinct = min(n, scores.sent), min(n, scores.distinct)
+    axes = SHAPES[parameters["shape"]].axes
+    cells = () if axes is None else axes(options, scores.numbers, sizes, n, epsilon)
     return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, cells)
 
 
@@ -212,7 +213,10 @@ class CalibrationKind:
         x, y = self._met(job, scores)
         terms = _terms(domain, job.split.randomize, parameters, job.n, scores)
         found, facts = fitted(parameters["shape"], terms, x, y)
-        return Computed({"map": found.as_json()}, AnswerMechanism(name="isotonic", source=SOURCE, facts=facts))
+        return Computed(
+            {"map": found.as_json()},
+            AnswerMechanism(name="isotonic", source=SHAPES[parameters["shape"]].source, facts=facts),
+        )
 
     def _met(self, job: AnswerJob, scores: Scores) -> tuple[Any, Any]:
         """(numbers int64[m], or int64[2, m] of two scores; label positions int64[m]) of the examples that have a score,

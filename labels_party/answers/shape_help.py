@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # `tests/unit/test_calibration_shapes.py` holds it against the registry
 OPTIONS = {
+    "bins": "cells",
     "monotone": "levels",
     "pieces": "pieces (needed), cells, values",
     "linear": "pieces (needed), knots, steps, values",
@@ -12,4 +13,8 @@ OPTIONS = {
     "concave": "knots, steps, values",
     "grid": "cells (such as cells=8x8), values",
 }
+SHAPES = (
+    "auto (bins, or monotone if the loss is absolute), bins, monotone, pieces, linear, lipschitz, convex, concave; "
+    "or grid, of two scores."
+)
 SHAPE_OPTIONS = "NAME=VALUE of the shape; repeatable. " + "; ".join(f"{s} takes {o}" for s, o in OPTIONS.items()) + "."

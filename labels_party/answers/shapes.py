@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
+from labels_party.mechanisms.isotonic.cells import MAX_CELLS, Cells
 from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
 from labels_party.mechanisms.isotonic.fit import Design, design
 from labels_party.mechanisms.isotonic.shape_options import GRID_CELLS, NEEDS, TAKES, ShapeOptions, grid_cells
-from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, TwoCells, axis_cells
+from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, InvalidMechanism
 from shared.message.calibration import GRID
 from shared.monotone import MonotoneMap
 from shared.monotone_grid import MonotoneGrid
@@ -25,6 +27,9 @@ IntArray = npt.NDArray[np.int64]
 Facts = dict[str, str | int | bool | None]
 Options = Mapping[str, int | str]
 DECIMAL = "lipschitz"  # the one option that is no whole number
+AUTO, BINS, MONOTONE = "auto", "bins", "monotone"
+SOURCE = "Ghazi, Kamath, Kumar & Manurangsi 2022, Private Isotonic Regression"
+BINS_SOURCE = "Zadrozny & Elkan 2001 (bins), with noisy sums (Dwork, McSherry, Nissim & Smith 2006)"
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class Terms:
     """What a fit is before it sees a label: public, and known to whoever asks.
 
     `n` counts the scores that were sent and `distinct` those of them that differ, both at most the batch: what a shape
-    makes of the size of the data is made of them, so that no map says how many ids were met. `cells`, of a grid: where
-    the scores that were sent put them along either score.
+    makes of the size of the data is made of them, so that no map says how many ids were met. `cells`, of bins and of
+    grids: where the scores that were sent put them, along each score.
     """
 
     domain: Domain
@@ -43,14 +48,18 @@ class Terms:
     n: int
     distinct: int
     options: Options
-    cells: TwoCells | None = None
+    cells: tuple[Cells, ...] = ()
+
+
+Axes = Callable[[Options, IntArray, Sequence[int], int, Epsilon], tuple[Cells, ...]]
 
 
 @dataclass(frozen=True)
 class ShapeEntry:
     """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
     refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 1, and is ε-DP
-    in the labels."""
+    in the labels. `axes`: the cells along each score, from options, public numbers int64[scores, m] with m ≥ 1, of how
+    many there can be of each, n and ε."""
 
     plan: Callable[[Terms], Facts]
     fit: Callable[[Terms, Any, Any], MonotoneMap | MonotoneGrid]
@@ -58,6 +67,8 @@ class ShapeEntry:
     needs: tuple[str, ...] = field(default=())
     spaced: bool = False  # speaks of distances, so that scores must be numbered in equal steps
     scores: int = 1
+    axes: Axes | None = None
+    source: str = SOURCE
 
 
 def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap | MonotoneGrid, Facts]:
@@ -95,6 +106,30 @@ def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
     return isotonic(x, labels, terms.domain, terms.x_size, terms.epsilon, terms.loss, levels=_levels(terms))
 
 
+# --- means of public cells --------------------------------------------------------------------------------
+
+
+def _bins_axes(options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon) -> tuple[Cells]:
+    count = int(options.get("cells", default_bins(n, epsilon)))
+    if not 1 <= count <= MAX_CELLS:
+        raise InvalidMechanism(f"'cells' is a whole number from 1 to {MAX_CELLS}.")
+    return (axis_cells(numbers[0], sizes[0], count),)
+
+
+def _binned(terms: Terms) -> BinnedPlan:
+    return BinnedPlan(terms.domain, terms.cells[0], terms.n, terms.epsilon, terms.loss)
+
+
+def _plan_bins(terms: Terms) -> Facts:
+    found = _binned(terms)
+    bound = f"{found.excess_bound:.6g}"
+    return {"algorithm": "noisy sums of cells", "cells": found.cells.count, "excess_bound": bound}
+
+
+def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
+    return _binned(terms).fit(x, labels)
+
+
 # --- further constraints (the paper's Appendix C) ---------------------------------------------------------
 
 
@@ -121,17 +156,15 @@ def _constrained(shape: str) -> ShapeEntry:
 # --- two scores (the paper's Algorithm 3) -----------------------------------------------------------------
 
 
-def grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int]) -> TwoCells:
-    """The cells of a grid along either score, from the public numbers int64[2, m], m ≥ 1, that were sent."""
+def _grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int], _n: int, _epsilon: Epsilon) -> Any:
     most = grid_cells(str(options.get("cells", GRID_CELLS)))
-    first, second = (axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
-    return first, second
+    return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
 
 
 def _surface(terms: Terms) -> SurfacePlan:
-    assert terms.cells is not None
+    first, second = terms.cells
     values: Any = terms.options.get("values")
-    return SurfacePlan(terms.domain, terms.cells, terms.n, terms.epsilon, terms.loss, values)
+    return SurfacePlan(terms.domain, (first, second), terms.n, terms.epsilon, terms.loss, values)
 
 
 def _plan_grid(terms: Terms) -> Facts:
@@ -145,10 +178,16 @@ def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:
 
 
 SHAPES: dict[str, ShapeEntry] = {
-    "monotone": ShapeEntry(_plan_monotone, _fit_monotone, ("levels",)),
+    BINS: ShapeEntry(_plan_bins, _fit_bins, ("cells",), axes=_bins_axes, source=BINS_SOURCE),
+    MONOTONE: ShapeEntry(_plan_monotone, _fit_monotone, ("levels",)),
     **{shape: _constrained(shape) for shape in TAKES},
-    GRID: ShapeEntry(_plan_grid, _fit_grid, ("cells", "values"), scores=2),
+    GRID: ShapeEntry(_plan_grid, _fit_grid, ("cells", "values"), scores=2, axes=_grid_axes),
 }
+
+
+def auto_shape(loss: str) -> str:
+    """The shape that errs least where nothing is known of the map: see `labels_party.mechanisms.isotonic.binned`."""
+    return BINS if loss == "squared" else MONOTONE
 
 
 def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str]:
@@ -158,7 +197,7 @@ def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str
     """
     entry = SHAPES.get(shape)
     if entry is None:
-        raise InvalidInput(f"There is no shape '{shape}'; choose one of {', '.join(SHAPES)}.")
+        raise InvalidInput(f"There is no shape '{shape}'; choose one of {', '.join((AUTO, *SHAPES))}.")
     found: dict[str, int | str] = {}
     for name, value in options.items():
         if name not in entry.options:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from labels_party.answers.calibrations import CalibrationWish, second_score
-from labels_party.answers.shape_help import SHAPE_OPTIONS
+from labels_party.answers.shape_help import SHAPE_OPTIONS, SHAPES
 from labels_party.api.answers import AllowanceOut, AnswerOut, described, document, shown
 from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Reader, Viewer, actor, idempotent
@@ -84,10 +84,8 @@ async def create_calibration(
     loss: Annotated[str, Query(max_length=40, description="squared (means) or absolute (medians).")] = "squared",
     shape: Annotated[
         str,
-        Query(
-            max_length=40, description="monotone, pieces, linear, lipschitz, convex, concave; or grid, of two scores."
-        ),
-    ] = "monotone",
+        Query(max_length=40, description=SHAPES),
+    ] = "auto",
     option: Annotated[list[str], Query(max_length=8, description=SHAPE_OPTIONS)] = [],  # noqa: B006 - a new list per request
     scores: Annotated[
         str, Query(max_length=140, description="How scores are numbered: float32, or LO:HI:STEPS.")

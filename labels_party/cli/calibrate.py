@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.answers.shape_help import SHAPE_OPTIONS
+from labels_party.answers.shape_help import SHAPE_OPTIONS, SHAPES
 from labels_party.cli.answers import show_answer
 from labels_party.cli.app import FilePath, Force, Json, app, services
 from shared.errors import InvalidInput
@@ -34,9 +34,7 @@ def calibrate(
     audience: Annotated[list[str] | None, typer.Option(help="Who may read the answer; repeatable.")] = None,
     out_of_domain: Annotated[str, typer.Option(help="clip or refuse labels outside the domain.")] = "clip",
     loss: Annotated[str, typer.Option(help="squared (means) or absolute (medians).")] = "squared",
-    shape: Annotated[
-        str, typer.Option(help="monotone, pieces, linear, lipschitz, convex, concave; or grid, of two scores.")
-    ] = "monotone",
+    shape: Annotated[str, typer.Option(help=SHAPES)] = "auto",
     option: Annotated[list[str] | None, typer.Option(help=SHAPE_OPTIONS)] = None,
     numbers: Annotated[
         str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")

@@ -150,12 +150,15 @@ BAD: list[tuple[dict[str, Any], Any, int, str]] = [
     ({"epsilon": "0"}, None, 422, "invalid-epsilon"),
     ({"epsilon": "nan"}, None, 422, "invalid-epsilon"),
     ({"epsilon": "-1"}, None, 422, "invalid-epsilon"),
-    ({"epsilon": "0.000001"}, None, 422, "invalid-epsilon"),
+    ({"epsilon": "0.000001", "shape": "monotone"}, None, 422, "invalid-epsilon"),
     ({"epsilon": "5"}, None, 403, "budget-exceeded"),
     ({"loss": "hinge"}, None, 422, "invalid-loss"),
     ({"shape": "round"}, None, 422, "invalid-input"),
-    ({"option": "levels=0"}, None, 422, "invalid-mechanism"),
-    ({"option": "levels=99"}, None, 422, "invalid-mechanism"),
+    ({"shape": "monotone", "option": "levels=0"}, None, 422, "invalid-mechanism"),
+    ({"shape": "monotone", "option": "levels=99"}, None, 422, "invalid-mechanism"),
+    ({"option": "cells=0"}, None, 422, "invalid-mechanism"),
+    ({"option": "cells=99999"}, None, 422, "invalid-mechanism"),
+    ({"shape": "bins", "loss": "absolute"}, None, 422, "invalid-loss"),
     ({"shape": "pieces"}, None, 422, "invalid-input"),
     ({"shape": "pieces", "option": "pieces=0"}, None, 422, "invalid-mechanism"),
     ({"shape": "lipschitz", "option": "lipschitz=x", "scores": "0:9:90"}, None, 422, "invalid-mechanism"),
@@ -240,6 +243,7 @@ def test_a_repeated_call_charges_once(party: LabelsParty, batch: str) -> None:
     is_problem(owner.post(url + "1", json=records(SCORES), headers=headers), 422, "idempotency-conflict")
     assert party.spent(batch) == "1"
     published(owner, first.json()["id"])
+    party.services.worker.stop()  # inputs are removed right after the publication
     assert [p.name for p in (party.home / "answers").iterdir()] == [first.json()["id"]]
 
 

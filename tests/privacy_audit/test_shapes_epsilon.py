@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labels_party.answers.shapes import Terms, fitted, grid_axes
+from labels_party.answers.shapes import Terms, fitted
 from labels_party.mechanisms.isotonic import antichains, constrained
 from labels_party.mechanisms.isotonic import baseline as baseline_module
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
@@ -28,7 +28,7 @@ from labels_party.mechanisms.isotonic.fit import constrained as fit_of
 from labels_party.mechanisms.isotonic.grid import LossGrid
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
-from labels_party.mechanisms.isotonic.surfaces import SurfacePlan
+from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.isotonic import every_run
@@ -70,7 +70,7 @@ def poset_runs(elements: Any, poset: Poset = DIAMOND, values: int = 3) -> Make:
 
 def two_score_runs(x: Any) -> Make:
     """The path of a calibration of two scores: cells from the scores that were sent, then the shape's fit."""
-    cells = grid_axes({"cells": "2x2"}, x, [3, 3])
+    cells = (axis_cells(x[0], 3, 2), axis_cells(x[1], 3, 2))
 
     def runs(y: Labels, epsilon: Epsilon, loss: str) -> Runs:
         terms = Terms(DOMAIN, 3, epsilon, loss, len(y), len(y), {"cells": "2x2", "values": 3}, cells)

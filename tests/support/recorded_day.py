@@ -75,7 +75,8 @@ def scripted(seed: str) -> Iterator[None]:
         patch.setattr(from_files, "token_hex", lambda n=16: token_bytes(n).hex())
         patch.setattr(engine, "sample", constant_draw)
         patch.setattr(engine, "estimate_prior", constant_prior)
-        patch.setitem(shapes.SHAPES, "monotone", replace(shapes.SHAPES["monotone"], fit=constant_fit))
+        for shape in (shapes.BINS, shapes.MONOTONE):
+            patch.setitem(shapes.SHAPES, shape, replace(shapes.SHAPES[shape], fit=constant_fit))
         for name in medians.METHOD:
             patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, {}))
         inside = Rectangle((1,), (5,))

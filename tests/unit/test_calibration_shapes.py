@@ -16,8 +16,9 @@ from labels_party.answers.calibrations import CalibrationKind, CalibrationWish
 from labels_party.answers.kind import AnswerJob
 from labels_party.answers.scores import Scores
 from labels_party.answers.shape_help import OPTIONS
-from labels_party.answers.shapes import SHAPES, Terms, fitted, grid_axes, parse_options
+from labels_party.answers.shapes import SHAPES, Terms, fitted, parse_options
 from labels_party.labels.chunks import Chunk
+from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.options import parse_population
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
@@ -44,6 +45,12 @@ def test_help_names_every_option_of_every_shape() -> None:
 def terms(epsilon: str = "1", **changes: Any) -> Terms:
     given = {"loss": "squared", "n": 60, "distinct": 60, "options": {}} | changes
     return Terms(DOMAIN, GRID.size, Epsilon.parse(epsilon), **given)
+
+
+def cells_of(shape: str, options: dict[str, Any], numbers: Any) -> tuple[Cells, ...]:
+    axes = SHAPES[shape].axes
+    assert axes is not None
+    return axes(parse_options(shape, options), numbers, [GRID.size] * len(numbers), 60, Epsilon.parse("1"))
 
 
 def read(ids: list[str], *scores: list[Any]) -> Scores:
@@ -101,7 +108,11 @@ def test_where_no_example_is_met_the_answer_is_the_middle_of_the_domain() -> Non
         found, facts = fitted(shape, terms(), empty, empty)
         assert found.values.tolist() == [5.0]
         assert fitted(shape, terms(), x, x % 11)[1] == facts  # nothing in the document says how many were met
-    two = terms(cells=grid_axes({"cells": "2x3"}, np.stack([x, x]), [100, 100]))
+    one = terms(cells=cells_of("bins", {"cells": "3"}, x[None]))
+    constant, facts = fitted("bins", one, empty, empty)
+    assert constant.values.tolist() == [5.0]
+    assert fitted("bins", one, x, x % 11)[1] == facts
+    two = terms(cells=cells_of("grid", {"cells": "2x3"}, np.stack([x, x])))
     constant, facts = fitted("grid", two, empty, empty)
     whole = fitted("grid", two, np.stack([x, x]), x % 11)
     assert constant.values.tolist() == [[5.0] * 3] * 2

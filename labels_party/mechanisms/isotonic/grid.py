@@ -78,7 +78,7 @@ class _Scaled(LossGrid):
     points: IntArray  # int64[V]: the outputs in units
 
     def prepared(self, positions: IntArray) -> IntArray:
-        return _units(self.domain, positions, int(self.points[-1]))
+        return in_units(self.domain, positions, int(self.points[-1]))
 
 
 class SquaredGrid(_Scaled):
@@ -165,7 +165,7 @@ def _scaled_grid(domain: Domain, ell: Loss, size: int) -> LossGrid:
         outputs = np.array([low] if domain.k == 1 else [low + width / 2])
         return kind(outputs, 1.0, domain, np.zeros(1, np.int64))
     if not squared and domain.k <= size:
-        points = _units(domain, np.arange(domain.k), UNITS)
+        points = in_units(domain, np.arange(domain.k), UNITS)
         if np.all(np.diff(points) > 0):
             return kind(domain.values, width / UNITS, domain, points)
     step = max(1, UNITS // (size - 1))
@@ -176,7 +176,7 @@ def _scaled_grid(domain: Domain, ell: Loss, size: int) -> LossGrid:
     return kind(outputs, (width / steps) ** (2 if squared else 1), domain, points)
 
 
-def _units(domain: Domain, positions: IntArray, units: int) -> IntArray:
+def in_units(domain: Domain, positions: IntArray, units: int) -> IntArray:
     """int64[n]: the labels at `positions` in whole 1/`units` of the domain's range, to the nearest, halves up."""
     if domain.k == 1 or units == 0:
         return np.zeros(positions.shape, np.int64)

@@ -6,11 +6,12 @@ Rows of a training set are spent in three ways, every example paying ε in all:
   batches without a common example, which compose in parallel);
 - `split`: a message of all rows at ¾ε, and a calibration by the same rows at ¼ε (sequential composition).
 Labels are those of RR-on-Bins as drawn (uncorrected, so the model is biased towards the middle) and of one bit
-(corrected, so that the model is not). Boosted trees; the map is `--shape monotone` by default.
+(corrected, so that the model is not). Boosted trees.
 
 `mse` is of the test set over the error of the best constant; `calibration error` the root mean squared difference of
 mean prediction and mean label in 20 bins, over the labels' standard deviation, with what sampling alone would show.
-Each is given of the model alone, of the model behind the map's steps, and behind straight lines (`--interpolate`).
+Each is given of the model alone, of the model behind a map of Algorithm 1 (`--shape monotone`), and behind one of noisy
+sums of cells (`--shape bins`, the default for means); either with its steps, and with straight lines (`--interpolate`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from features_party.correction import correct
 from features_party.reliability import Reliability, reliability
 from features_party.training.fitting import fit_and_judge
 from features_party.training.model import TrainedModel
-from labels_party.answers.shapes import Terms, fitted
+from labels_party.answers.shapes import SHAPES, Terms, fitted
 from labels_party.mechanisms.sampling import sample
 from labels_party.options import parse_population
 from labels_party.release.engine import DrawJob, LocalEngine
@@ -49,6 +50,8 @@ SHARE = 4  # one part in so many is for the calibration
 LABELS = {"rr-on-bins": "none", "one-bit": "auto"}  # with their corrections
 WAYS = ("all", "disjoint", "split")
 SHOWN = "1"  # ε of the diagrams
+MODEL, *MAPS = ("model", "monotone", "monotone, lines", "bins", "bins, lines")
+COLOURS = {MODEL: "#E69F00", "monotone, lines": "#0072B2", "bins, lines": "#009E73"}
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,16 @@ class Result:
     epsilon: str
     seed: int
     rows: int
-    mse_before: float
-    mse_after: float
-    mse_lines: float
-    error_before: float
-    error_after: float
-    error_lines: float
+    mse: dict[str, float]  # of the model and of each kind of map
+    error: dict[str, float]
     floor: float
-    pieces: int
+
+    def row(self) -> dict[str, str | int]:
+        shared: dict[str, str | int] = {"data": self.data, "labels": self.labels, "way": self.way}
+        shared |= {"epsilon": self.epsilon, "seed": self.seed, "rows": self.rows, "sampling": f"{self.floor:.6g}"}
+        for what, found in (("mse", self.mse), ("error", self.error)):
+            shared |= {f"{what} {kind}": f"{value:.6g}" for kind, value in found.items()}
+        return shared
 
 
 @dataclass(frozen=True)
@@ -113,40 +118,41 @@ def model_of(data: Data, rows: npt.NDArray[np.int64], mechanism: str, epsilon: E
     return model
 
 
-def map_of(data: Data, rows: npt.NDArray[np.int64], scores: FloatArray, epsilon: Epsilon) -> ScoreMap:
-    grid = ScoreGrid.parse("float32")
-    x = grid.index(scores)
-    terms = Terms(data.domain, grid.size, epsilon, "squared", rows.size, np.unique(x).size, {})
-    return ScoreMap(grid, fitted("monotone", terms, x, data.domain.index(data.labels[rows])[0])[0])
+def map_of(shape: str, data: Data, rows: npt.NDArray[np.int64], scores: FloatArray, epsilon: Epsilon) -> ScoreMap:
+    grid, axes = ScoreGrid.parse("float32"), SHAPES[shape].axes
+    x, n = grid.index(scores), rows.size
+    cells = () if axes is None else axes({}, x[None], [grid.size], n, epsilon)
+    terms = Terms(data.domain, grid.size, epsilon, "squared", n, np.unique(x).size, {}, cells)
+    found, _ = fitted(shape, terms, x, data.domain.index(data.labels[rows])[0])
+    return ScoreMap(grid, found)
 
 
-def judged(data: Data, mechanism: str, way: str, epsilon: str, seed: int) -> tuple[Result, list[Reliability]]:
+def judged(data: Data, mechanism: str, way: str, epsilon: str, seed: int) -> tuple[Result, dict[str, Reliability]]:
     total, n = Epsilon.parse(epsilon), data.labels.size
     order = np.random.default_rng(seed + 1000).permutation(n)
     kept = order[n // SHARE :] if way == "disjoint" else order
     own = order[: n // SHARE] if way == "disjoint" else order
     extra = Epsilon(total.nano // SHARE)
     model = model_of(data, kept, mechanism, total - extra if way == "split" else total)
-    before = model.predict(data.test)
-    after = lines_ = before
-    pieces = 0
+    predicted = {MODEL: model.predict(data.test)}
     if way != "all":
         scores = model.predict(data.features.take(own))
-        found = map_of(data, own, scores, extra if way == "split" else total)
-        after, pieces = found.apply(before), len(found.map.values)
-        lines_ = replace(found, interpolate=True).apply(before)
-    diagrams = [reliability(p, data.truth) for p in (before, after, lines_)]
+        for shape in ("monotone", "bins"):
+            found = map_of(shape, data, own, scores, extra if way == "split" else total)
+            predicted[shape] = found.apply(predicted[MODEL])
+            predicted[f"{shape}, lines"] = replace(found, interpolate=True).apply(predicted[MODEL])
+    diagrams = {kind: reliability(p, data.truth) for kind, p in predicted.items()}
     variance = float(np.var(data.truth))
-    mse = [float(np.mean((p - data.truth) ** 2)) / variance for p in (before, after, lines_)]
-    errors = [d.error / math.sqrt(variance) for d in diagrams]
-    floor = diagrams[0].floor / math.sqrt(variance)
-    return Result(data.name, mechanism, way, epsilon, seed, n, *mse, *errors, floor, pieces), diagrams
+    mse = {kind: float(np.mean((p - data.truth) ** 2)) / variance for kind, p in predicted.items()}
+    errors = {kind: d.error / math.sqrt(variance) for kind, d in diagrams.items()}
+    floor = diagrams[MODEL].floor / math.sqrt(variance)
+    return Result(data.name, mechanism, way, epsilon, seed, n, mse, errors, floor), diagrams
 
 
 def run(out: Path, quick: bool) -> None:
     """Write calibration.csv, calibration.md and calibration.png."""
     rows, results = 3_000 if quick else 8_000, []
-    shown: dict[tuple[str, str], list[Reliability]] = {}
+    shown: dict[tuple[str, str], dict[str, Reliability]] = {}
     for seed in range(1 if quick else 3):
         for data in (Data.of(task(seed), rows, seed) for task in (census, retail)):
             for epsilon in (SHOWN,) if quick else EPSILONS:
@@ -157,10 +163,10 @@ def run(out: Path, quick: bool) -> None:
                         if (way, epsilon, seed) == ("disjoint", SHOWN, 0):
                             shown[data.name, mechanism] = diagrams
     with (out / "calibration.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(asdict(results[0])))
+        rows_of = [result.row() for result in results]
+        writer = csv.DictWriter(file, max(rows_of, key=len), restval="")
         writer.writeheader()
-        for row in results:
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()})
+        writer.writerows(rows_of)
     draw(shown, out / "calibration.png")
     text = "\n".join([*lines(results), ""])
     (out / "calibration.md").write_text(text, encoding="utf-8")
@@ -177,29 +183,27 @@ def lines(results: list[Result]) -> Iterator[str]:
         f"{results[0].rows:,} training rows, mean over seeds ± standard error.",
         "",
     )
-    heads = "data | labels | ε | way | mse: model | map | lines | calibration error: model | map | lines | sampling"
-    yield f"| {heads} | pieces |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    kinds = [MODEL, *MAPS]
+    heads = ["data", "labels", "ε", "way", f"mse: {MODEL}", *MAPS, f"calibration error: {MODEL}", *MAPS, "sampling"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
     keys = dict.fromkeys((r.data, r.labels, r.epsilon, r.way) for r in results)
     for key in sorted(keys, key=lambda k: (k[0], k[1], float(k[2]), WAYS.index(k[3]))):
         own = [r for r in results if (r.data, r.labels, r.epsilon, r.way) == key]
-        calibrated = key[3] != "all"
-        cells = []
-        for kind in ("mse", "error"):
-            for when in ("before", "after", "lines"):
-                shown = spread([getattr(r, f"{kind}_{when}") for r in own])
-                cells.append(shown if calibrated or when == "before" else "")
-        pieces = f"{np.mean([r.pieces for r in own]):.0f}" if calibrated else ""
+        cells = [spread([r.mse[kind] for r in own if kind in r.mse]) for kind in kinds]
+        cells += [spread([r.error[kind] for r in own if kind in r.error]) for kind in kinds]
         floor = f"{np.mean([r.floor for r in own]):.3f}"
-        yield f"| {' | '.join(key)} | " + " | ".join([*cells, floor, pieces]) + " |"
+        yield f"| {' | '.join(key)} | " + " | ".join([*cells, floor]) + " |"
 
 
 def spread(values: list[float]) -> str:
+    if not values:
+        return ""
     shown = f"{np.mean(values):.3f}"
     return shown if len(values) < 2 else f"{shown} ± {np.std(values, ddof=1) / math.sqrt(len(values)):.3f}"
 
 
-def draw(shown: dict[tuple[str, str], list[Reliability]], path: Path) -> None:
+def draw(shown: dict[tuple[str, str], dict[str, Reliability]], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -207,13 +211,12 @@ def draw(shown: dict[tuple[str, str], list[Reliability]], path: Path) -> None:
 
     figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown), 3.4), layout="constrained", squeeze=False)
     for axis, ((data, mechanism), diagrams) in zip(axes[0], shown.items(), strict=True):
-        ends = np.concatenate([np.concatenate([d.predicted, d.observed]) for d in diagrams])
+        ends = np.concatenate([np.concatenate([diagrams[k].predicted, diagrams[k].observed]) for k in COLOURS])
         axis.plot([ends.min(), ends.max()], [ends.min(), ends.max()], color="0.6", lw=1)
-        for found, colour, when in zip(
-            diagrams, ("#E69F00", "#0072B2", "#009E73"), ("before", "after", "after, lines"), strict=True
-        ):
+        for kind, colour in COLOURS.items():
+            found = diagrams[kind]
             bars = 2 * found.standard_error
-            axis.errorbar(found.predicted, found.observed, yerr=bars, color=colour, fmt="o-", ms=3, lw=1, label=when)
+            axis.errorbar(found.predicted, found.observed, yerr=bars, color=colour, fmt="o-", ms=3, lw=1, label=kind)
         axis.set(title=f"{data}, {mechanism}, ε {SHOWN}", xlabel="mean prediction", ylabel="mean label")
         axis.legend(fontsize=8, frameon=False)
     figure.savefig(path, dpi=130)
