@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from labels_party.answers.pipeline import AnswerPipeline
 from labels_party.storage.idempotency import IdempotentCall
 from shared.errors import Unavailable
 from tests.support.ledger_faults import CRASH, FULL, LOSE
 from tests.support.ledger_machine import play
 from tests.support.ledger_parties import Here
 from tests.support.ledger_places import PostgresTemplate, SqliteTemplate
+from tests.support.ledger_rules import nano
 from tests.support.ledger_world import World
 
 
@@ -25,7 +27,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
 
 
 def test_whatever_is_done_the_ledger_holds(template: SqliteTemplate) -> None:
-    play(template, examples=20)
+    play(template, examples=14)
 
 
 def test_whatever_is_done_the_ledger_holds_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
@@ -54,6 +56,21 @@ def here(world: World) -> Here:
     return world.party
 
 
+def behind_its_back(world: World, *statements: str) -> None:
+    s = world.party.look()
+    for statement in statements:
+        s.database.write("attack", lambda c, text=statement: c.exec_driver_sql(text) and None)
+
+
+def predictor_of(world: World, batch: str) -> str:
+    """A trained one, of ε = 0.2 a query."""
+    world.features(batch)
+    world.predictor(batch, "0.2", "2", additional=False)
+    world.work()
+    (predictor,) = world.batches[batch].predictors
+    return predictor
+
+
 def test_a_ledger_that_forgets_its_calls_is_found_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: without idempotency each repetition is one more release, charged."""
     (batch,) = world.batches
@@ -65,18 +82,42 @@ def test_a_ledger_that_forgets_its_calls_is_found_out(world: World, monkeypatch:
         world.resolve()
 
 
-def test_a_draw_that_is_published_twice_is_found_out(world: World) -> None:
+@pytest.mark.parametrize(("what", "table"), [("release", "releases"), ("median", "answers")])
+def test_a_draw_that_is_published_twice_is_found_out(world: World, what: str, table: str) -> None:
     """The control of the fence: what was published is drawn again, behind the ledger's back."""
     (batch,) = world.batches
-    world.release(batch, "0.5", additional=False)
+    getattr(world, what)(batch, "0.5", additional=False)
     world.work()
     world.check()
-    s = world.party.look()
-    for statement in ("UPDATE releases SET state = 'charged'", "DELETE FROM release_files"):
-        s.database.write("attack", lambda c, text=statement: c.exec_driver_sql(text) and None)
+    behind_its_back(world, f"UPDATE {table} SET state = 'charged'", "DELETE FROM release_files")
     world.work()
     with pytest.raises(AssertionError, match="published twice"):
         world.check()
+
+
+def test_a_query_that_is_forgotten_is_found_out(world: World) -> None:
+    """The control of stored answers: the query is drawn and charged again."""
+    (batch,) = world.batches
+    predictor = predictor_of(world, batch)
+    world.predict(batch, predictor, 1)
+    behind_its_back(world, "DELETE FROM predictions")
+    with pytest.raises(AssertionError, match="the same query has another answer"):
+        world.predict(batch, predictor, 1)
+    with pytest.raises(AssertionError, match="a query is charged twice"):
+        world.check()
+
+
+def test_inputs_that_are_left_over_are_found_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the sweep: killed between publication and the removal of its inputs, an answer keeps them."""
+    (batch,) = world.batches
+    monkeypatch.setattr(AnswerPipeline, "sweep", lambda _self: 0)
+    world.calibrate(batch, "0.5", additional=False)
+    here(world).faults.at("answer.publish:after-commit")
+    world.work()
+    with pytest.raises(AssertionError, match="left over"):
+        world.finish()
+    monkeypatch.undo()
+    world.finish()
 
 
 def test_an_old_copy_of_the_database_is_refused_once_a_release_was_drawn(world: World) -> None:
@@ -91,6 +132,41 @@ def test_an_old_copy_of_the_database_is_refused_once_a_release_was_drawn(world: 
     world.finish()
 
 
+def test_an_old_copy_is_refused_once_an_answer_was_handed_out(world: World) -> None:
+    """Of a median, and of a query whose first call died before the answer was noted beside the database: whoever asked
+    again was given it, and an older copy would have drawn it anew."""
+    (batch,) = world.batches
+    predictor = predictor_of(world, batch)
+    world.copy()
+    here(world).faults.at("prediction.draw:after-commit")
+    world.predict(batch, predictor, 1)
+    assert world.pending is not None
+    world.restore(0)  # nobody has seen it
+    world.resolve()
+    assert world.batches[batch].predictors[predictor].answers
+    world.restore(0)
+    world.copy()
+    world.median(batch, "0.5", additional=True)
+    world.work()
+    world.restore(1)
+    world.finish()
+
+
+def test_an_answer_that_cannot_be_noted_is_not_handed_out(world: World) -> None:
+    """Kept and charged once, it is given when there is room."""
+    (batch,) = world.batches
+    predictor = predictor_of(world, batch)
+    notes = world.party.home / "predictors"
+    notes.rename(notes.with_name("elsewhere"))
+    world.predict(batch, predictor, 1)
+    assert world.pending is not None
+    world.check()
+    notes.with_name("elsewhere").rename(notes)
+    world.resolve()
+    assert world.batches[batch].spent == nano("0.2")
+    world.finish()
+
+
 def test_a_full_disk_in_every_call_changes_nothing(world: World) -> None:
     (batch,) = world.batches
     moves: list[Callable[[], None]] = [
@@ -100,17 +176,25 @@ def test_a_full_disk_in_every_call_changes_nothing(world: World) -> None:
         lambda: world.seal(list(world.batches)[-1]),
         lambda: world.release(batch, "0.5", additional=False),
         world.work,
+        lambda: world.calibrate(batch, "0.5", additional=True),
+        world.work,
+        lambda: world.features(batch),
+        lambda: world.predictor(batch, "0.2", "2", additional=True),
+        world.work,
+        lambda: world.predict(batch, next(iter(world.batches[batch].predictors)), 1),
     ]
     for move in moves:
         here(world).arm(FULL, 1)
         move()
         world.check()
         world.resolve()
-    world.work()
+        if move == world.work:
+            assert world.due(batch), "the disk was not full"
+            world.work()
     here(world).arm(FULL, 1)
     world.purge(batch)
     world.finish()
-    assert len(world.digests) == 1
+    assert len(world.digests) == 3
 
 
 def test_an_upload_whose_end_is_interrupted_keeps_its_labels(world: World) -> None:

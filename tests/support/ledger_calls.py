@@ -11,16 +11,24 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import sqlalchemy as sa
 
+from labels_party.answers.calibrations import CalibrationWish
+from labels_party.answers.medians import MedianWish
 from labels_party.bootstrap import Services
-from labels_party.options import parse_population
+from labels_party.labels.standing import PUBLISHED
+from labels_party.options import parse_population, parse_predictor
 from labels_party.release.plan import ReleaseRequest
 from labels_party.storage.idempotency import IdempotentCall
+from labels_party.storage.tables import answers
 from shared.domain import Domain
+from shared.message.answer import trusted_answer
 from shared.message.bundle import Bundle, verify
 from shared.privacy import Epsilon
 
 POPULATION, LIFETIME = "shop", "3"
+READER = "features-party"
+THRESHOLD = 2  # of predictors
 
 
 def found_population(services: Services) -> None:
@@ -63,6 +71,38 @@ class Calls:
         asked = ReleaseRequest(Epsilon.parse(epsilon), mechanism="rr-on-bins", additional_release=additional)
         return self.s.releases.request(batch, asked, "test", once)
 
+    def median(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
+        wish = MedianWish.parse(epsilon=epsilon, additional_release=additional)
+        return self.s.medians.request(batch, wish, "test", once)
+
+    def calibrate(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool, ids: list[str]) -> Any:
+        scores = pa.table({"example_id": ids, "score": [float(i) for i in range(len(ids))]})
+        wish = CalibrationWish.parse(epsilon=epsilon, additional_release=additional)
+        return self.s.calibrations.request(batch, lambda _fields: [scores], wish, "test", once)
+
+    def features(self, once: IdempotentCall, batch: str, ids: list[str]) -> Any:
+        table = pa.table({"example_id": ids, "x": [float(i % 10) for i in range(len(ids))]})
+        return self.s.predictors.features.put(batch, table, call=once)
+
+    def predictor(self, once: IdempotentCall, batch: str, epsilon: str, cap: str, additional: bool) -> Any:
+        asked = parse_predictor(
+            method="walk",
+            epsilon=epsilon,
+            epsilon_cap=cap,
+            features=[{"name": "x", "range": [0, 10]}],
+            threshold=THRESHOLD,
+            additional_release=additional,
+        )
+        return self.s.predictors.create(batch, asked, "test", once)
+
+    def predict(self, _once: IdempotentCall, _batch: str, predictor: str, query: int) -> Any:
+        """Needs no key: a query that was answered gets its answer again."""
+        found = self.s.queries.predict(predictor, {"x": query}, "test")
+        return 200, {"id": found.answer, "sha256": hashlib.sha256(found.envelope).hexdigest()}
+
+    def retire(self, _once: IdempotentCall, _batch: str, predictor: str) -> Any:
+        return 200, self.s.predictors.retire(predictor, "test")
+
     def purge(self, once: IdempotentCall, batch: str) -> Any:
         return self.s.retention.purge(batch, "test", once)
 
@@ -74,18 +114,28 @@ class Calls:
         return self.s.pipeline.run(release)
 
     def verify(self, _once: IdempotentCall) -> Any:
-        """Digest of the manifest of every published release, its files checked against it."""
-        return {release: self._verified(release) for release in self.published()}
+        """Digest of every published release, its files checked against its manifest, and of every published answer."""
+        return {release: self._verified(release) for release in self.published()} | self._answers()
 
     def published(self) -> list[str]:
+        """Releases."""
         s = self.s
         shop = s.database.read("test.shop", lambda c: s.populations.get(c, POPULATION))
         found = s.database.read("test.releases", lambda c: s.releases.of_population(c, shop.id))
-        return [release.id for release in found if release.state == "published"]
+        return [release.id for release in found if release.state == PUBLISHED]
 
     def folder(self, release: str) -> Bundle:
         files = self.s.database.read("test.files", lambda c: self.s.releases.files(c, release))
         return Bundle((self.s.home.releases / files[0].path).parent)
 
     def _verified(self, release: str) -> str:
-        return verify(self.folder(release).path, self.s.key.public, "features-party").digest
+        return verify(self.folder(release).path, self.s.key.public, READER).digest
+
+    def _answers(self) -> dict[str, str]:
+        found, published = dict[str, str](), sa.select(answers).where(answers.c.state == PUBLISHED)
+        for row in self.s.database.read("test.answers", lambda c: c.execute(published).all()):
+            told, digest = trusted_answer(row.envelope, self.s.key.public, READER, row.kind)
+            stored = (row.id, row.batch, row.sha256, row.epsilon)
+            assert (told.answer, told.batch, digest, told.split.as_json()) == stored
+            found[row.id] = hashlib.sha256(row.envelope).hexdigest()
+        return found

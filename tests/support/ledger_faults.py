@@ -12,7 +12,7 @@ from shared.errors import Unavailable
 
 CRASH, DROP, LOSE, FULL = "crash", "drop", "lose", "full"
 TRANSACTION = (":begin", ":before-commit")
-OUTSIDE = ("release.draw", "purge.delete")  # no transactions, although their points begin as well
+OUTSIDE = ("release.draw", "answer.compute", "purge.delete")  # no transactions, although their points begin as well
 
 
 class Crash(BaseException):
@@ -37,10 +37,15 @@ class Faults:
         self.calm()
 
     def arm(self, kind: str, nth: int) -> None:
-        self.kind, self._left, self._dead = kind, nth, False
+        self.kind, self._left, self._dead, self._point = kind, nth, False, ""
 
     def calm(self) -> None:
         self.arm("", 0)
+
+    def at(self, point: str) -> None:
+        """Crash the next time it is there."""
+        self.arm(CRASH, 1)
+        self._point = point
 
     def revive(self) -> None:
         self._dead = False
@@ -56,7 +61,7 @@ class Faults:
         if self._dead:
             raise Crash(point)  # who is dead does not clean up
         fits = {
-            CRASH: True,
+            CRASH: self._point in ("", point),
             DROP: point.endswith(TRANSACTION) and not point.startswith(OUTSIDE),
             LOSE: point.endswith(":after-commit"),
         }

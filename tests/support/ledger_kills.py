@@ -8,6 +8,7 @@ from tests.support.ledger_parties import There
 from tests.support.ledger_world import OPEN, SEALED, World
 
 PARTS = (":begin", ":before-commit", ":after-commit")
+CHARGES = ("release", "median", "calibrate", "predict", "predict", "predict")
 
 
 def _points(*names: str) -> list[str]:
@@ -23,7 +24,20 @@ DRAW = [
     *_points("release.publish"),
 ]  # fmt: skip
 PURGE = [*_points("purge.begin"), "purge.delete:begin", "purge.delete:one", *_points("purge.forget")]
-NAMED = [*CREATE, *INGEST, *SEAL, *CHARGE, *DRAW, *PURGE]
+ANSWER = _points("answer.charge")
+COMPUTE = [*_points("answer.lease"), "answer.compute:begin", "answer.compute:done", *_points("answer.publish")]
+FEATURES = ["features.stored", *_points("features.store")]
+PREDICTOR = _points("predictor.create")
+TRAIN = [*_points("lease.take"), "predictor.trained", *_points("predictor.ready"), *_points("lease.end")]
+PREDICT = [
+    "prediction.draw:begin",
+    "prediction.charged",
+    "prediction.draw:before-commit",
+    "prediction.draw:after-commit",
+]
+RETIRE = _points("predictor.retire")
+ANSWERS = [*ANSWER, *COMPUTE, *FEATURES, *PREDICTOR, *TRAIN, *PREDICT, *RETIRE]
+NAMED = [*CREATE, *INGEST, *SEAL, *CHARGE, *DRAW, *ANSWERS, *PURGE]
 
 
 def replayed(world: World, party: There) -> None:
@@ -54,16 +68,36 @@ def replayed(world: World, party: There) -> None:
     rows = iter(range(0, 1000, 2))
     killed(INGEST, lambda: world.ingest(batch, next(rows), 2, "insert"))
     killed(SEAL, lambda: world.seal(batch))
-    killed(CHARGE, lambda: world.release(batch, "0.1", additional=bool(world.batches[batch].releases)))
+    killed(CHARGE, lambda: world.release(batch, "0.1", additional=world.batches[batch].carries))
 
-    def another() -> None:
-        if len(world.charged) == len(world.digests):
-            world.release(batch, "0.1", additional=True)
+    def waits(ask: Callable[[], None]) -> Callable[[], None]:
+        """For the worker there is something of the batch to do: what was asked for is done otherwise."""
 
-    ready = another
+        def another() -> None:
+            if not world.due(batch):
+                ask()
+
+        return another
+
+    ready = waits(lambda: world.release(batch, "0.1", additional=True))
     killed(DRAW, world.work)
-    world.resolve()
     world.work()
+    ready = nothing
+    killed(ANSWER, lambda: world.calibrate(batch, "0.05", additional=True))
+    ready = waits(lambda: world.calibrate(batch, "0.05", additional=True))
+    killed(COMPUTE, world.work)
+    world.work()
+    ready = nothing
+    killed(FEATURES, lambda: world.features(batch))
+    killed(PREDICTOR, lambda: world.predictor(batch, "0.05", "0.5", additional=True))
+    ready = waits(lambda: world.predictor(batch, "0.05", "0.5", additional=True))
+    killed(TRAIN, world.work)
+    world.work()
+    predictor = list(world.batches[batch].predictors)[-1]
+    queries = iter(range(10))
+    ready = nothing
+    killed(PREDICT, lambda: world.predict(batch, predictor, next(queries)))
+    killed(RETIRE, lambda: world.retire(batch, predictor))
     world.check()
 
     def sealed() -> None:
@@ -72,6 +106,9 @@ def replayed(world: World, party: There) -> None:
         batch = list(world.batches)[-1]
         world.ingest(batch, 0, 3, "insert")
         world.seal(batch)
+        world.features(batch)
+        world.predictor(batch, "0.05", "0.5", additional=False)
+        world.work()
 
     ready = sealed
     killed(PURGE, lambda: world.purge(batch))
@@ -117,11 +154,28 @@ def _move(world: World, number: int) -> None:
         world.ingest(name, rng.randrange(30), 10, "upsert")
     elif batch.state == OPEN:
         world.seal(name)
-    elif batch.state == SEALED and rng.random() < 0.15:
+    elif batch.state == SEALED and rng.random() < 0.1:
         world.purge(name)
     elif batch.state == SEALED:
-        world.release(name, rng.choice(["0.1", "0.5", "1"]), rng.random() < 0.7)
+        _charge(world, name, rng.choice(CHARGES))
     else:
         world.create("public")
     if number % 10 == 9 and world.pending is None:
         world.restart()
+
+
+def _charge(world: World, name: str, what: str) -> None:
+    """A release or an answer; for a query first what it needs."""
+    rng, batch = world.party.rng, world.batches[name]  # type: ignore[attr-defined]  # a `There`
+    additional = rng.random() < 0.7
+    usable = [p for p, known in batch.predictors.items() if not known.retired]
+    if what != "predict":
+        getattr(world, what)(name, rng.choice(["0.1", "0.3", "0.6"]), additional)
+    elif not batch.features:
+        world.features(name)
+    elif not usable:
+        world.predictor(name, "0.1", "0.5", additional)
+    elif rng.random() < 0.1:
+        world.retire(name, usable[-1])
+    else:
+        world.predict(name, usable[-1], rng.randrange(8))

@@ -131,9 +131,10 @@ def settled(url: str) -> None:
     """Until the server has ended what killed clients had sent: a commit may still be on its way."""
     import psycopg
 
+    # in a transaction that waits for its client a COMMIT may still be unread
     active = (
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend' AND state <> 'idle'"
     )
     with psycopg.connect(url, autocommit=True) as connection:
         end = time.monotonic() + 30

@@ -183,6 +183,8 @@ def _serve(path: str, start: Start) -> None:
 
 def main(path: str) -> None:
     # so that a child has them at once
+    import opendp.measurements  # noqa: F401  # loaded for them
+
     import labels_party.release.engine  # noqa: F401  # loaded for them
     import tests.support.ledger_calls  # noqa: F401  # loaded for them
 

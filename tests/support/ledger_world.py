@@ -1,33 +1,33 @@
 """What may be true of a labels party after calls, faults and restarts: a model, and the moves that are tried on it.
 
 A call that was answered has happened, one that was refused has not, and of one whose answer was lost either may be
-true until it is repeated with its key: then exactly one effect stands. At any moment, whatever happened:
-- every published release was charged before, once, and its message never changes;
-- no release is charged twice, and no batch beyond its population's lifetime ε;
+true until it is repeated with its key: then exactly one effect stands (`ledger_rules`). At any moment, whatever
+happened, `ledger_checks` holds:
+- every published release and answer was charged before, once, and its document never changes;
+- nothing is charged twice, no query of a predictor, and no batch beyond its population's lifetime ε;
 - the audit chain verifies, here and at the receiver, who accounts once for what he accepted;
-- an old copy of the database is noticed, and refused where a release was drawn since.
+- an old copy of the database is noticed, and refused where anything drawn since was seen.
 After the last fault a restart finishes whatever was begun.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from labels_party.bootstrap import Services
-from shared.audit import events
-from shared.audit.checks import check_totals
+from labels_party.labels.standing import PUBLISHED, TRAINING, standing
 from shared.audit.compare import compare_own
 from shared.audit.store import read_export
-from shared.privacy import Epsilon
-from tests.support.ledger_calls import LIFETIME, POPULATION, Calls
+from shared.message.prediction import PREDICTION
+from tests.support import ledger_checks
+from tests.support.ledger_calls import POPULATION, Calls
 from tests.support.ledger_places import Place
 from tests.support.ledger_process import Refused
 from tests.support.ledger_receiver import Receiving
-
-OPEN, SEALED, PURGED = "open", "sealed", "purged"
+from tests.support.ledger_rules import OK, OPEN, PURGED, SEALED, Batch, Predictor, Progress, allowed, apply
 
 
 class Unknown(Exception):
@@ -53,23 +53,6 @@ class Party(Protocol):
         """To read from."""
 
 
-@dataclass
-class Batch:
-    presence: str
-    state: str = OPEN
-    listed: set[str] = field(default_factory=set)
-    labelled: set[str] = field(default_factory=set)
-    releases: dict[str, int] = field(default_factory=dict)  # nano-ε, of those whose charge was answered
-
-    @property
-    def spent(self) -> int:
-        return sum(self.releases.values())
-
-    @property
-    def size(self) -> int:
-        return len(self.listed if self.presence == "id-list" else self.labelled)
-
-
 @dataclass(frozen=True)
 class Pending:
     """A call whose answer was lost."""
@@ -80,20 +63,30 @@ class Pending:
     allowed: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Copy:
+    """Of the database: the last event it has, and what had been begun and seen by then."""
+
+    name: str
+    last: int
+    begun: frozenset[str]
+    seen: frozenset[str]
+
+
 class World:
     def __init__(self, party: Party, receiver: Receiving | None = None, place: Place | None = None) -> None:
         self.party, self.receiver, self.place = party, receiver, place
         self.batches: dict[str, Batch] = {}
         self.pending: Pending | None = None
         self.number, self.name = 0, secrets.token_hex(4)  # several worlds may share a database
-        self.digests: dict[str, str] = {}  # of published manifests
-        self.copies: list[tuple[str, int, set[str]]] = []
+        self.digests: dict[str, str] = {}  # of published manifests and answers
+        self.copies: list[Copy] = []
         self.log: list[str] = []
 
     @property
     def charged(self) -> set[str]:
-        """Releases whose charge was answered."""
-        return {release for batch in self.batches.values() for release in batch.releases}
+        """Releases and answers whose charge was answered."""
+        return {charge for batch in self.batches.values() for charge in batch.charges}
 
     # --- moves --------------------------------------------------------------------------------------------
 
@@ -101,41 +94,38 @@ class World:
         self._try("create", presence)
 
     def list(self, batch: str, n: int) -> None:
-        found = self.batches[batch]
-        ids = [f"{batch}-{i}" for i in range(n)]
-        refused = found.presence != "id-list" or found.state != OPEN or found.labelled
-        again = found.presence == "id-list" and found.listed == set(ids)
-        self._try("list", batch, ids, allowed=["ok"] if again else ["conflict"] if refused else ["ok"])
+        self._try("list", batch, [f"{batch}-{i}" for i in range(n)])
 
     def ingest(self, batch: str, first: int, n: int, mode: str) -> None:
-        found = self.batches[batch]
-        ids = [f"{batch}-{i}" for i in range(first, first + n)]
-        allowed = "ok"
-        if found.state != OPEN or (found.presence == "id-list" and not found.listed):
-            allowed = "conflict"
-        elif found.presence == "id-list" and not found.listed.issuperset(ids):
-            allowed = "invalid-rows"
-        elif mode == "insert" and not found.labelled.isdisjoint(ids):
-            allowed = "duplicate-id"
-        self._try("ingest", batch, ids, 3, mode, allowed=[allowed])
+        self._try("ingest", batch, [f"{batch}-{i}" for i in range(first, first + n)], 3, mode)
 
     def seal(self, batch: str) -> None:
-        found = self.batches[batch]
-        self._try("seal", batch, allowed=["ok" if found.state == OPEN and found.size else "conflict"])
+        self._try("seal", batch)
 
     def release(self, batch: str, epsilon: str, additional: bool) -> None:
-        found = self.batches[batch]
-        allowed = "ok"
-        if found.state != SEALED:
-            allowed = "conflict"
-        elif found.releases and not additional:
-            allowed = "already-released"
-        elif found.spent + Epsilon.parse(epsilon).nano > Epsilon.parse(LIFETIME).nano:
-            allowed = "budget-exceeded"
-        self._try("release", batch, epsilon, additional, allowed=[allowed])
+        self._try("release", batch, epsilon, additional)
+
+    def median(self, batch: str, epsilon: str, additional: bool) -> None:
+        self._try("median", batch, epsilon, additional)
+
+    def calibrate(self, batch: str, epsilon: str, additional: bool) -> None:
+        """With a score of every example."""
+        self._try("calibrate", batch, epsilon, additional, sorted(self._ids(batch)))
+
+    def features(self, batch: str) -> None:
+        self._try("features", batch, sorted(self._ids(batch) or {f"{batch}-0"}))
+
+    def predictor(self, batch: str, epsilon: str, cap: str, additional: bool) -> None:
+        self._try("predictor", batch, epsilon, cap, additional)
+
+    def predict(self, batch: str, predictor: str, query: int) -> None:
+        self._try("predict", batch, predictor, query)
+
+    def retire(self, batch: str, predictor: str) -> None:
+        self._try("retire", batch, predictor)
 
     def purge(self, batch: str) -> None:
-        self._try("purge", batch, allowed=["ok" if self._may_purge(batch) else "conflict"])
+        self._try("purge", batch)
 
     def work(self) -> None:
         """The worker's round; whatever it left is done by another."""
@@ -178,17 +168,17 @@ class World:
         self.party.calm()
         if self.pending is not None:
             waiting, self.pending = self.pending, None
-            allowed = list(waiting.allowed)
-            if waiting.name == "purge" and self._may_purge(waiting.arguments[0]):
-                allowed.append("ok")  # what it waited for was finished meanwhile
-            self._try(waiting.name, *waiting.arguments, allowed=allowed, key=waiting.key)
+            # what it had to wait for may be finished meanwhile
+            found = waiting.allowed | self._allowed(waiting.name, waiting.arguments)
+            self._try(waiting.name, *waiting.arguments, allowed=found, key=waiting.key)
             assert self.pending is None, f"without a fault there is an answer: {self.log}"
 
     def copy(self) -> None:
         """A backup of the database alone."""
         assert self.place is not None
         s, name = self.party.look(), f"copy{len(self.copies)}"
-        self.copies.append((name, s.database.read("last", s.audit.last), self._drawn()))
+        last = s.database.read("last", s.audit.last)
+        self.copies.append(Copy(name, last, self._begun(), frozenset(self._seen())))
         s.database.dispose()
         self.place.copy(name)
 
@@ -196,71 +186,33 @@ class World:
         """An old copy in the newest one's place: noticed; then the newest comes back."""
         self.party.calm()
         assert self.place is not None
-        name, last, drawn = self.copies[number % len(self.copies)]
+        old = self.copies[number % len(self.copies)]
         s = self.party.look()
         export = read_export(s.database.read("x", lambda c: s.audit.export(c, s.key)), s.key.public)
-        began = self._drawn() - drawn
+        begun, seen = self._begun() - old.begun, self._seen().difference(old.seen)
         self.log.append(f"restore {number}")
         self.party.close()
         self.place.copy("newest")
-        self.place.put_back(name)
+        self.place.put_back(old.name)
         refused = ""
         try:
             self.party.open()
             s = self.party.look()
-            old = s.database.read("e", s.audit.events)
-            assert bool(compare_own(old, export).findings) == (export.events[-1].sequence > last)
+            chain = s.database.read("e", s.audit.events)
+            assert bool(compare_own(chain, export).findings) == (export.events[-1].sequence > old.last)
             self.party.close()
         except Refused as error:
             refused = error.detail
-        assert bool(began) == ("older than the folder" in refused), refused
+        noticed = "older than the folder" in refused
+        assert noticed or not seen, f"{seen} would be drawn again: {self.log}"
+        assert begun or not noticed, refused
         self.place.put_back("newest")
         self.party.open()
 
     # --- what must hold -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        s = self.party.look()
-        s.database.read("v", s.audit.verify)
-        chain = s.database.read("e", s.audit.events)
-        check_totals(chain)
-        charged: set[str] = set()
-        published: set[str] = set()
-        for event in chain:
-            release = event.subject.release
-            if event.kind == events.CHARGED:
-                assert release not in charged, "charged twice"
-                charged.add(str(release))
-            elif event.kind == events.PUBLISHED:
-                assert release in charged, "published without a charge"
-                assert release not in published, "published twice"
-                published.add(str(release))
-            assert event.kind not in (events.RETURNED, events.FAILED), (event, self.log)
-        digests = Calls(s).verify(None)  # type: ignore[arg-type]  # not used
-        assert set(digests) == published
-        assert self.digests.items() <= digests.items(), "a published message changed"
-        self.digests |= digests
-        for batch, found in self.batches.items():
-            self._check_batch(s, batch, found)
-        if self.receiver is not None:
-            taken = self.receiver.accepted()
-            assert len(set(taken)) == len(taken), "accounted for twice"
-            assert set(taken) <= published
-
-    def _check_batch(self, s: Services, batch: str, found: Batch) -> None:
-        row, _ = s.database.read("b", lambda c: s.batches.get(c, batch))
-        standing = s.database.read("r", lambda c: s.releases.of_batch(c, batch))
-        spent = s.database.read("s", lambda c: s.ledger.spent(c, batch)).nano
-        maybe = self.pending if self.pending is not None and batch in self.pending.arguments else None
-        allowed = {"seal": SEALED, "purge": PURGED}.get(maybe.name if maybe else "", found.state)
-        assert row.state in (found.state, allowed)
-        if row.state != OPEN and not maybe:
-            assert row.n == found.size
-        more = Epsilon.parse(maybe.arguments[1]).nano if maybe and maybe.name == "release" else 0
-        assert spent in (found.spent, found.spent + more)
-        assert spent <= Epsilon.parse(LIFETIME).nano
-        assert set(found.releases) <= {r.id for r in standing}
-        assert len(standing) - len(found.releases) == int(spent != found.spent)
+        ledger_checks.check(self)
 
     def finish(self) -> None:
         """The last restart: everything that was begun is finished."""
@@ -268,69 +220,74 @@ class World:
         self.restart()
         self.work()
         self.check()
-        s = self.party.look()
-        assert s.database.read("w", s.releases.working) == []
-        assert s.database.read("u", s.retention.unfinished) == []
-        for batch, found in self.batches.items():
-            if found.state == PURGED:
-                assert not [k for k in s.vault.keys(f"{batch}/") if k.endswith(".parquet") and "examples" not in k]
+        ledger_checks.check_finished(self)
         self.pull()
         self.check()
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _try(self, name: str, *arguments: Any, allowed: Any = ("ok",), key: str = "") -> None:
+    def _try(self, name: str, *arguments: Any, allowed: frozenset[str] | None = None, key: str = "") -> None:
         assert self.pending is None
         self.number += not key
         key = key or f"{self.name}-{self.number}"
         self.log.append(f"{name} {' '.join(map(str, arguments))[:80]}")
+        allowed = allowed or self._allowed(name, arguments)
         try:
             answer = self.party.call(name, *arguments, key=key)
         except Unknown as why:
             self.log.append(f"  no answer {why}")
-            self.pending = Pending(name, key, arguments, frozenset(allowed))
+            self.pending = Pending(name, key, arguments, allowed)
             return
         except Refused as refused:
             if refused.code not in allowed:
-                raise AssertionError(f"{name} may be {', '.join(allowed)}: {refused}") from None
+                raise AssertionError(f"{name} may be {', '.join(allowed)}: {refused}; {self.log}") from None
             return
-        assert "ok" in allowed, (name, answer)
-        self._apply(name, arguments, answer[1])
+        assert OK in allowed, (name, answer, self.log)
+        if name == "create":
+            self.batches[answer[1]["id"]] = Batch(*arguments)
+        else:
+            apply(name, self.batches[arguments[0]], arguments, answer[1])
         try:
             again = self.party.call(name, *arguments, key=key)
         except Unknown:
             return
-        assert again == answer, "repeated with its key, a call has another answer"
+        assert again == answer, f"repeated with its key, a call has another answer: {self.log}"
 
-    def _apply(self, name: str, arguments: tuple[Any, ...], answer: dict[str, Any]) -> None:
+    def _allowed(self, name: str, arguments: tuple[Any, ...]) -> frozenset[str]:
         if name == "create":
-            self.batches[answer["id"]] = Batch(arguments[0])
-            return
-        batch = self.batches[arguments[0]]
-        if name == "list" and batch.state == OPEN:
-            batch.listed = set(arguments[1])
-        elif name == "ingest":
-            batch.labelled |= set(arguments[1])
-        elif name == "seal":
-            assert answer["examples"] == batch.size
-            batch.state = SEALED
-        elif name == "release":
-            batch.releases[answer["id"]] = Epsilon.parse(arguments[1]).nano
-        elif name == "purge":
-            batch.state = PURGED
+            return frozenset({OK})
+        batch = arguments[0]
+        return frozenset({allowed(name, self.batches[batch], arguments, self.progress(batch))})
 
-    def _may_purge(self, batch: str) -> bool:
-        found = self.batches[batch]
-        done = set(found.releases) <= set(self._states(batch, "published"))
-        return found.state == PURGED or (found.state == SEALED and done)
-
-    def _states(self, batch: str, state: str) -> list[str]:
+    def progress(self, batch: str) -> Progress:
+        """What the worker has done, and left to do, of a batch."""
         s = self.party.look()
-        standing = s.database.read("r", lambda c: s.releases.of_batch(c, batch))
-        return [r.id for r in standing if r.state == state]
+        found = s.database.read("progress", lambda c: standing(c, batch))
+        published, training = (frozenset(f.id for f in found if f.state == state) for state in (PUBLISHED, TRAINING))
+        return Progress(published, training)
 
-    def _drawn(self) -> set[str]:
-        return {path.name for path in (self.party.home / "releases").iterdir()}
+    def due(self, batch: str) -> bool:
+        """Whether the worker has anything to do for a batch."""
+        progress = self.progress(batch)
+        return bool(progress.training) or not progress.published.issuperset(self.batches[batch].charges)
+
+    def _ids(self, batch: str) -> set[str]:
+        found = self.batches[batch]
+        return found.listed or found.labelled
+
+    def _begun(self) -> frozenset[str]:
+        """What the folder knows of attempts and of answers of predictors."""
+        home = self.party.home
+        attempts = [*home.glob("releases/rel_*/**/"), *home.glob("answers/ans_*/**/")]
+        counted = [f"{path.name} {path.stat().st_size}" for path in home.glob("predictors/prd_*")]
+        return frozenset([str(path.relative_to(home)) for path in attempts] + counted)
+
+    def _seen(self) -> set[str]:
+        """Published documents, of answers of predictors those that were handed out."""
+        s = self.party.look()
+        found = [f for batch in self.batches for f in s.database.read("seen", lambda c, b=batch: standing(c, b))]
+        given = {id_ for b in self.batches.values() for p in b.predictors.values() for id_, _ in p.answers.values()}
+        return {f.id for f in found if f.state == PUBLISHED and (f.what != PREDICTION or f.id in given)}
 
 
-__all__ = ["POPULATION", "Party", "Refused", "Unknown", "World"]
+__all__ = ["OPEN", "POPULATION", "PURGED", "SEALED", "Party", "Predictor", "Refused", "Unknown", "World"]
