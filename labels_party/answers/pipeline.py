@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.answers.answers import COMPUTING, Answers, StoredAnswer
@@ -33,6 +34,7 @@ from shared.errors import LabelDPError, Unavailable
 from shared.message.answer import MAX_ENVELOPE_BYTES, Answer, trusted_answer
 from shared.message.canonical import digest
 from shared.message.manifest import PopulationRef, Unit
+from shared.message.prediction import PREDICTION
 from shared.message.signing import ANSWER_TYPE, SigningKey
 from shared.privacy import delta_string
 from shared.service.folders import fsync_folder
@@ -116,12 +118,17 @@ class AnswerPipeline(Attempts[StoredAnswer]):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def sweep(self) -> int:
-        """Remove inputs of over a day ago that no charged answer needs, left by a process that was killed."""
-        waiting = {a.inputs for a in self.database.read("answer.waiting", self.waiting)}
+        """Remove inputs that a killed process left: those of an answer that has ended, and of over a day ago those that
+        no charged answer needs."""
+        there = list(self.home.answers.glob(f"{INPUTS}*"))
+        if not there:
+            return 0
+        waiting, ended = self.database.read("answer.inputs", self._inputs)
         removed = 0
-        for folder in self.home.answers.glob(f"{INPUTS}*"):
+        for folder in there:
             with contextlib.suppress(OSError):  # another process may sweep as well
-                if folder.name not in waiting and folder.stat().st_mtime < time.time() - LEFTOVER_SECONDS:
+                old = folder.stat().st_mtime < time.time() - LEFTOVER_SECONDS
+                if folder.name in ended or (old and folder.name not in waiting):
                     shutil.rmtree(folder)
                     removed += 1
         return removed
@@ -130,6 +137,13 @@ class AnswerPipeline(Attempts[StoredAnswer]):
 
     def _folder(self, lease: Lease[StoredAnswer]) -> Path:
         return self.home.answers / lease.work.id / f"attempt-{lease.attempt}"
+
+    def _inputs(self, connection: Connection) -> tuple[set[str], set[str]]:
+        """Folders of inputs that charged answers wait for, and those of answers that have ended."""
+        t = answers_table
+        query = sa.select(t.c.request).where(t.c.state.in_((PUBLISHED, FAILED)), t.c.kind != PREDICTION)
+        ended = {str(request["inputs"]) for request in connection.execute(query).scalars()}
+        return {a.inputs for a in self.waiting(connection)}, ended
 
     def _compute(self, lease: Lease[StoredAnswer]) -> Computed:
         answer = lease.work

@@ -8,6 +8,7 @@ that is trained anew is another predictor, with answers of its own.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -31,7 +32,7 @@ from labels_party.predictors.predictors import READY, Predictor, Predictors, spl
 from labels_party.storage.files import Home
 from labels_party.storage.tables import answers, predictions
 from shared.audit.events import ANSWER_PUBLISHED
-from shared.errors import BudgetExceeded, Conflict
+from shared.errors import BudgetExceeded, Conflict, Unavailable
 from shared.message.answer import Answer, AnswerMechanism
 from shared.message.canonical import canonical_bytes, digest
 from shared.message.manifest import PopulationRef, Unit
@@ -60,18 +61,20 @@ class Queries:
         """Answer one query. `audience` None is the owner.
 
         Raises NotFound, InvalidInput, Conflict (not ready), BudgetExceeded (the cap, or the batch): nothing is charged.
+        Raises Unavailable where the answer may stand already; ask again.
         """
 
-        def look(connection: Connection) -> tuple[Answered | None, Predictor, Population, tuple[int, ...]]:
+        def look(connection: Connection) -> tuple[Answered | None, int, Predictor, Population, tuple[int, ...]]:
             predictor, population = self.predictors.for_audience(connection, predictor_id, audience)
             codes = predictor.plan.features.query(given)
             stored = self._stored(connection, predictor, population, codes)
             if stored is None:
                 self._check(connection, predictor, population)
-            return stored, predictor, population, codes
+            return stored, self.predictors.asked(connection, predictor_id), predictor, population, codes
 
-        stored, predictor, population, codes = self.database.read("prediction.look", look)
+        stored, asked, predictor, population, codes = self.database.read("prediction.look", look)
         if stored is not None:
+            self._note(predictor_id, asked)  # whoever drew it may have died before
             return stored
         assert predictor.state_key is not None
         method, plan = METHODS[predictor.plan.method], predictor.plan
@@ -79,17 +82,16 @@ class Queries:
         fact = method.evaluate(plan, population.domain, arrays, np.array(codes, np.int64))
         _loaded()
 
-        def draw(connection: Connection) -> tuple[Answered, bool]:
+        def draw(connection: Connection) -> tuple[Answered, int]:
             now, owner = self.predictors.for_audience(connection, predictor_id, audience)
             found = self._stored(connection, now, owner, codes)
-            if found is not None:
-                return found, False
-            self._check(connection, now, owner)
-            return self._answer(connection, now, owner, codes, fact, actor), True
+            if found is None:
+                self._check(connection, now, owner)
+                found = self._answer(connection, now, owner, codes, fact, actor)
+            return found, self.predictors.asked(connection, predictor_id)
 
-        answered, drawn = self.database.write("prediction.draw", draw)
-        if drawn:
-            self._note(predictor_id)
+        answered, asked = self.database.write("prediction.draw", draw)
+        self._note(predictor_id, asked)
         return answered
 
     def _check(self, connection: Connection, predictor: Predictor, population: Population) -> None:
@@ -203,17 +205,25 @@ class Queries:
     def _now(self) -> str:
         return timestamp(self.predictors.batches.clock())
 
-    def _note(self, predictor_id: str) -> None:
-        """One byte more in the predictor's file: an old copy of the database knows of fewer answers than it has."""
+    def _note(self, predictor_id: str, asked: int) -> None:
+        """As many bytes in the predictor's file as it gave answers: an old copy of the database knows of fewer. Never
+        more than were committed, and before any of them is handed out."""
         try:
             handle = os.open(self.home.predictors / predictor_id, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(handle, b".")
-                os.fsync(handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                missing = asked - os.fstat(handle).st_size
+                if missing > 0:
+                    os.write(handle, b"." * missing)
+                    os.fsync(handle)
             finally:
                 os.close(handle)
-        except OSError as error:  # the answer stands all the same
+        except OSError as error:
             log.warning("an answer of predictor %s is not noted beside the database: %s", predictor_id, error.strerror)
+            raise Unavailable(
+                f"The answer cannot be noted beside the database yet ({error.strerror}). It is kept; ask again, at no "
+                "further charge."
+            ) from None
 
 
 @lru_cache(maxsize=1)
