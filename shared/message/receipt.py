@@ -30,9 +30,9 @@ KEY_ID = re.compile(r"ed25519:[0-9a-f]{64}", re.ASCII)
 @dataclass(frozen=True)
 class Receipt:
     """`position` counts from 1 in the receiver's list for this labels party's key; `previous` is the digest of the
-    receipt before it. `release` is the id of a release or an answer, `manifest_digest` the SHA-256 of the payload of its
-    manifest or document, which tells which of both it is; `accepted` is UTC, by the receiver's
-    clock, and that of the audit event that holds the receipt."""
+    receipt before it. `release` is the id of a release or an answer, `manifest_digest` the SHA-256 of the payload of
+    its manifest or document, which tells which of both it is; `accepted` is UTC, by the receiver's clock, and that of
+    the audit event that holds the receipt."""
 
     release: str
     manifest_digest: str

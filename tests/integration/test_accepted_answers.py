@@ -14,7 +14,9 @@ import httpx
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from deploy.verify_standalone.audit import verify_audit
 from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
 from features_party.pull import pull_answer
@@ -22,6 +24,7 @@ from features_party.received import received
 from features_party.storage import tables
 from shared import errors
 from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
+from shared.audit.receipts import Receipts
 from shared.audit.show import sentence
 from shared.message import kinds
 from shared.message.receipt import Receipt, open_receipt
@@ -225,6 +228,39 @@ def test_another_document_under_a_known_id_is_refused_and_on_record_once(
     assert [set(e.details) for e in of_release] == [{"key_id", "accepted", "refused"}]
     assert "another document of release rel_1" in sentence(of_release[0])
     party.database.read("t", party.audit.verify)
+    own, export = party.home.own_key().public, tmp_path / "export.json"
+    export.write_bytes(party.database.read("t", lambda c: party.audit.export(c, party.home.own_key())))
+    told = verify_audit(export, Ed25519PublicKey.from_public_bytes(own.raw), own.id)
+    assert "2 signed receipts, linked to each other" in told
+
+
+def test_a_crash_at_any_point_of_an_acceptance_is_mended_by_the_next(
+    party: Services, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def dying(point: str) -> Callable[[str], None]:
+        def fault(name: str) -> None:
+            if name == point:
+                raise Killed
+
+        return fault
+
+    for number, (point, committed) in enumerate(
+        [("answer.accept:begin", False), ("answer.accept:before-commit", False), ("answer.accept:after-commit", True)]
+    ):
+        name = f"ans_{number}"
+        envelope = signed(sender.key, VALUES, CUTS, answer=name)
+        monkeypatch.setattr(party.database, "fault", dying(point))
+        with pytest.raises(Killed):
+            party.answers.accept(envelope)
+        monkeypatch.undo()
+        assert len(of_kind(party, ANSWER_ACCEPTED)) == number + committed
+        assert party.answers.accept(envelope).fresh is not committed
+        assert party.answers.open(name).envelope == envelope
+    assert len(of_kind(party, ANSWER_ACCEPTED)) == 3
+    Receipts.of(party.database.read("t", lambda c: list(party.audit.scan(c))), party.home.own_key().public)
 
 
 def test_what_does_not_verify_leaves_nothing(party: Services, sender: Sender) -> None:
