@@ -21,6 +21,14 @@ class BlockingAnswers(ABC):
     @abstractmethod
     def _run(self, talk: Conversation[T]) -> T: ...
 
+    def answer(self, answer: str) -> Json:
+        """State and cost of an answer of whatever kind, also of a predictor's to a query."""
+        return self._run(calls.get("answers", answer))
+
+    def answer_document(self, answer: str) -> bytes:
+        """The signed document, the same bytes for ever."""
+        return self._run(calls.download("answers", answer, "document"))
+
     # --- calibrations -------------------------------------------------------------------------------------
 
     def calibrate(
@@ -177,6 +185,12 @@ class AwaitedAnswers(ABC):
 
     @abstractmethod
     async def _run(self, talk: Conversation[T]) -> T: ...
+
+    async def answer(self, answer: str) -> Json:
+        return await self._run(calls.get("answers", answer))
+
+    async def answer_document(self, answer: str) -> bytes:
+        return await self._run(calls.download("answers", answer, "document"))
 
     # --- calibrations -------------------------------------------------------------------------------------
 

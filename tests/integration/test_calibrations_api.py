@@ -278,6 +278,7 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) 
         asked = client.calibrate(batch, SCORES, "0.5", loss="absolute", option=["levels=2"])
         assert client.wait_calibration(asked["id"], 30)["state"] == "published"
         first = client.calibration_document(asked["id"])
+        assert client.answer(asked["id"]) == client.calibration(asked["id"])
     found = open_calibration(first, party.services.key.public, "features-party")
     assert (found.loss, found.answer.parameters["options"]) == ("absolute", {"levels": 2})
 
@@ -288,7 +289,8 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) 
         ) as client:
             assert (await client.calibration_allowance(batch))["epsilon_used"] == "0"
             assert (await client.wait_calibration(asked["id"], 30))["state"] == "published"
-            return await client.calibration_document(asked["id"])
+            assert (await client.answer(asked["id"]))["kind"] == "calibration"
+            return await client.answer_document(asked["id"])
 
     assert asyncio.run(talk()) == first
 
