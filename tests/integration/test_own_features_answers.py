@@ -21,6 +21,7 @@ from shared.message.linear_model import open_linear_model
 from shared.message.rectangle import open_rectangle
 from shared.privacy import Epsilon, parse_delta
 from tests.integration.test_release_pipeline import Crash, CrashAt
+from tests.support import real_data
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
 from tests.support.own_features import (
@@ -96,6 +97,25 @@ def test_a_linear_model_is_charged_signed_and_predicts(party: LabelsParty) -> No
     y = np.array([label[i] for i in columns(known)["example_id"]])
     assert np.mean((found.predict(columns(known)) - y) ** 2) < 0.99 * y.var()
     assert party.spent(batch) == "10"
+
+
+def test_on_rentals_a_model_predicts_hours_it_never_saw(party: LabelsParty) -> None:
+    task = real_data.bike()
+    features = [{"name": "temp", "range": [0, 1]}]
+    if task.real:
+        features += [{"name": "hum", "range": [0, 1]}, {"name": "hr", "values": list(range(24))}]
+        features += [{"name": name, "values": [0, 1]} for name in ("workingday", "yr")]
+    batch = sealed(party, task.labels().rename_columns(["example_id", "label"]), None, domain=task.domain)
+    party.services.predictors.features.put(batch, task.features(), real_data.ID)
+    owner = party.client()
+    asked = post(owner, batch, "linear-model", features=features, epsilon="1")
+    assert asked.status_code == 202, asked.text
+    envelope = document(owner, "linear-model", asked.json()["id"])
+    model = open_linear_model(envelope, party.services.key.public, "features-party")
+    low, high = (float(end) for end in task.domain.split(":")[:2])
+    y = np.clip(task.test[task.label].to_numpy().astype(np.float64), low, high)
+    error = np.mean((model.predict(columns(task.test)) - y) ** 2)
+    assert error < (0.6 if task.real else 0.9) * y.var(), task.source()
 
 
 def test_with_a_delta_the_cheapest_bound_is_charged_and_counts_against_the_lifetime_delta(party: LabelsParty) -> None:
