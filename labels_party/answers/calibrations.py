@@ -6,8 +6,10 @@ charged, whatever the scores are: which examples they are of tells nothing about
 
 Ids. Examples of the batch without a score are left out of the fit, and so are scores of ids that are not in the batch.
 The owner is refused the latter by row, before anything is charged. An audience is not, and no answer says how many of
-its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant 8). Whether its ids are
-those of the batch it can see by sending its list of examples again. Membership is a matter of ids, never of labels.
+its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant 8). Nor does a map: cuts
+and cells lie where the scores that were sent put them, met or not, and means are rounded to a public lattice. What it
+says of ids is what labels say, with noise. Whether its ids are those of the batch an audience can see by sending its
+list of examples again. Membership is a matter of ids, never of labels.
 """
 
 from __future__ import annotations
@@ -68,17 +70,25 @@ class CalibrationWish:
         options: dict[str, Any] | None = None,
         scores: str = FLOAT32,
         scores_2: str | None = None,
+        two: bool = False,
         additional_release: bool = False,
     ) -> CalibrationWish:
-        """Raises InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidInput (shape, options, numbers of scores)."""
+        """`two`: a second score was named, so that `auto` is the shape that has two.
+
+        Raises InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidInput (shape, options, numbers of scores).
+        """
         asked = Epsilon.parse(epsilon, positive=True)
         if loss not in LOSSES:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
-        shape = auto_shape(loss) if shape == AUTO else shape
+        two = two or scores_2 is not None
+        if shape == AUTO:
+            shape = GRID if two else auto_shape(loss)
         found = parse_options(shape, options or {})
         if SHAPES[shape].scores == 1:
-            if scores_2 is not None:
-                raise second_score(shape)
+            if two:
+                raise InvalidInput(
+                    f"The shape '{shape}' has one score; for a map of two scores ask for the shape '{GRID}'."
+                )
             grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(scores),)
         else:
             grids = ScoreGrid.parse(scores), ScoreGrid.parse(FLOAT32 if scores_2 is None else scores_2)
@@ -98,10 +108,6 @@ class CalibrationWish:
     def fields(self) -> tuple[str, ...]:
         """Of the upload, in our names."""
         return (ID, SCORE, SCORE_2)[: 1 + len(self.grids)]
-
-
-def second_score(shape: str) -> InvalidInput:
-    return InvalidInput(f"The shape '{shape}' has one score; for a map of two scores ask for the shape '{GRID}'.")
 
 
 class Calibrations:
@@ -193,7 +199,7 @@ def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: i
     n, distinct = min(n, scores.sent), min(n, scores.distinct)
     axes = SHAPES[parameters["shape"]].axes
     cells = () if axes is None else axes(options, scores.numbers, sizes, n, epsilon)
-    return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, cells)
+    return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, scores.numbers[0], cells)
 
 
 class CalibrationKind:

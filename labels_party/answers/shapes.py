@@ -37,8 +37,8 @@ class Terms:
     """What a fit is before it sees a label: public, and known to whoever asks.
 
     `n` counts the scores that were sent and `distinct` those of them that differ, both at most the batch: what a shape
-    makes of the size of the data is made of them, so that no map says how many ids were met. `cells`, of bins and of
-    grids: where the scores that were sent put them, along each score.
+    makes of the size of the data is made of them, and where cuts and cells may lie of `sent` int64[s], the first scores
+    that were sent: no map says which ids were met, or how many. `cells`, of bins and grids: along each score.
     """
 
     domain: Domain
@@ -48,6 +48,7 @@ class Terms:
     n: int
     distinct: int
     options: Options
+    sent: IntArray
     cells: tuple[Cells, ...] = ()
 
 
@@ -57,7 +58,7 @@ Axes = Callable[[Options, IntArray, Sequence[int], int, Epsilon], tuple[Cells, .
 @dataclass(frozen=True)
 class ShapeEntry:
     """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
-    refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 1, and is ε-DP
+    refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 0, and is ε-DP
     in the labels. `axes`: the cells along each score, from options, public numbers int64[scores, m] with m ≥ 1, of how
     many there can be of each, n and ε."""
 
@@ -72,16 +73,9 @@ class ShapeEntry:
 
 
 def fitted(shape: str, terms: Terms, x: IntArray, labels: IntArray) -> tuple[MonotoneMap | MonotoneGrid, Facts]:
-    """The private map of a shape, and the plan's facts; where no example was met, the middle of the domain."""
+    """The private map of a shape, and the plan's facts; likewise where no example was met."""
     entry = SHAPES[shape]
     facts = entry.plan(terms)
-    if not x.size:
-        values = terms.domain.values
-        middle = values[(len(values) - 1) // 2 :][:1]
-        if entry.scores == 2:
-            surface = _surface(terms)
-            return surface.map_of(np.full(surface.shape, middle)), facts
-        return MonotoneMap(terms.x_size, np.zeros(0, np.int64), middle), facts
     return entry.fit(terms, x, labels), facts
 
 
@@ -103,7 +97,8 @@ def _plan_monotone(terms: Terms) -> Facts:
 
 
 def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
-    return isotonic(x, labels, terms.domain, terms.x_size, terms.epsilon, terms.loss, levels=_levels(terms))
+    levels, given = _levels(terms), (terms.domain, terms.x_size, terms.epsilon, terms.loss)
+    return isotonic(x, labels, *given, levels=levels, places=terms.sent)
 
 
 # --- means of public cells --------------------------------------------------------------------------------
@@ -147,7 +142,7 @@ def _constrained(shape: str) -> ShapeEntry:
         return facts | {"knots": found.knots, "steps": found.steps}
 
     def fit(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
-        return _design(shape, terms).fit(x, labels)
+        return _design(shape, terms).fit(x, labels, places=terms.sent)
 
     needs = (NEEDS[shape],) if shape in NEEDS else ()
     return ShapeEntry(plan, fit, tuple(sorted(TAKES[shape])), needs, spaced=shape != "pieces")

@@ -73,7 +73,7 @@ def two_score_runs(x: Any) -> Make:
     cells = (axis_cells(x[0], 3, 2), axis_cells(x[1], 3, 2))
 
     def runs(y: Labels, epsilon: Epsilon, loss: str) -> Runs:
-        terms = Terms(DOMAIN, 3, epsilon, loss, len(y), len(y), {"cells": "2x2", "values": 3}, cells)
+        terms = Terms(DOMAIN, 3, epsilon, loss, len(y), len(y), {"cells": "2x2", "values": 3}, x[0], cells)
         return {made: chance for made, chance, _ in every_run(lambda: fitted("grid", terms, x, np.array(y)))}
 
     return runs

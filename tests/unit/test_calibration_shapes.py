@@ -25,6 +25,7 @@ from labels_party.storage.secrets import Secrets
 from shared.domain import Domain
 from shared.errors import DuplicateId, InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, TooLarge
 from shared.monotone import MonotoneMap
+from shared.monotone_grid import MonotoneGrid
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.scores import ScoreGrid
 
@@ -43,7 +44,7 @@ def test_help_names_every_option_of_every_shape() -> None:
 
 
 def terms(epsilon: str = "1", **changes: Any) -> Terms:
-    given = {"loss": "squared", "n": 60, "distinct": 60, "options": {}} | changes
+    given = {"loss": "squared", "n": 60, "distinct": 60, "options": {}, "sent": np.arange(60)} | changes
     return Terms(DOMAIN, GRID.size, Epsilon.parse(epsilon), **given)
 
 
@@ -102,22 +103,34 @@ def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     assert labels == index[::2].tolist()
 
 
-def test_where_no_example_is_met_the_answer_is_the_middle_of_the_domain() -> None:
-    empty, x = np.zeros(0, np.int64), np.arange(60)
-    for shape in ("monotone", "convex"):
-        found, facts = fitted(shape, terms(), empty, empty)
-        assert found.values.tolist() == [5.0]
-        assert fitted(shape, terms(), x, x % 11)[1] == facts  # nothing in the document says how many were met
-    one = terms(cells=cells_of("bins", {"cells": "3"}, x[None]))
-    constant, facts = fitted("bins", one, empty, empty)
-    assert constant.values.tolist() == [5.0]
-    assert fitted("bins", one, x, x % 11)[1] == facts
-    two = terms(cells=cells_of("grid", {"cells": "2x3"}, np.stack([x, x])))
-    constant, facts = fitted("grid", two, empty, empty)
-    whole = fitted("grid", two, np.stack([x, x]), x % 11)
-    assert constant.values.tolist() == [[5.0] * 3] * 2
-    assert whole[1] == facts
-    assert [b.tolist() for b in whole[0].breakpoints] == [b.tolist() for b in constant.breakpoints] == [[30], [20, 40]]
+@pytest.mark.parametrize("shape", ["bins", "monotone", "pieces", "convex", "grid"])
+def test_what_a_map_is_made_of_says_nothing_of_which_ids_were_met(shape: str) -> None:
+    """Places of cuts, number of pieces at most and facts are the same where all, some or none of the ids are met."""
+    x, y = np.arange(0, 60, 2), np.arange(30) % 11
+    options: dict[str, Any] = {"pieces": 3} if shape == "pieces" else {"cells": "2x3"} if shape == "grid" else {}
+    two = shape == "grid"
+    numbers = np.stack([x, x]) if two else x[None]
+    cells = cells_of(shape, options, numbers) if SHAPES[shape].axes is not None else ()
+    given = terms(options=options, sent=x, cells=cells)
+    between = set() if shape == "convex" else {*((x[1:] + x[:-1] + 1) // 2).tolist(), 0, GRID.size}
+    facts = []
+    for met in (slice(0, 30), slice(0, 30, 7), slice(11, 12), slice(0, 0)):
+        found, said = fitted(shape, given, numbers[:, met] if two else x[met], y[met])
+        facts.append(said)
+        if isinstance(found, MonotoneGrid):
+            assert [b.tolist() for b in found.breakpoints] == [c.edges[1:-1].tolist() for c in cells]
+        elif between:
+            assert set(found.breakpoints.tolist()) <= between
+    assert facts[1:] == facts[:-1]
+
+
+def test_a_mean_is_no_quotient_by_which_its_examples_could_be_counted() -> None:
+    x = np.zeros(3, np.int64)
+    given = terms(sent=x, cells=cells_of("bins", {}, x[None]))
+    for n in (1, 2, 3):
+        for _ in range(20):
+            (value,) = fitted("bins", given, x[:n], np.full(n, 7))[0].values * (1 << 16) / 10
+            assert value == pytest.approx(round(value), abs=1e-9)
 
 
 def test_a_plan_refuses_what_a_fit_would() -> None:

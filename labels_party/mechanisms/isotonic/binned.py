@@ -98,11 +98,12 @@ class BinnedPlan:
         return np.diff(running[ends]), np.diff(ends)
 
     def _values(self, sums: IntArray, counts: IntArray) -> FloatArray:
-        """float64[M]: rising label values, by least squares; a cell without an example, which the map is not to show,
-        counts as one of the middle of the domain."""
+        """float64[M]: rising label values, by least squares, in whole 1/UNITS of the range: a quotient would show how
+        many examples a cell has. One without any, which the map is not to show, counts as one of the domain's middle.
+        """
         from scipy.optimize import isotonic_regression
 
         empty, weights = counts == 0, np.maximum(counts, 1).astype(np.float64)
         fitted = isotonic_regression((sums + empty * (UNITS // 2)) / weights, weights=weights).x
         low, high = float(self.domain.value(0)), float(self.domain.value(self.domain.k - 1))
-        return np.asarray(np.clip(low + (high - low) * fitted / UNITS, low, high), np.float64)
+        return np.asarray(np.clip(low + (high - low) * np.rint(fitted) / UNITS, low, high), np.float64)

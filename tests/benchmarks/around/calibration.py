@@ -122,7 +122,7 @@ def map_of(shape: str, data: Data, rows: npt.NDArray[np.int64], scores: FloatArr
     grid, axes = ScoreGrid.parse("float32"), SHAPES[shape].axes
     x, n = grid.index(scores), rows.size
     cells = () if axes is None else axes({}, x[None], [grid.size], n, epsilon)
-    terms = Terms(data.domain, grid.size, epsilon, "squared", n, np.unique(x).size, {}, cells)
+    terms = Terms(data.domain, grid.size, epsilon, "squared", n, np.unique(x).size, {}, x, cells)
     found, _ = fitted(shape, terms, x, data.domain.index(data.labels[rows])[0])
     return ScoreMap(grid, found)
 
