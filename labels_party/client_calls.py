@@ -92,7 +92,8 @@ def score_columns(ids: str, scores: str, second: str | None) -> dict[str, str]:
 
 
 def calibrate(batch: str, scores: Frame, columns: dict[str, str], options: dict[str, Any]) -> Conversation[Json]:
-    """All scores in one call, so that they are charged once."""
+    """All scores in one call, so that they are charged once. A second score is named, or it would be passed over."""
+    options = options | {f"{name}_column": name for name in columns if name == "score_2"}
     call = _upload("POST", path("batches", batch, "calibrations"), _named(as_table(scores), columns), options)
     return ask(call)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labels_party.answers.answers import WORKING, StoredAnswer
-from labels_party.answers.calibrations import CalibrationWish, second_score
+from labels_party.answers.calibrations import CalibrationWish
 from labels_party.answers.scores import Scores
 from labels_party.bootstrap import Services
 from labels_party.budget.ledger import Account, judge
@@ -59,8 +59,6 @@ class CalibrateJob:
         scores = [name for name in (self.score_column, self.score_2_column) if name is not None]
         if len(scores) < len(self.wish.grids):
             raise InvalidInput(f"The shape '{self.wish.shape}' has two scores: name the second with --score-2-column.")
-        if len(scores) > len(self.wish.grids):
-            raise second_score(self.wish.shape)
         if len({self.id_column, *scores}) <= len(scores):
             raise InvalidInput("Each of the columns, for ids and scores, needs a name of its own.")
         return (self.id_column, *scores)

@@ -14,7 +14,7 @@ OPTIONS = {
     "grid": "cells (such as cells=8x8), values",
 }
 SHAPES = (
-    "auto (bins, or monotone if the loss is absolute), bins, monotone, pieces, linear, lipschitz, convex, concave; "
-    "or grid, of two scores."
+    "auto (bins, or monotone if the loss is absolute, or grid of two scores), bins, monotone, pieces, linear, "
+    "lipschitz, convex, concave; or grid, of two scores."
 )
 SHAPE_OPTIONS = "NAME=VALUE of the shape; repeatable. " + "; ".join(f"{s} takes {o}" for s, o in OPTIONS.items()) + "."

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from labels_party.answers.calibrations import CalibrationWish, second_score
+from labels_party.answers.calibrations import CalibrationWish
 from labels_party.answers.shape_help import SHAPE_OPTIONS, SHAPES
 from labels_party.api.answers import AllowanceOut, AnswerOut, described, document, shown
 from labels_party.api.columns import ScoreColumns
@@ -108,10 +108,9 @@ async def create_calibration(
         options=parse_options_text(option),
         scores=scores,
         scores_2=scores_2,
+        two=SCORE_2 in columns,
         additional_release=additional_release,
     )
-    if SCORE_2 in columns and SCORE_2 not in wish.fields:
-        raise second_score(shape)
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         raise NotFound(f"There is no batch '{batch}'.")

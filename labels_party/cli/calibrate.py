@@ -21,7 +21,7 @@ def calibrate(
     epsilon: Annotated[str, typer.Option(help="ε of this calibration; the whole batch is charged.")],
     out: Annotated[FilePath, typer.Option(help="Where the signed map goes (.json).")],
     score_2_column: Annotated[
-        str | None, typer.Option(help="Its column with second scores, for a map of two: --shape grid.")
+        str | None, typer.Option(help="Its column with second scores, for a map of two (--shape grid).")
     ] = None,
     batch: Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")] = None,
     labels: Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels, sealed as a batch.")] = None,
@@ -61,6 +61,7 @@ def calibrate(
         options=parse_options_text(option or []),
         scores=numbers,
         scores_2=numbers_2,
+        two=score_2_column is not None,
         additional_release=additional_release,
     )
     of: Any = batch

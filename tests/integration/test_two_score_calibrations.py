@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from shared.errors import RemoteProblem
 from shared.message.calibration import Calibration, load_calibration, open_calibration
 from shared.message.signing import VerifyingKey
 from tests.support.calibrations import published, records, two_scores
@@ -270,8 +271,12 @@ def test_both_python_clients_ask(party: LabelsParty, batch: str) -> None:
     _, key = party.services.apikeys.create("owner")
     table = SCORES.rename_columns(["id", "a", "b"])
     columns: dict[str, Any] = {"id_column": "id", "score_column": "a", "score_2_column": "b"}
-    asking: dict[str, Any] = columns | {"shape": "grid", "option": ["cells=3x3"], "additional_release": True}
+    # a second score is enough to be asked for a map of two
+    asking: dict[str, Any] = columns | {"option": ["cells=3x3"], "additional_release": True}
     with LabelsPartyClient("http://testserver", key, http=party._clients[0]) as client:
+        with pytest.raises(RemoteProblem, match="one score"):
+            client.calibrate(batch, table, "0.5", shape="monotone", **columns)
+        assert party.spent(batch) == "0"
         asked = client.calibrate(batch, table, "0.5", **asking)
         assert client.wait_calibration(asked["id"], 30)["parameters"]["options"] == {"cells": "3x3"}
 
@@ -326,7 +331,7 @@ class Files:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """With a map of two scores in map.json, and one of one score in one.json."""
     found = Files(tmp_path_factory.mktemp("files"))
-    found.labels_party("--shape", "grid", "--score-2-column", "score_2", "--option", "cells=4x5")
+    found.labels_party("--score-2-column", "score_2", "--option", "cells=4x5")
     found.labels_party("--additional-release", "--out", "one.json")
     return found
 
@@ -371,8 +376,9 @@ def test_maps_and_columns_of_scores_must_agree_before_anything_is_accounted_for(
 
 LABELS_REFUSED: list[tuple[list[str], str]] = [
     (["--shape", "grid"], "--score-2-column"),
-    (["--score-2-column", "score_2"], "shape 'grid'"),
-    (["--numbers-2", "0:1:8"], "shape 'grid'"),
+    (["--shape", "monotone", "--score-2-column", "score_2"], "shape 'grid'"),
+    (["--shape", "monotone", "--numbers-2", "0:1:8"], "shape 'grid'"),
+    (["--numbers-2", "0:1:8"], "--score-2-column"),
     (["--shape", "grid", "--score-2-column", "score"], "a name of its own"),
     (["--shape", "grid", "--score-2-column", "none"], "no column 'none'"),
     (["--shape", "grid", "--score-2-column", "score_2", "--option", "cells=10x10"], "too fine"),
