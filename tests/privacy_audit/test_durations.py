@@ -3,11 +3,10 @@
 Two label vectors are timed in pairs, in the same memory, in random order within each pair: were the durations the same
 in distribution, the sign of a difference would be a coin's, whatever else the machine is doing. A signed-rank test
 (Wilcoxon 1945) of them errs with probability 10⁻⁶ over all steps together. Its power is that of the control: a fifth
-longer for one label (a few microseconds) is found. The two steps that write where labels say do differ by a few
-nanoseconds, on quiet processors measurably: for neighbours they may by a fiftieth of the time, and vectors without a
-label in common by a tenth. Smaller differences,
-and such as show only over a network in millions of requests, are not excluded; neither is what a neighbour on the same
-processor can measure.
+longer for one label (a few microseconds) is found. The steps that write where labels say, or sort by them, do differ
+by a few nanoseconds, on quiet processors measurably: for neighbours they may by a fiftieth of the time, and vectors
+without a label in common by a tenth. Smaller differences, and such as show only over a network in millions of requests,
+are not excluded; neither is what a neighbour on the same processor can measure.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import random
 import time
 import timeit
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,23 @@ from scipy.stats import wilcoxon
 from labels_party.labels.digests import mask
 from labels_party.labels.parsing import floats_of, positions
 from labels_party.mechanisms.catalogue import MECHANISMS
+from labels_party.mechanisms.isotonic.antichains import isotonic_poset
+from labels_party.mechanisms.isotonic.fit import constrained
 from labels_party.mechanisms.isotonic.grid import loss_grid
+from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.prefix import least_prefixes
+from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from labels_party.mechanisms.prior import histogram
+from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
+from labels_party.mechanisms.private_median.median import MedianPlan, private_median
+from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
+from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.mechanisms.sampling import sample
+from labels_party.predictors.methods import METHODS
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.support.predicting import plan_of
 
 DOMAIN = Domain.parse("0:40")
 IDS = pa.array([f"click-{i:04d}" for i in range(64)])
@@ -59,13 +69,78 @@ def fitting(loss: str) -> Step:
     return lambda index: least_prefixes(grid, grid.prepared(index), ends, range(128), True)
 
 
+def predicting(method: str) -> tuple[Step, Step]:
+    """What is learned of labels, and a query of it: computed and drawn."""
+    run, n = METHODS[method], len(IDS)
+    plan = plan_of(method, n, "0:40", epsilon="1", **({"threshold": "20"} if METHODS[method].classifies else {}))
+    codes = np.random.default_rng(2).integers(0, plan.features.levels + 1, (n, 1))
+    part, query = np.arange(n) % (plan.parts or 1), np.array(plan.features.query({"x": 5}), np.int64)
+
+    def learn(index: Index) -> Any:
+        return run.learn(plan, DOMAIN, codes, index, part)
+
+    learned: dict[bytes, Any] = {}  # what is timed begins with what was learned
+
+    def answer(index: Index) -> Any:
+        arrays = learned.get(index.tobytes())
+        if arrays is None:
+            arrays = learned[index.tobytes()] = learn(index)
+        return run.draw(plan, run.evaluate(plan, DOMAIN, arrays, query))
+
+    return learn, answer
+
+
+def median_by_ranks(index: Index) -> Any:
+    return histogram_quantiles(np.bincount(index, minlength=DOMAIN.k), RANKS)
+
+
+def median_by_slices(domain_bits: int) -> Step:
+    """Over labels times a large number, so that the recursion sees different prefixes."""
+    plan = MedianPlan(len(IDS), DOMAIN.k << domain_bits, Fraction(1), Fraction(domain_bits > 0, 10**9))
+    factor = np.uint64(1 << domain_bits)
+    return lambda index: private_median(index.astype(np.uint64) * factor, plan, noise=quiet)
+
+
+def quiet(_scale: Fraction, n: int) -> Index:
+    """In place of OpenDP's noise, whose own draws take milliseconds and know no label."""
+    return np.zeros(n, np.int64)
+
+
+def rectangle(index: Index) -> Any:
+    plan = RectanglePlan(len(IDS), 1, 6, 8, Fraction(1))
+    return private_rectangle(PLACES, index >= 20, plan, noise=quiet)
+
+
+def adaptive(index: Index) -> Any:
+    plan = TrainingPlan(len(IDS), 1, 4, 12, Fraction(1))
+    return train(PLACES / 32.0 - 1.0, index / 20.0 - 1.0, plan, noise=quiet)
+
+
+def convex(index: Index) -> Any:
+    return constrained(SCORES, index, DOMAIN, len(IDS), Epsilon.parse("0.1"), shape="convex", options=CONVEX)
+
+
+def in_a_grid(index: Index) -> Any:
+    return isotonic_poset(SCORES % GRID.size, index, DOMAIN, GRID, Epsilon.parse("0.1"), values=4)
+
+
+SCORES, GRID, CONVEX = np.arange(len(IDS)), Poset.grid(2, 3), ShapeOptions(knots=2, steps=1, values=3)
+PLACES = np.random.default_rng(3).integers(0, 64, (len(IDS), 1))
+RANKS = plan_quantiles(["0.5"], Epsilon.parse("1"), len(IDS), DOMAIN.k, method=EACH)
 STEPS: dict[str, Step] = {name: drawing(name) for name in MECHANISMS}
 STEPS |= {"reading": reading, "masking": lambda index: mask(IDS, index, b"0123456789abcdef")}
 STEPS |= {"histogram": lambda index: histogram(index, DOMAIN.k)}
 STEPS |= {"isotonic": lambda index: isotonic(np.arange(index.size), index, DOMAIN, index.size, Epsilon.parse("0.1"))}
 STEPS |= {f"isotonic, {loss}": fitting(loss) for loss in ("squared", "absolute")}
+STEPS |= {"median by ranks": median_by_ranks, "median by slices": median_by_slices(0)}
+STEPS |= {"isotonic, convex": convex, "partial order": in_a_grid}
+STEPS |= {"median by slices, recursive": median_by_slices(20), "rectangle": rectangle, "adaptive training": adaptive}
+for method in METHODS:
+    STEPS[f"{method} learns"], STEPS[f"{method} answers"] = predicting(method)
 # what they write to follows the labels, and how soon a processor can write there again, by a few nanoseconds
-ADDRESSED = {"histogram", "isotonic, absolute"}
+ADDRESSED = {"histogram", "isotonic, absolute", "median by ranks"}
+# and how soon what is sorted by labels is in order
+ADDRESSED |= {"median by slices", "median by slices, recursive", "rectangle", "adaptive training"}
 ALPHA = 1e-6 / len(STEPS) / 2
 
 

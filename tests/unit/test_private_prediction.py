@@ -20,15 +20,22 @@ def zero(_: Fraction) -> int:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=80), st.integers(1, 6), st.integers(-1, 31))
-def test_the_walk_is_that_of_the_paper(examples: list[tuple[int, bool]], bound: int, x: int) -> None:
-    """Figure 1, read literally."""
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=80),
+    st.integers(1, 6),
+    st.integers(-1, 31),
+    st.sampled_from([1, 7, walk.BLOCK]),
+)
+def test_the_walk_is_that_of_the_paper(examples: list[tuple[int, bool]], bound: int, x: int, block: int) -> None:
+    """Figure 1, read literally; however many steps are composed at a time."""
     ordered = sorted(examples, key=lambda e: e[0])  # equal positions in the order given
     value = 0
     for position, label in ordered:
         if position <= x:
             value = min(max(value + (2 * label - 1), -bound), bound)
-    found = walk.walk(np.array([e[0] for e in examples], np.int64), np.array([e[1] for e in examples], bool), bound)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "BLOCK", block)
+        found = walk.walk(np.array([e[0] for e in examples], np.int64), np.array([e[1] for e in examples], bool), bound)
     assert found.at(x) == value
 
 
