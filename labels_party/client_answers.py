@@ -21,6 +21,10 @@ class BlockingAnswers(ABC):
     @abstractmethod
     def _run(self, talk: Conversation[T]) -> T: ...
 
+    def answers(self, since: str | None = None, population: str | None = None) -> list[Json]:
+        """Every published answer that is meant for us (for the owner: all), of whatever kind, the newest last."""
+        return self._run(calls.answers(since, population))
+
     def answer(self, answer: str) -> Json:
         """State and cost of an answer of whatever kind, also of a predictor's to a query."""
         return self._run(calls.get("answers", answer))
@@ -45,7 +49,7 @@ class BlockingAnswers(ABC):
         """Charge the batch and ask for a private monotone map from these scores to the label.
 
         options: loss, shape (default auto), option (a list of "NAME=VALUE"), scores (how they are numbered),
-        additional_release. With shape="grid" the map has two scores: `score_2_column`, numbered by scores_2.
+        additional_release. With `score_2_column` (numbered by scores_2) the map has two scores.
         """
         columns = calls.score_columns(id_column, score_column, score_2_column)
         return self._run(calls.calibrate(batch, scores, columns, {"epsilon": epsilon} | options))
@@ -185,6 +189,9 @@ class AwaitedAnswers(ABC):
 
     @abstractmethod
     async def _run(self, talk: Conversation[T]) -> T: ...
+
+    async def answers(self, since: str | None = None, population: str | None = None) -> list[Json]:
+        return await self._run(calls.answers(since, population))
 
     async def answer(self, answer: str) -> Json:
         return await self._run(calls.get("answers", answer))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
+PAGE = 1000  # rows of a listing that are asked for at a time
 Told = Callable[[int, int | None], None]
 Json = dict[str, Any]
 Mode = Literal["insert", "upsert"]
@@ -36,6 +37,19 @@ def get(*parts: str, **params: Any) -> Conversation[Json]:
 
 def listing(*parts: str, **params: Any) -> Conversation[list[Json]]:
     return ask(Call("GET", path(*parts), params=params))
+
+
+def answers(since: str | None, population: str | None) -> Conversation[list[Json]]:
+    """All pages of published answers."""
+    given = {"since": since, "population": population, "limit": PAGE}
+    params = {name: value for name, value in given.items() if value is not None}
+    found: list[Json] = []
+    while True:
+        page = yield from get("answers", **params)
+        found += page["answers"]
+        if page["next"] is None:
+            return found
+        params["after"] = page["next"]
 
 
 def post(*parts: str, body: Any = None) -> Conversation[Json]:

@@ -1,4 +1,4 @@
-"""`answer`, and what people see of a signed answer of any kind."""
+"""`answers`, `answer`, and what people see of a signed answer of any kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,35 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.names import told_apart
+from shared.service.answers import answer_rows, show_result
 from shared.service.cli import emit, say, table
 
-RANK_ERROR = "rank_error_19_of_20"
+
+@app.command()
+def answers(
+    population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only calibration, median, rectangle, linear-model or prediction.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε."""
+    from labels_party.answers.listing import all_answers
+
+    party = services(existing=True)
+    found = party.database.read("answer.list", lambda c: all_answers(c, party.populations, population, kind))
+
+    def human() -> None:
+        if not found:
+            say("No answers yet: calibrate, median, rectangle, linear-model and predict give some.")
+            return
+        columns = ("id", "kind", "population_name", "batch", "epsilon", "delta", "state", "published")
+        rows = [[str(a[c] or "") for c in columns] + [", ".join(a["audiences"])] for a in found]
+        heads = ["answer", "kind", "population", "batch", "ε", "δ", "state", "published", "audiences"]
+        table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
+
+    emit(found, as_json, human)
 
 
 @app.command()
@@ -23,7 +49,8 @@ def answer(
     from labels_party.offline_answers import finish, write_out
 
     party = services(existing=True)
-    finish(party, name)
+    with told_apart(party, name):
+        finish(party, name)
     result = write_out(party, name, out, force=force)
     emit(result, as_json, lambda: show_answer(result))
 
@@ -41,28 +68,6 @@ def show_answer(data: dict[str, Any]) -> None:
     ]
     if data["delta_lifetime"] != "0":
         rows += [["δ budget", f"{data['delta_spent']} of {data['delta_lifetime']} spent per example"]]
-    rows += [[name, _said(value)] for name, value in data["parameters"].items() if value and name != "features"]
-    if "median" in data:
-        rows += [["median", data["median"] or "none found: too few labels agree at this ε and δ"]]
-    if RANK_ERROR in data["facts"]:
-        rows += [["rank error", f"{data['facts'][RANK_ERROR]:,} labels or fewer, 19 times in 20"]]
-    if "pieces" in data:
-        rows += [["values of the map", f"{data['pieces']:,}"]]
-    if "value" in data:
-        rows += [["value", str(data["value"])]]
+    rows += answer_rows(data["parameters"], data, data["facts"])
     table("Signed answer", ["", ""], [*rows, ["signed by", data["key_id"]], ["public key", str(data["labels_key"])]])
-    if "sides" in data:
-        sides = [[side["name"], str(side["from"]), str(side["to"])] for side in data["sides"]]
-        table("Inside", ["feature", "from", "to"], sides)
-        if not data["found"]:
-            say("A side was not found, so nothing is inside: too few examples share one at this ε and δ.")
-        elif any(side["first"] > side["last"] for side in data["sides"]):
-            say("A side ends before it begins, so nothing is inside: too few examples are positive, or many are equal.")
-    if "weights" in data:
-        weights = [["=".join(w[k] for k in ("name", "value") if k in w), w["weight"]] for w in data["weights"]]
-        table("Weights", ["feature", "weight"], [["constant", data["constant"]], *weights])
-
-
-def _said(value: Any) -> str:
-    """A parameter; options, and a query's members, as NAME=VALUE."""
-    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+    show_result(data["parameters"], data)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from labels_party.cli.app import FilePath, Json, app, services
+from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting
 from shared.service.cli import emit, progress
 
@@ -151,7 +152,7 @@ def message(
     from labels_party.offline import finish, write_out
 
     party = services(existing=True)
-    with progress("message", as_json) as report:
+    with progress("message", as_json) as report, told_apart(party, release):
         finish(party, release, report)
     result = write_out(party, release, out)
     emit(result, as_json, lambda: show_message(result))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.names import told_apart
 from shared.service.cli import emit, replacing, writable
 
 
@@ -19,7 +20,9 @@ def statement(
 ) -> None:
     """Write a release's statement: what left, to whom, when, ε in words and numbers, what happened since."""
     writable(out, force)
-    page = services(existing=True).statements.page(release, since=True)
+    party = services(existing=True)
+    with told_apart(party, release):
+        page = party.statements.page(release, since=True)
     with replacing(out, force) as path:
         path.write_text(page, "utf-8")
     emit({"release": release, "statement": str(out)}, as_json, lambda: typer.echo(out))

@@ -1,7 +1,8 @@
-"""Published releases as a receiver asks for them day by day: those of its own audience, oldest first, in pages."""
+"""What was published, as a receiver asks for it day by day: what is meant for it, oldest first, in pages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,47 +19,74 @@ DAY = 10  # characters of a timestamp's day: more of it would tell the second of
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """`audience` None: of all audiences (the owner). `since` is a day or None; `population` a name or id; `after` the
+    last id of the page before."""
+
+    audience: str | None
+    since: str | None = None
+    population: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True)
 class Listing:
-    releases: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
     more: bool
 
 
-def published_releases(
-    connection: Connection,
-    populations: Populations,
-    audience: str | None,
-    *,
-    since: str | None = None,
-    population: str | None = None,
-    after: str | None = None,
-    limit: int = 100,
-) -> Listing:
-    """At most `limit` published releases by day and id. `audience` None: of all audiences (the owner).
+def published_releases(connection: Connection, populations: Populations, wanted: Wanted) -> Listing:
+    """At most `limit` published releases by day and id; raises as `published_page`."""
+    seen = seen_populations(connection, populations, wanted)
+    rows, more = published_page(connection, releases, list(releases.c), seen, wanted, "release")
+    return Listing([_described(row, seen[row.population]) for row in rows], more)
 
-    `since` is a day or None; `population` a name or id; `after` the last id of the page before. A population that is
-    not there and one of others give the same empty page; an `after` that the caller cannot see raises NotFound.
-    """
-    seen = {
+
+def seen_populations(connection: Connection, populations: Populations, wanted: Wanted) -> dict[str, Population]:
+    """Those that are asked for and whose audiences name the caller, by id. One that is not there and one of others
+    are both left out."""
+    return {
         p.id: p
         for p in populations.list(connection)
-        if (audience is None or audience in p.audiences) and population in (None, p.id, p.name)
+        if (wanted.audience is None or wanted.audience in p.audiences) and wanted.population in (None, p.id, p.name)
     }
-    day = sa.func.substr(releases.c.published, 1, DAY)
-    query = (
-        sa.select(releases, batches.c.population)
-        .join(batches, batches.c.id == releases.c.batch)
-        .where(releases.c.state == PUBLISHED, batches.c.population.in_(sorted(seen)))
+
+
+def published_page(
+    connection: Connection,
+    t: sa.Table,
+    columns: list[sa.Column[Any]],
+    seen: Mapping[str, Population],
+    wanted: Wanted,
+    what: str,
+    meant: Callable[[sa.Row[Any]], bool] = lambda _: True,
+) -> tuple[list[sa.Row[Any]], bool]:
+    """(At most `limit` published rows of `t`, by day and id, each with its `population`; whether there are more).
+
+    `meant`: which rows are for the caller. An `after` that the caller cannot see raises NotFound.
+    """
+    day = sa.func.substr(t.c.published, 1, DAY)
+    query: sa.Select[Any] = (
+        sa.select(*columns, batches.c.population)
+        .join(batches, batches.c.id == t.c.batch)
+        .where(t.c.state == PUBLISHED, batches.c.population.in_(sorted(seen)))
     )
-    if after is not None:
-        last = connection.execute(query.where(releases.c.id == after)).first() if after.isprintable() else None
-        if last is None:
-            raise NotFound(f"There is no release '{after}'.")
+    if wanted.after is not None:
+        last = connection.execute(query.where(t.c.id == wanted.after)).first() if wanted.after.isprintable() else None
+        if last is None or not meant(last):
+            raise NotFound(f"There is no {what} '{wanted.after}'.")
         at = last.published[:DAY]
-        query = query.where((day > at) | ((day == at) & (releases.c.id > after)))
-    if since is not None:
-        query = query.where(day >= since)
-    rows = connection.execute(query.order_by(day, releases.c.id).limit(limit + 1)).all()
-    return Listing([_described(row, seen[row.population]) for row in rows[:limit]], len(rows) > limit)
+        query = query.where((day > at) | ((day == at) & (t.c.id > wanted.after)))
+    if wanted.since is not None:
+        query = query.where(day >= wanted.since)
+    found: list[sa.Row[Any]] = []
+    with connection.execute(query.order_by(day, t.c.id).execution_options(yield_per=wanted.limit + 1)) as rows:
+        for row in rows:
+            if len(found) > wanted.limit:
+                break
+            found += [row] if meant(row) else []
+    return found[: wanted.limit], len(found) > wanted.limit
 
 
 def _described(row: sa.Row[Any], population: Population) -> dict[str, Any]:

@@ -76,6 +76,7 @@ LABELS: dict[str, set[str]] = {
     "GET /v1/releases/{release}/files/{name}": PUBLISHER,
     "GET /v1/releases/{release}/statement": {"owner", "features", "auditor"},
     "POST /v1/releases/{release}/receipt": {"features"},
+    "GET /v1/answers": PUBLISHER,
     "GET /v1/answers/{answer}": {"owner", "features", "auditor"},
     "GET /v1/answers/{answer}/document": PUBLISHER,
     "POST /v1/answers/{answer}/receipt": {"features"},
@@ -219,6 +220,8 @@ def test_a_publisher_cannot_tell_what_exists_for_another(world: tuple[LabelsPart
             known += next(answers(rightful, operation, about))[0] == 200
     assert known >= 5  # release, statement, manifest, message, file
     assert real["release"] not in other.get("/v1/releases").text
+    told = other.get("/v1/answers").text
+    assert all(real[kind] not in told for kind in ("calibration", "median", "rectangle", "model"))
 
 
 def test_without_a_key_of_this_service_every_operation_says_the_same(

@@ -14,6 +14,7 @@ REFUSING = {
     "GET /v1/populations/{population}/plan": "ε, loss and prior have a grammar",
     "GET /v1/populations/{population}/erasures": "an id has at most 512 bytes",
     "GET /v1/releases": "the cursor is opaque",
+    "GET /v1/answers": "the cursor is opaque",
     "POST /v1/batches/{batch}/calibrations": "ε, shapes and the numbers of scores have a grammar; ids are of the batch",
     "PUT /v1/batches/{batch}/calibration-allowance": "ε has a grammar, and is at most the lifetime's",
     "PUT /v1/batches/{batch}/features": "a table of features has ids and at least one column more",

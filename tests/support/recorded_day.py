@@ -384,7 +384,8 @@ class Day:
             self.call("GET", path, self.auditor)
         for path in (f"/v1/webhooks/{self.hook}/deliveries", "/v1/releases", "/v1/populations", "/metrics", "/readyz"):
             self.call("GET", path)
-        self.call("GET", "/v1/releases", self.receiver)
+        for path in ("/v1/releases", "/v1/answers"):
+            self.call("GET", path, self.receiver)
 
     def left_behind(self) -> None:
         """Every row of the database, and every file by name and size: neither may tell one label from another."""
