@@ -57,8 +57,8 @@ def _ends(domain: Any) -> tuple[float, float]:
 
 
 def _check_calibration(parameters: Any, result: Any, ends: tuple[float, float]) -> str:
-    """A line for the map of one score, or of two, where `shape` is grid."""
-    two = parameters["shape"] == "grid"
+    """A line for the map of one score, or of two, where `shape` is grid, or bins along both."""
+    two = parameters["shape"] == "grid" or (parameters["shape"] == "bins" and "scores_2" in parameters)
     if set(parameters) != (ONE | {"scores_2"} if two else ONE) or set(result) != {"map"}:
         refuse("a calibration has the parameters loss, shape, options and scores, and one map")
     sizes = [_size(parameters[name]) for name in ("scores", "scores_2")[: 1 + two]]

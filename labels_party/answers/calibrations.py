@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection
 from labels_party.answers.answers import Answers
 from labels_party.answers.kind import REPLACE_ONE, AnswerJob, AnswerRequest, Computed
 from labels_party.answers.scores import Scores
-from labels_party.answers.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
+from labels_party.answers.shapes import AUTO, BINS, SHAPES, Terms, auto_shape, fitted, parse_options
 from labels_party.budget.populations import Population
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
@@ -82,16 +82,15 @@ class CalibrationWish:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
         two = two or scores_2 is not None
         if shape == AUTO:
-            shape = GRID if two else auto_shape(loss)
+            shape = auto_shape(loss, 2 if two else 1)
         found = parse_options(shape, options or {})
-        if SHAPES[shape].scores == 1:
-            if two:
-                raise InvalidInput(
-                    f"The shape '{shape}' has one score; for a map of two scores ask for the shape '{GRID}'."
-                )
-            grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(scores),)
-        else:
-            grids = ScoreGrid.parse(scores), ScoreGrid.parse(FLOAT32 if scores_2 is None else scores_2)
+        if two and 2 not in SHAPES[shape].scores:
+            raise InvalidInput(
+                f"The shape '{shape}' has one score; for a map of two scores ask for '{BINS}' or '{GRID}'."
+            )
+        grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(scores),)
+        if two or 1 not in SHAPES[shape].scores:
+            grids += (ScoreGrid.parse(FLOAT32 if scores_2 is None else scores_2),)
         if SHAPES[shape].spaced and grids[0].steps is None:
             raise InvalidInput(
                 f"The shape '{shape}' speaks of distances between scores, and '{FLOAT32}' has none; number them "

@@ -10,14 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
-from labels_party.mechanisms.isotonic.cells import MAX_CELLS, Cells
+from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
 from labels_party.mechanisms.isotonic.fit import Design, design
-from labels_party.mechanisms.isotonic.shape_options import GRID_CELLS, NEEDS, TAKES, ShapeOptions, grid_cells
+from labels_party.mechanisms.isotonic.shape_options import (
+    GRID_CELLS,
+    NEEDS,
+    TAKES,
+    ShapeOptions,
+    bins_cells,
+    bins_option,
+    grid_cells,
+)
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism
+from shared.errors import InvalidInput
 from shared.message.calibration import GRID
 from shared.monotone import MonotoneMap
 from shared.monotone_grid import MonotoneGrid
@@ -67,7 +75,7 @@ class ShapeEntry:
     options: tuple[str, ...] = ()
     needs: tuple[str, ...] = field(default=())
     spaced: bool = False  # speaks of distances, so that scores must be numbered in equal steps
-    scores: int = 1
+    scores: tuple[int, ...] = (1,)  # how many it may have
     axes: Axes | None = None
     source: str = SOURCE
 
@@ -104,24 +112,22 @@ def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
 # --- means of public cells --------------------------------------------------------------------------------
 
 
-def _bins_axes(options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon) -> tuple[Cells]:
-    count = int(options.get("cells", default_bins(n, epsilon)))
-    if not 1 <= count <= MAX_CELLS:
-        raise InvalidMechanism(f"'cells' is a whole number from 1 to {MAX_CELLS}.")
-    return (axis_cells(numbers[0], sizes[0], count),)
+def _bins_axes(options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon) -> Any:
+    most = bins_cells(options.get("cells", default_bins(n, epsilon, len(sizes))), len(sizes))
+    return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
 
 
 def _binned(terms: Terms) -> BinnedPlan:
-    return BinnedPlan(terms.domain, terms.cells[0], terms.n, terms.epsilon, terms.loss)
+    return BinnedPlan(terms.domain, terms.cells, terms.n, terms.epsilon, terms.loss)
 
 
 def _plan_bins(terms: Terms) -> Facts:
     found = _binned(terms)
-    bound = f"{found.excess_bound:.6g}"
-    return {"algorithm": "noisy sums of cells", "cells": found.cells.count, "excess_bound": bound}
+    cells, bound = "x".join(map(str, found.shape)), f"{found.excess_bound:.6g}"
+    return {"algorithm": "noisy sums of cells", "cells": cells, "excess_bound": bound}
 
 
-def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
+def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap | MonotoneGrid:
     return _binned(terms).fit(x, labels)
 
 
@@ -173,16 +179,16 @@ def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:
 
 
 SHAPES: dict[str, ShapeEntry] = {
-    BINS: ShapeEntry(_plan_bins, _fit_bins, ("cells",), axes=_bins_axes, source=BINS_SOURCE),
+    BINS: ShapeEntry(_plan_bins, _fit_bins, ("cells",), scores=(1, 2), axes=_bins_axes, source=BINS_SOURCE),
     MONOTONE: ShapeEntry(_plan_monotone, _fit_monotone, ("levels",)),
     **{shape: _constrained(shape) for shape in TAKES},
-    GRID: ShapeEntry(_plan_grid, _fit_grid, ("cells", "values"), scores=2, axes=_grid_axes),
+    GRID: ShapeEntry(_plan_grid, _fit_grid, ("cells", "values"), scores=(2,), axes=_grid_axes),
 }
 
 
-def auto_shape(loss: str) -> str:
+def auto_shape(loss: str, scores: int = 1) -> str:
     """The shape that errs least where nothing is known of the map: see `labels_party.mechanisms.isotonic.binned`."""
-    return BINS if loss == "squared" else MONOTONE
+    return BINS if loss == "squared" else MONOTONE if scores == 1 else GRID
 
 
 def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str]:
@@ -203,6 +209,8 @@ def parse_options(shape: str, options: Mapping[str, Any]) -> dict[str, int | str
             found[name] = text
         elif (shape, name) == (GRID, "cells"):
             found[name] = "x".join(map(str, grid_cells(text)))
+        elif (shape, name) == (BINS, "cells"):
+            found[name] = bins_option(text)
         elif text.isascii() and text.isdigit() and len(text) <= 9:
             found[name] = int(text)
         else:

@@ -25,8 +25,8 @@ from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1", tags=["calibrations"], responses=PROBLEM_RESPONSES)
 NOTE = (
-    "Scores of examples of the batch, as numbers of any kind; larger ones get labels at least as large. With "
-    "`shape=grid` every example has two, `score` and `score_2`, and the map falls in neither."
+    "Scores of examples of the batch, as numbers of any kind; larger ones get labels at least as large. Where a "
+    "column of second scores is named, every example has two, `score` and `score_2`, and the map falls in neither."
 )
 
 
@@ -91,7 +91,7 @@ async def create_calibration(
         str, Query(max_length=140, description="How scores are numbered: float32, or LO:HI:STEPS.")
     ] = "float32",
     scores_2: Annotated[
-        str | None, Query(max_length=140, description="The same for the second scores of a grid; float32 if not given.")
+        str | None, Query(max_length=140, description="The same for second scores; float32 if not given.")
     ] = None,
     additional_release: Annotated[bool, Query(description="Charge on top of what the batch carries already.")] = False,
     key: IdempotencyKey = None,

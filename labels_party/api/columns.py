@@ -12,7 +12,7 @@ _ID = Annotated[str | None, Query(min_length=1, max_length=200, description="Its
 _LABEL = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with labels, in a table.")]
 _SCORE = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with scores, in a table.")]
 _SECOND = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Its column with second scores, of the shape grid.")
+    str | None, Query(min_length=1, max_length=200, description="Its column with second scores, for a map of two.")
 ]
 _UNIT = Annotated[str | None, Query(min_length=1, max_length=200, description="Its column with units, in a table.")]
 

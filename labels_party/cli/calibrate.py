@@ -20,9 +20,7 @@ def calibrate(
     score_column: Annotated[str, typer.Option(help="Its column with scores.")],
     epsilon: Annotated[str, typer.Option(help="ε of this calibration; the whole batch is charged.")],
     out: Annotated[FilePath, typer.Option(help="Where the signed map goes (.json).")],
-    score_2_column: Annotated[
-        str | None, typer.Option(help="Its column with second scores, for a map of two (--shape grid).")
-    ] = None,
+    score_2_column: Annotated[str | None, typer.Option(help="Its column with second scores, for a map of two.")] = None,
     batch: Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")] = None,
     labels: Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels, sealed as a batch.")] = None,
     label_column: Annotated[str | None, typer.Option(help="With --labels: its column with labels.")] = None,
@@ -39,9 +37,7 @@ def calibrate(
     numbers: Annotated[
         str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")
     ] = "float32",
-    numbers_2: Annotated[
-        str | None, typer.Option(help="The same for the second scores of a grid (float32 if not given).")
-    ] = None,
+    numbers_2: Annotated[str | None, typer.Option(help="The same for second scores (float32 if not given).")] = None,
     additional_release: Annotated[
         bool, typer.Option("--additional-release", help="Charge on top of what these examples carry already.")
     ] = False,

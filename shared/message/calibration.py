@@ -1,8 +1,8 @@
 """A calibration among the signed answers: a private monotone map from a model's score, or two scores, to the label.
 
 It is what a labels party answers with when it is sent scores of the examples of a batch; the scores stay out of the
-document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map. Of the shape `grid`
-the map has two scores, and `scores_2` says how the second is numbered; a reader that knows one score only refuses it.
+document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map. Where `scores_2`
+says how a second score is numbered (`grid`, or `bins`), it has two; a reader that knows one score only refuses it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.monotone_grid import MonotoneGrid
 from shared.scores import ScoreGrid
 
 CALIBRATION = "calibration"
-GRID = "grid"  # the shape of two scores
+GRID, BINS = "grid", "bins"  # the shapes of two scores; bins may have one
 PARAMETERS = {"loss", "shape", "options", "scores"}
 FloatArray = npt.NDArray[np.float64]
 
@@ -124,7 +124,7 @@ class Calibration:
     @property
     def scores(self) -> int:
         """How many scores the map has."""
-        return 2 if self.shape == GRID else 1
+        return 2 if "scores_2" in self.answer.parameters else 1
 
     @property
     def pieces(self) -> int:
@@ -154,7 +154,7 @@ class Calibration:
 def score_map(answer: Answer) -> ScoreMap | PairMap:
     """Raises InvalidInput, MalformedAnswer, KeyError or TypeError."""
     parameters, found = answer.parameters, answer.result["map"]
-    if parameters["shape"] != GRID:
+    if "scores_2" not in parameters:
         return ScoreMap.from_json({"scores": parameters["scores"], "map": found})
     grids = ScoreGrid.parse(parameters["scores"]), ScoreGrid.parse(parameters["scores_2"])
     grid = MonotoneGrid.from_json(found)
@@ -168,11 +168,13 @@ def _check(answer: Answer) -> None:
     kind = result["map"].get("kind") if isinstance(result.get("map"), dict) else None
     if isinstance(kind, str) and kind not in ("step", GRID):
         raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
-    known = PARAMETERS | {"scores_2"} if parameters.get("shape") == GRID else PARAMETERS
+    shape = parameters.get("shape")
+    two = shape == GRID or (shape == BINS and "scores_2" in parameters)
+    known = PARAMETERS | {"scores_2"} if two else PARAMETERS
     if set(parameters) != known or set(result) != {"map"}:
         raise MalformedAnswer(
-            "a calibration has the parameters loss, shape, options and scores (scores_2 too where its shape is grid), "
-            "and one map."
+            "a calibration has the parameters loss, shape, options and scores (scores_2 too of a grid, or of bins "
+            "along two scores), and one map."
         )
     if not all(isinstance(parameters[name], str) for name in known - {"options"}):
         raise MalformedAnswer("loss, shape and scores of a calibration are texts.")

@@ -94,7 +94,7 @@ def test_the_second_score_is_read_as_the_second(party: LabelsParty, batch: str) 
         found = read(party, post(party, batch, table, option=f"cells={cells}", epsilon="2", additional_release=True))
         applied = found.apply(table["score"].to_numpy(), table["score_2"].to_numpy())
         assert found.answer.parameters["options"] == {"cells": cells}
-        assert np.corrcoef(applied, y)[0, 1] > 0.8
+        assert np.corrcoef(applied, y)[0, 1] > 0.6  # 0.8 and more, mostly; by the wrong score about 0
 
 
 def test_cells_may_be_fixed_beforehand_by_the_numbers_of_the_scores(party: LabelsParty, batch: str) -> None:
@@ -341,7 +341,7 @@ def test_a_file_of_two_scores_goes_through_the_map_and_is_drawn(files: Files) ->
     told = files.shell.json(
         *(*files.applying, *two, "--out", "out.parquet", "--label-column", "label", "--plots", "plots")
     )
-    assert (told["shape"], told["pieces"], told["rows"]) == ("grid", 20, 300)
+    assert (told["shape"], told["pieces"], told["rows"]) == ("bins", 20, 300)
     written = pq.read_table(files.folder / "out.parquet")
     assert written.column_names == ["example_id", "score", "score_2", "calibrated"]
     found = load_calibration(files.folder / "map.json", VerifyingKey.load(files.key), "features-party")
@@ -376,8 +376,8 @@ def test_maps_and_columns_of_scores_must_agree_before_anything_is_accounted_for(
 
 LABELS_REFUSED: list[tuple[list[str], str]] = [
     (["--shape", "grid"], "--score-2-column"),
-    (["--shape", "monotone", "--score-2-column", "score_2"], "shape 'grid'"),
-    (["--shape", "monotone", "--numbers-2", "0:1:8"], "shape 'grid'"),
+    (["--shape", "monotone", "--score-2-column", "score_2"], "'bins' or 'grid'"),
+    (["--shape", "monotone", "--numbers-2", "0:1:8"], "'bins' or 'grid'"),
     (["--numbers-2", "0:1:8"], "--score-2-column"),
     (["--shape", "grid", "--score-2-column", "score"], "a name of its own"),
     (["--shape", "grid", "--score-2-column", "none"], "no column 'none'"),

@@ -27,7 +27,7 @@ X = np.array([0, 0, 1, 1])
 
 def maps(labels: list[int], factor: Fraction = Fraction(1)) -> list[Any]:
     """What a receiver sees of each map: its lower value, to whole labels. Noise of `factor` times the scale."""
-    plan = BinnedPlan(Domain.parse("0:4"), Cells.even(2, 2), len(X), Epsilon.parse("1"))
+    plan = BinnedPlan(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
     y, drawn = np.array(labels), iter(discrete_laplace(plan.scale * factor, 2 * MAPS).reshape(MAPS, 2))
     return [round(float(plan.fit(X, y, lambda _scale, _n: next(drawn)).values[0])) for _ in range(MAPS)]
 
@@ -44,7 +44,7 @@ def test_control_noise_of_two_thirds_of_the_scale_is_found() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [4, 4, 4, 4]])
 def test_as_many_draws_whatever_the_labels(labels: list[int]) -> None:
     asked = list[int]()
-    plan = BinnedPlan(Domain.parse("0:4"), Cells.even(2, 2), len(X), Epsilon.parse("1"))
+    plan = BinnedPlan(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
 
     def noise(_scale: Fraction, n: int) -> Any:
         asked.append(n)

@@ -77,13 +77,17 @@ def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     # in any order, half of the batch, and one id that is not in it
     asked = [*reversed(IDS[::2]), "stranger"]
     scores = [float(int(i[1:]) % 10) if i[1:].isdigit() else 9.0 for i in asked]
-    inputs = home.answers / read(asked, *[scores, [9 - s for s in scores]][: entry.scores]).save(home)
+    inputs = home.answers / read(asked, *[scores, [9 - s for s in scores]][: entry.scores[-1]]).save(home)
     index = np.arange(60) % 11
     needed = {"pieces": 3, "lipschitz": "0.5"}
     wish = CalibrationWish.parse(
-        epsilon="0.7", shape=shape, options={n: needed[n] for n in entry.needs}, scores=str(GRID)
+        epsilon="0.7",
+        shape=shape,
+        options={n: needed[n] for n in entry.needs},
+        scores=str(GRID),
+        two=2 in entry.scores,
     )
-    if entry.scores == 2:
+    if 2 in entry.scores:
         wish = replace(wish, grids=(GRID, GRID))
     job = AnswerJob(
         answer="ans_1",
@@ -99,7 +103,7 @@ def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     assert found.epsilon == Epsilon.parse("0.7")
     assert (found.n, found.loss) == (31, "squared")  # what was sent, not what was met
     sent = [10 * (i % 10) for i in range(0, 60, 2)]
-    assert x == (sent if entry.scores == 1 else [sent, [90 - s for s in sent]])
+    assert x == (sent if entry.scores == (1,) else [sent, [90 - s for s in sent]])
     assert labels == index[::2].tolist()
 
 

@@ -57,6 +57,17 @@ def test_a_map_of_two_scores_says_what_was_signed() -> None:
     assert np.array_equal(one.apply(first), one.map.apply(first))
 
 
+def test_bins_have_one_score_or_two(tmp_path: Path) -> None:
+    two = changed(**of_parameters(shape="bins"))
+    assert open_calibration(two, KEY.public, None).scores == 2
+    assert "2 x 3 cells of two scores" in standalone(tmp_path, two).stdout
+    (tmp_path / "one").mkdir()
+    parameters = {"loss": "squared", "shape": "bins", "options": {}, "scores": "0:10:100"}
+    one = signed(KEY, np.array([1.0, 2.0]), [50], parameters=parameters)
+    assert open_calibration(one, KEY.public, None).scores == 1
+    assert "2 pieces of one score" in standalone(tmp_path / "one", one).stdout
+
+
 def test_the_standalone_verifier_reads_maps_of_one_and_two_scores(tmp_path: Path) -> None:
     done = standalone(tmp_path, GOOD, "--audience", "features-party")
     assert done.returncode == 0, done.stderr

@@ -54,6 +54,25 @@ def grid_cells(text: str) -> tuple[int, int]:
     return a, b
 
 
+def bins_option(text: str) -> int | str:
+    """`cells` of bins: a whole number, or AxB of two scores. Raises InvalidMechanism."""
+    found = _GRID.fullmatch(text)
+    if found is None:
+        raise InvalidMechanism("'cells' of bins is a whole number, or AxB along two scores, such as 16x16.")
+    return text if found["second"] else int(text)
+
+
+def bins_cells(option: int | str, scores: int) -> tuple[int, ...]:
+    """How many cells along each score. Raises InvalidMechanism."""
+    counts = tuple(int(part) for part in str(option).split("x"))
+    if len(counts) > scores:
+        raise InvalidMechanism("There is one score, so 'cells' of bins is a whole number.")
+    found = counts * (scores // len(counts))
+    if math.prod(found) > MAX_CELLS:
+        raise InvalidMechanism(f"'cells' of bins: at most {MAX_CELLS} in all.")
+    return found
+
+
 @dataclass(frozen=True)
 class ShapeOptions:
     """What a shape takes besides its name; None where it does not apply or a public rule decides.

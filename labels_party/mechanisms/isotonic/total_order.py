@@ -89,27 +89,36 @@ class Examples:
         cls, x: AnyInts, y_positions: AnyInts, domain: Domain, x_size: int, places: AnyInts | IntArray | None = None
     ) -> Examples:
         """`places`: as many x more, with or without examples. Raises InvalidInput, quoting no label."""
-        if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
-            raise InvalidInput("The domain of x has between 1 and 2³² points.")
         x, labels = np.asarray(x), np.asarray(y_positions)
-        if x.ndim != 1 or x.shape != labels.shape:
-            raise InvalidInput("An isotonic regression takes one x and one label per example, in two columns.")
         every = x if places is None else np.concatenate([x, np.asarray(places)])
+        check_columns(x, labels, domain, x_size)
+        check_numbers(every, x_size)
         if every.size == 0:
             raise InvalidInput("An isotonic regression needs at least one example.")
-        if x.size > MAX_ROWS:
-            raise InvalidInput(f"An isotonic regression takes at most {MAX_ROWS} examples.")
-        if every.dtype.kind not in "iu" or int(every.min()) < 0 or int(every.max()) >= x_size:
-            raise InvalidInput(f"Every x must be a whole number from 0 to {x_size - 1}.")
-        if labels.dtype.kind not in "iu" or (
-            labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < domain.k
-        ):
-            raise InvalidInput("Every label must be a position of the domain.")
         order = np.argsort(x, kind="stable")
         ordered = x[order].astype(np.int64)
         xs = np.unique(every).astype(np.int64)
         ends = np.append(np.searchsorted(ordered, xs), x.size)
         return cls(x_size, xs, ends, labels[order].astype(np.int64))
+
+
+def check_columns(x: AnyInts, labels: AnyInts, domain: Domain, x_size: int) -> None:
+    """One x below `x_size` and one position of the domain for each of any number of examples. Raises InvalidInput,
+    quoting no label."""
+    if type(x_size) is not int or not 1 <= x_size <= MAX_X_SIZE:
+        raise InvalidInput("The domain of x has between 1 and 2³² points.")
+    if x.ndim != 1 or x.shape != labels.shape:
+        raise InvalidInput("An isotonic regression takes one x and one label per example, in two columns.")
+    if x.size > MAX_ROWS:
+        raise InvalidInput(f"An isotonic regression takes at most {MAX_ROWS} examples.")
+    check_numbers(x, x_size)
+    if labels.dtype.kind not in "iu" or (labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < domain.k):
+        raise InvalidInput("Every label must be a position of the domain.")
+
+
+def check_numbers(x: AnyInts, x_size: int) -> None:
+    if x.dtype.kind not in "iu" or (x.size and not 0 <= int(x.min()) <= int(x.max()) < x_size):
+        raise InvalidInput(f"Every x must be a whole number from 0 to {x_size - 1}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ from labels_party.options import parse_population
 from labels_party.release.engine import DrawJob, LocalEngine
 from labels_party.release.plan import ReleaseRequest, make_plan, resolve
 from shared.domain import Domain
-from shared.message.calibration import ScoreMap
+from shared.message.calibration import PairMap, ScoreMap
+from shared.monotone_grid import MonotoneGrid
 from shared.privacy import Epsilon
 from shared.scores import ScoreGrid
 from tests.support.pipeline_audit import Labels
@@ -118,13 +119,16 @@ def model_of(data: Data, rows: npt.NDArray[np.int64], mechanism: str, epsilon: E
     return model
 
 
-def map_of(shape: str, data: Data, rows: npt.NDArray[np.int64], scores: FloatArray, epsilon: Epsilon) -> ScoreMap:
+def map_of(
+    shape: str, data: Data, rows: npt.NDArray[np.int64], scores: list[FloatArray], epsilon: Epsilon, **options: Any
+) -> ScoreMap | PairMap:
+    """The map of one score or of two, as the service makes it."""
     grid, axes = ScoreGrid.parse("float32"), SHAPES[shape].axes
-    x, n = grid.index(scores), rows.size
-    cells = () if axes is None else axes({}, x[None], [grid.size], n, epsilon)
-    terms = Terms(data.domain, grid.size, epsilon, "squared", n, np.unique(x).size, {}, x, cells)
-    found, _ = fitted(shape, terms, x, data.domain.index(data.labels[rows])[0])
-    return ScoreMap(grid, found)
+    x, n = np.stack([grid.index(s) for s in scores]), rows.size
+    cells = () if axes is None else axes(options, x, [grid.size] * len(x), n, epsilon)
+    terms = Terms(data.domain, grid.size, epsilon, "squared", n, np.unique(x[0]).size, options, x[0], cells)
+    found, _ = fitted(shape, terms, x if len(x) > 1 else x[0], data.domain.index(data.labels[rows])[0])
+    return PairMap((grid, grid), found) if isinstance(found, MonotoneGrid) else ScoreMap(grid, found)
 
 
 def judged(data: Data, mechanism: str, way: str, epsilon: str, seed: int) -> tuple[Result, dict[str, Reliability]]:
@@ -138,7 +142,8 @@ def judged(data: Data, mechanism: str, way: str, epsilon: str, seed: int) -> tup
     if way != "all":
         scores = model.predict(data.features.take(own))
         for shape in ("monotone", "bins"):
-            found = map_of(shape, data, own, scores, extra if way == "split" else total)
+            found = map_of(shape, data, own, [scores], extra if way == "split" else total)
+            assert isinstance(found, ScoreMap)
             predicted[shape] = found.apply(predicted[MODEL])
             predicted[f"{shape}, lines"] = replace(found, interpolate=True).apply(predicted[MODEL])
     diagrams = {kind: reliability(p, data.truth) for kind, p in predicted.items()}

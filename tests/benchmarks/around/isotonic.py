@@ -2,8 +2,10 @@
 
 Losses are squared differences over the squared range of the labels, so that 1 is the worst. Excess is over the best
 monotone function of the same examples (pooled adjacent violators, without privacy). Bounds: `proved` is what the code
-states for itself (`depth.excess_bound` and the spacing of the outputs), `theorem 3` the paper's rate
-log|X|·(1 + log²(εn))/(εn) without its constant.
+states for itself (`depth.excess_bound` and the spacing of the outputs; of bins `BinnedPlan.excess_bound`, and
+1/(4·cells) of the squared range, the most that a monotone function loses by being constant on each), `theorem 3` the
+paper's rate log|X|·(1 + log²(εn))/(εn) without its constant. `points` and `domain` are Algorithm 1, with that many
+levels; `bins` are noisy sums of that many public cells.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
+from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
 from labels_party.mechanisms.isotonic.depth import MAX_LEVELS, Cuts, excess_bound, planned
+from labels_party.mechanisms.isotonic.surfaces import axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
 from shared.privacy import Epsilon
@@ -35,7 +39,7 @@ ROWS, EPSILONS, SIZES = (
 )
 N, EPSILON = 10_000, "1"
 TIMED = 1_000_000
-METHODS = ("points", "domain", "domain, paper's depth")
+METHODS = ("points", "domain", "bins", "domain, paper's depth")
 SHAPES = ("smooth", "rare")
 
 
@@ -47,7 +51,7 @@ class Row:
     epsilon: str
     log2_size: int
     method: str
-    levels: int
+    steps: int
     runs: int
     excess: float
     error: float
@@ -79,6 +83,8 @@ def least(x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> float:
 
 def measured(swept: str, shape: str, n: int, epsilon: str, bits: int, method: str, runs: int) -> Row:
     size, asked = 1 << bits, Epsilon.parse(epsilon)
+    if method == "bins":
+        return binned(swept, shape, n, epsilon, bits, runs)
     cuts: Cuts = "points" if method == "points" else "domain"
     levels = min(MAX_LEVELS, max(1, math.ceil(math.log2(n * float(asked))))) if "paper" in method else None
     found = []
@@ -90,11 +96,26 @@ def measured(swept: str, shape: str, n: int, epsilon: str, bits: int, method: st
     grid = planned(DOMAIN, n, distinct, size, asked, levels=levels, cuts=cuts)
     places = distinct + 1 if cuts == "points" else size + 1
     proved = excess_bound(grid, places, asked) / LABELS**2 / n + (1 / (grid.size - 1)) ** 2 / 4
-    scale = float(asked) * n
-    rate = math.log(size) * (1 + math.log(scale) ** 2) / scale
-    depth = (grid.size - 1).bit_length()
+    return row(swept, shape, n, epsilon, bits, method, (grid.size - 1).bit_length(), found, proved)
+
+
+def binned(swept: str, shape: str, n: int, epsilon: str, bits: int, runs: int) -> Row:
+    size, asked, found = 1 << bits, Epsilon.parse(epsilon), []
+    for seed in range(runs):
+        x, y = examples(shape, n, size, seed)
+        plan = BinnedPlan(DOMAIN, (axis_cells(x, size, default_bins(n, asked)),), n, asked)
+        found.append(float(np.mean((plan.fit(x, y).apply(x) - y) ** 2)) / LABELS**2 - least(x, y))
+    proved = plan.excess_bound / LABELS**2 / n + 1 / (4 * plan.count)
+    return row(swept, shape, n, epsilon, bits, "bins", plan.count, found, proved)
+
+
+def row(
+    swept: str, shape: str, n: int, epsilon: str, bits: int, method: str, steps: int, found: list[float], proved: float
+) -> Row:
+    scale, runs = float(epsilon) * n, len(found)
+    rate = bits * math.log(2) * (1 + math.log(scale) ** 2) / scale
     error = float(np.std(found)) / math.sqrt(runs)
-    return Row(swept, shape, n, epsilon, bits, method, depth, runs, float(np.mean(found)), error, proved, rate)
+    return Row(swept, shape, n, epsilon, bits, method, steps, runs, float(np.mean(found)), error, proved, rate)
 
 
 def sweeps(quick: bool) -> Iterator[Row]:
@@ -102,10 +123,10 @@ def sweeps(quick: bool) -> Iterator[Row]:
     runs = 3 if quick else 10
     for shape in SHAPES:
         for method in METHODS:
-            own = {"points": rows, "domain": rows[:3]}.get(method, rows[:2])
+            own = {"points": rows, "bins": rows, "domain": rows[:3]}.get(method, rows[:2])
             for n in own:
                 yield measured("n", shape, n, EPSILON, 32, method, max(2, min(runs, 300_000 // n)))
-        for method in METHODS[:2]:
+        for method in METHODS[:3]:
             for epsilon in epsilons:
                 yield measured("ε", shape, N, epsilon, 32, method, runs)
             for bits in sizes:
@@ -131,7 +152,7 @@ def draw(rows: list[Row], path: Path) -> None:
     from matplotlib import pyplot as plt
     from matplotlib.ticker import NullFormatter
 
-    colours = {"points": "#0072B2", "domain": "#E69F00", "domain, paper's depth": "#8C8C8C"}
+    colours = {"points": "#0072B2", "domain": "#E69F00", "bins": "#009E73", "domain, paper's depth": "#8C8C8C"}
     axis_of = {"n": lambda row: row.n, "ε": lambda row: float(row.epsilon), "|X|": lambda row: 2.0**row.log2_size}
     figure, axes = plt.subplots(len(SHAPES), 3, figsize=(11, 6.4), sharey="row", layout="constrained")
     for line, shape in zip(axes, SHAPES, strict=True):
@@ -143,7 +164,7 @@ def draw(rows: list[Row], path: Path) -> None:
                 axis.errorbar(
                     at, [r.excess for r in of], [2 * r.error for r in of], color=colour, marker="o", ms=3, label=method
                 )
-                if method != METHODS[2]:
+                if method != METHODS[3]:
                     axis.plot(at, [row.proved for row in of], color=colour, linestyle="--", label=f"proved, {method}")
             of = [row for row in own if row.method == "domain"]
             axis.plot(
@@ -154,7 +175,7 @@ def draw(rows: list[Row], path: Path) -> None:
             axis.grid(alpha=0.3)
         line[0].set_ylabel("excess of the squared loss (range 1)")
     handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -162,12 +183,12 @@ def draw(rows: list[Row], path: Path) -> None:
 def table(rows: list[Row], swept: str) -> Iterator[str]:
     yield f"By {swept}:"
     yield ""
-    yield "| labels | n | ε | log₂ X | cuts | levels | runs | excess | ± | proved | theorem 3 |"
+    yield "| labels | n | ε | log₂ X | method | levels, cells | runs | excess | ± | proved | theorem 3 |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for row in rows:
         if row.swept == swept:
             figures = " | ".join(f"{v:.2g}" for v in (row.excess, row.error, row.proved, row.theorem_3))
-            kind = f"{row.shape} | {row.n} | {row.epsilon} | {row.log2_size} | {row.method} | {row.levels} | {row.runs}"
+            kind = f"{row.shape} | {row.n} | {row.epsilon} | {row.log2_size} | {row.method} | {row.steps} | {row.runs}"
             yield f"| {kind} | {figures} |"
     yield ""
 

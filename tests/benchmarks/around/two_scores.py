@@ -1,4 +1,4 @@
-"""What a calibration of two scores (`--shape grid`) gives over one of one score, at equal ε.
+"""What a calibration of two scores (`--score-2-column`) gives over one of one score, at equal ε.
 
 A message of three quarters of the rows at ε, of RR-on-Bins labels as drawn, trains the models; the other quarter
 calibrates at ε (two batches without a common example). Scores are
@@ -6,7 +6,8 @@ calibrates at ε (two batches without a common example). Scores are
 - `model and price`: predictions of a model that does not know the price of an item, and that price.
 
 `mse` is of the test set over the error of the best constant, behind straight lines (`--interpolate`), of the first and
-of the second score with no map, behind a map of either alone and of their mean, and behind grids. For a price, which is
+of the second score with no map, behind a map of either alone and of their mean, and behind maps of both: by
+noisy sums (`bins`, the default, as are the maps of one score) and by Algorithm 3 (`grid`). For a price, which is
 on no label's scale, there are neither of the score itself nor of a mean.
 """
 
@@ -16,15 +17,12 @@ import csv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.isotonic.shape_options import grid_cells
-from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
-from shared.message.calibration import PairMap
 from shared.privacy import Epsilon
-from shared.scores import ScoreGrid
 from tests.benchmarks.around.calibration import SHARE, Data, map_of, model_of, spread
 from tests.support.real_data import census, retail
 
@@ -74,12 +72,8 @@ def priced(data: Data, kept: Rows, own: Rows, epsilon: Epsilon) -> Two:
     return Two((model.predict(part.features.take(own)), price[0]), (model.predict(part.test), price[1]), 1)
 
 
-def grid_of(data: Data, rows: Rows, scores: tuple[FloatArray, FloatArray], epsilon: Epsilon, cells: str) -> PairMap:
-    numbers = ScoreGrid.parse("float32")
-    x = np.stack([numbers.index(s) for s in scores])
-    first, second = (axis_cells(n, numbers.size, most) for n, most in zip(x, grid_cells(cells), strict=True))
-    plan = SurfacePlan(data.domain, (first, second), rows.size, epsilon, "squared")
-    return PairMap((numbers, numbers), plan.fit(x, data.domain.index(data.labels[rows])[0]), interpolate=True)
+def lines_of(shape: str, data: Data, own: Rows, scores: Any, epsilon: Epsilon, **options: Any) -> Any:
+    return replace(map_of(shape, data, own, list(scores), epsilon, **options), interpolate=True)
 
 
 def ways(data: Data, own: Rows, two: Two, epsilon: Epsilon) -> Iterator[tuple[str, FloatArray]]:
@@ -91,9 +85,10 @@ def ways(data: Data, own: Rows, two: Two, epsilon: Epsilon) -> Iterator[tuple[st
     if two.predictions == 2:
         singles["mean"] = sum(two.own) / 2, sum(two.test) / 2
     for name, (calibrating, test) in singles.items():
-        yield f"map of {name}", replace(map_of(data, own, calibrating, epsilon), interpolate=True).apply(test)
+        yield f"map of {name}", lines_of("bins", data, own, [calibrating], epsilon).apply(test)
+    yield "bins", lines_of("bins", data, own, two.own, epsilon).apply(*two.test)
     for cells in GRIDS:
-        yield f"grid {cells}", grid_of(data, own, two.own, epsilon, cells).apply(*two.test)
+        yield f"grid {cells}", lines_of("grid", data, own, two.own, epsilon, cells=cells).apply(*two.test)
 
 
 def measured(data: Data, scores: str, text: str, seed: int) -> Iterator[Result]:
@@ -126,7 +121,15 @@ def lines(results: list[Result], rows: int) -> Iterator[str]:
     assert __doc__ is not None
     yield from ("# Two scores", "", __doc__.strip(), "")
     yield from (f"At most {rows:,} training rows, mean over seeds ± standard error; made by `make around`.", "")
-    heads = ("first", "second", "map of first", "map of second", "map of mean", *(f"grid {cells}" for cells in GRIDS))
+    heads = (
+        "first",
+        "second",
+        "map of first",
+        "map of second",
+        "map of mean",
+        "bins",
+        *(f"grid {cells}" for cells in GRIDS),
+    )
     yield f"| data | scores | ε | {' | '.join(heads)} |"
     yield "|---" * (3 + len(heads)) + "|"
     for key in dict.fromkeys((r.data, r.scores, r.epsilon) for r in results):
