@@ -128,25 +128,29 @@ def predict(
     name: PredictorId,
     query: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of one query; repeatable.")] = None,
     queries: Annotated[FilePath | None, typer.Option(help="Or a table of queries (Parquet or CSV).")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Of --queries, the first so many rows only.")] = None,
     out: Annotated[FilePath | None, typer.Option(help="Where signed answers go, one JSON document a line.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Answer queries, each charged to the whole batch; one that was answered before is answered the same, for nothing.
 
-    The first refusal ends it; what was answered until then is kept and written.
+    More new queries than the predictor has left are refused before the first is charged. Where others ask meanwhile,
+    the first refusal ends it; what was answered until then is kept and written.
     """
     from shared.errors import InvalidInput, LabelDPError
 
     if (queries is None) == (not query):
         raise InvalidInput("Give one query with --query NAME=VALUE, repeated, or a table of them with --queries.")
+    if limit is not None and queries is None:
+        raise InvalidInput("--limit goes with --queries: it answers the first so many rows of the table.")
     if out is not None:
         writable(out, force)
     party = services(existing=True)
     plan = party.database.read("predictor.get", lambda c: party.predictors.get(c, name)).plan
     wanted = [dict(_pair(text) for text in query or ())] if queries is None else _rows(queries, plan.features.names)
-    for given in wanted:
-        plan.features.query(given)  # a bad row is refused before the first one is charged
+    wanted = wanted[:limit]
+    _refuse_too_many(party, name, plan, wanted)  # a bad row, too, before the first one is charged
     answered: list[Answered] = []
     refused: LabelDPError | None = None
     for given in wanted:
@@ -163,7 +167,27 @@ def predict(
     if answered or refused is None:
         emit(told, as_json, lambda: table("", ["", "", ""], rows))
     if refused is not None:
+        if answered:
+            refused.detail += f" Answered until then: the first {len(answered):,} of {len(wanted):,}; they are kept."
         raise refused
+
+
+def _refuse_too_many(party: Any, name: str, plan: Any, wanted: list[dict[str, Any]]) -> None:
+    """Raises what `Queries.outlook` raises, and BudgetExceeded where not all of `wanted` can be answered."""
+    from shared.audit.show import counted
+    from shared.errors import BudgetExceeded
+    from shared.privacy import Epsilon
+
+    found = party.queries.outlook(name, wanted)
+    if found.new > found.left:
+        raise BudgetExceeded(
+            f"There are {found.new:,} new queries in the table, and predictor '{name}' has {found.left:,} left at ε = "
+            f"{plan.epsilon} each. Nothing was charged. --limit {found.first} answers the first "
+            f"{counted(found.first, 'row')}; a row that was answered before, or comes again, is free.",
+            asked=str(Epsilon(found.new * plan.epsilon.nano)),
+            spent=str(Epsilon(_told(party, name)["queries_answered"] * plan.epsilon.nano)),
+            lifetime=str(plan.cap),
+        )
 
 
 def _value(answered: Answered) -> str:

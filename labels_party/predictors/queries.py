@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -50,6 +50,16 @@ class Answered:
     envelope: bytes
     answer: str
     left: int
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Of queries in their order: how many `new` different ones there are, how many the predictor has `left`, and how
+    many of the `first` queries that pays for, those that were answered before being free."""
+
+    new: int
+    left: int
+    first: int
 
 
 class Queries:
@@ -93,6 +103,31 @@ class Queries:
         answered, asked = self.database.write("prediction.draw", draw)
         self._note(predictor_id, asked)
         return answered
+
+    def outlook(self, predictor_id: str, given: Sequence[Mapping[str, Any]], audience: str | None = None) -> Outlook:
+        """What answering all of `given` would take as things stand; nothing is charged, and nothing is kept free for
+        them: whoever asks meanwhile is served first.
+
+        Raises NotFound, InvalidInput (a query), and Conflict or BudgetExceeded where new ones cannot be answered at
+        all.
+        """
+
+        def look(connection: Connection) -> Outlook:
+            predictor, population = self.predictors.for_audience(connection, predictor_id, audience)
+            digests = [query_digest(predictor.plan.features.query(query)) for query in given]
+            asked = sa.select(predictions.c.query).where(predictions.c.predictor == predictor_id)
+            paid = set(connection.execute(asked).scalars())
+            left = self.predictors.left(connection, predictor, population)
+            new: dict[str, int] = {}  # where each first comes
+            for row, digest_ in enumerate(digests):
+                if digest_ not in paid:
+                    new.setdefault(digest_, row)
+            if new:
+                self._check(connection, predictor, population)
+            over = sorted(new.values())[left:]
+            return Outlook(len(new), left, over[0] if over else len(digests))
+
+        return self.database.read("prediction.outlook", look)
 
     def _check(self, connection: Connection, predictor: Predictor, population: Population) -> None:
         """Whether a new query is paid for. Raises Conflict, BudgetExceeded."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, RemoteProblem
+from labels_party.predictors.queries import Outlook, Queries
 from shared.message.answer import trusted_answer
 from shared.message.signing import VerifyingKey
 from tests.support.labels import LabelsParty
-from tests.support.labels_cli import Run
+from tests.support.labels_cli import Run, refused
 from tests.support.predicting import FEATURES, tables
 from tests.support.serving import serving
 
@@ -52,9 +55,12 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
     with (home.parent / "asked.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerows([["id", "x", "sector"], ["1", "3.0", "b"], ["2", "", "a"], ["3", "9", "c"]])
-    several = run("predict", name, "--queries", "asked.csv", "--out", "answers.ndjson")
-    assert several.code == 1  # the third would be one too many
-    assert "error:" in several.err
+    asked = ("predict", name, "--queries", "asked.csv", "--out", "answers.ndjson")
+    refused(run(*asked), 1, "2 new queries", "has 1 left at ε = 0.25", "Nothing was charged", "--limit 2")
+    assert json.loads(run("predictor", "show", name, "--json").out)["queries_left"] == 1
+    assert not (home.parent / "answers.ndjson").exists()
+    several = run(*asked, "--limit", "2")  # the first was answered before
+    assert several.code == 0
     assert several.out.count("left") == 2
     envelopes = (home.parent / "answers.ndjson").read_bytes().splitlines()
     key = VerifyingKey.load(home / "keys" / "signing.pub")
@@ -86,6 +92,7 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
     [
         (["predict", "prd_none", "--query", "x=1"], 1, "no predictor"),
         (["predict", "prd_none"], 2, "--query"),
+        (["predict", "prd_none", "--query", "x=1", "--limit", "1"], 2, "--limit goes with --queries"),
         (["predict", "prd_none", "--query", "x"], 1, "no predictor"),
         ([*MAKE, "--batch", "BATCH", "--method", "average", "--feature", "x"], 2, "NAME=LOW:HIGH"),
         (
@@ -129,6 +136,57 @@ def test_a_bad_row_is_refused_before_the_first_is_charged(run: Run, home: Path, 
     assert run("predict", name, "--queries", "asked.csv").code == 2
     assert run("predict", name, "--queries", "features.parquet", "--out", "features.parquet").code == 2
     assert json.loads(run("predictor", "show", name, "--json").out)["queries_answered"] == 0
+
+
+def table_of(home: Path, *rows: object) -> None:
+    (home.parent / "asked.csv").write_text("x,sector\n" + "".join(f"{x},a\n" for x in rows))
+
+
+def test_a_table_is_answered_as_a_whole_or_not_at_all(run: Run, home: Path, batch: str) -> None:
+    made = run(*MAKE, "--batch", batch, "--method", "average", *SCHEMA, "--features", "features.parquet", "--cap", "1")
+    name = json.loads(made.out)["id"]
+
+    def answered() -> int:
+        return int(json.loads(run("predictor", "show", name, "--json").out)["queries_answered"])
+
+    table_of(home, *range(10), *range(10))
+    refused(run("predict", name, "--queries", "asked.csv"), 1, "10 new queries", "4 left", "the first 4 rows")
+    assert answered() == 0
+    table_of(home, 1, 1, 1.0, 2, 2, 1)  # two queries, however often they come
+    told = run("predict", name, "--queries", "asked.csv", "--json")
+    assert len({a["answer"] for a in told.json}) == 2 == answered()
+    table_of(home, 3, 2, 1, 4, 2, 5, 1)
+    refused(run("predict", name, "--queries", "asked.csv"), 1, "3 new queries", "2 left", "--limit 5")
+    assert answered() == 2
+    assert run("predict", name, "--queries", "asked.csv", "--limit", "5").code == 0
+    assert answered() == 4
+    table_of(home, 4, 3, 2, 1)
+    assert run("predict", name, "--queries", "asked.csv").code == 0  # nothing of it is new, and nothing is left
+    table_of(home, 1, 9)
+    refused(run("predict", name, "--queries", "asked.csv"), 1, "and 4 of ε = 0.25 each have")
+    assert run("predict", name, "--queries", "asked.csv", "--limit", "1").code == 0
+
+
+def test_who_asks_meanwhile_is_served_first_and_what_was_answered_is_kept(
+    run: Run, home: Path, batch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run(*MAKE, "--batch", batch, "--method", "average", *SCHEMA, "--features", "features.parquet")
+    name = json.loads(made.out)["id"]
+    outlook = Queries.outlook
+
+    def and_then_another(queries: Queries, *of: Any) -> Outlook:
+        found = outlook(queries, *of)
+        queries.predict(name, {"x": 9.5}, "another")
+        return found
+
+    monkeypatch.setattr(Queries, "outlook", and_then_another)
+    table_of(home, 1, 2)
+    found = run("predict", name, "--queries", "asked.csv", "--out", "some.ndjson", "--json")
+    assert (found.code, len(found.json)) == (1, 1)
+    assert "2 of ε = 0.25 each have" in found.err
+    assert "Answered until then: the first 1 of 2; they are kept." in found.err
+    (envelope,) = (home.parent / "some.ndjson").read_bytes().splitlines()
+    assert found.json[0]["answer"].encode() in base64.b64decode(json.loads(envelope)["payload"])
 
 
 def test_the_clients(tmp_path: Path) -> None:
