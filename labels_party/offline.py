@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from labels_party.labels.label_file import LabelFile
 from labels_party.labels.parsing import ID
 from labels_party.labels.seal import SameExamples
 from labels_party.labels.standing import PUBLISHED
+from labels_party.release.clipping import far_out
 from labels_party.release.plan import ReleaseRequest, make_plan
 from labels_party.release.releases import ACCEPTED, WORKING, Release, given_prior_json
 from shared.channel_lattice import LatticeChannel
@@ -43,8 +45,13 @@ class PrivatizeJob:
     actor: str = ACTOR
 
 
-def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict[str, Any]:
-    """Labels file in, signed message out. Raises typed errors; a refusal leaves no batch, charge or file behind."""
+def privatize(
+    services: Services, job: PrivatizeJob, progress: Progress, warned: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """Labels file in, signed message out. `warned` is told, before the charge, what is allowed and not advisable.
+
+    Raises typed errors; a refusal leaves no batch, charge or file behind.
+    """
     _check_target(job.out)
     progress("reading", 0.02)
     wanted = file_columns(job.population, job.id_column, job.label_column, listed=job.examples is not None)
@@ -54,6 +61,9 @@ def privatize(services: Services, job: PrivatizeJob, progress: Progress) -> dict
         examples = LabelFile.open(job.examples, wanted["examples"], names_are_public=True)
     _check_request(job, (labels if examples is None else examples).rows or 1)
     batch, population, note = _sealed_batch(services, job, labels, examples, progress)
+    bought, epsilon = job.request.clip_quantiles, job.request.clip_epsilon
+    if bought and (useless := far_out(bought, epsilon, batch.n or 1, population.domain)) is not None:
+        warned(f"ε {epsilon} may be too little for clipping at {':'.join(bought)}: {useless}.")
     release = _release(services, batch, population, job.request, job.actor)
     if release.state == ACCEPTED:
         return waiting_for_approval(release, population, job.out)

@@ -10,7 +10,7 @@ import typer
 from labels_party.cli.app import FilePath, Json, app, services
 from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting
-from shared.service.cli import emit, progress
+from shared.service.cli import emit, progress, warn
 
 
 @app.command()
@@ -138,7 +138,7 @@ def privatize(
             clip_epsilon=clip_epsilon,
         )
         job = PrivatizeJob(labels, id_column, label_column, declared, request, out, examples, asked_by)
-        result = run_job(party, job, report)
+        result = run_job(party, job, report, warn)
     emit(result, as_json, lambda: show_message(result) if "message" in result else show_waiting(result))
 
 

@@ -35,6 +35,12 @@ Counts = npt.NDArray[np.int64]
 Ends = tuple[int, int]
 
 
+FAR_OUT = (
+    "the bound may miss by more labels than lie beyond the quantile, and then falls anywhere outside: take a larger ε "
+    "for it, or a quantile farther inside"
+)
+
+
 class Indexed(Protocol):
     """Labels as their positions in a domain, chunk by chunk."""
 
@@ -133,6 +139,13 @@ def rank_error(quantiles: Sequence[str], epsilon: Epsilon, n: int, domain: Domai
     """By how many labels, at most, each bound misses its quantile, with probability 19/20, beyond what the best
     candidate does; of public facts."""
     return plan_quantiles(quantiles, epsilon, n, candidates(domain).size, method=EACH).rank_error
+
+
+def far_out(quantiles: Sequence[str], epsilon: Epsilon, n: int, domain: Domain) -> str | None:
+    """What to expect, and to do, where bounds may be useless at this ε; None where they are not. Of public facts."""
+    shares = [float(quantile) for quantile in quantiles]
+    beyond = n * min(1.0 - shares[-1], *(shares[:1] if len(shares) > 1 else ()), 1.0)
+    return None if rank_error(quantiles, epsilon, n, domain) < beyond else FAR_OUT
 
 
 def clip_prior(prior: FloatArray, ends: Ends) -> FloatArray:

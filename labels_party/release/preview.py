@@ -17,7 +17,7 @@ from labels_party.budget.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import RULE, model_error
-from labels_party.release.clipping import clip_prior, expected_ends, rank_error
+from labels_party.release.clipping import clip_prior, expected_ends, far_out, rank_error
 from labels_party.release.plan import LISTED, ReleaseRequest, split_epsilon, uniform
 from labels_party.release.priors import GivenPrior
 from shared.channel import Channel
@@ -28,10 +28,6 @@ from shared.privacy import ZERO, Epsilon, EpsilonSplit
 
 FloatArray = npt.NDArray[np.float64]
 
-FAR_OUT = (
-    "the bound may miss by more labels than lie beyond the quantile, and then falls anywhere outside: take a larger ε "
-    "for it, or a quantile farther inside"
-)
 USED = frozenset(candidate.name for candidate in CANDIDATES)
 SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
 SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
@@ -112,15 +108,13 @@ class _Question:
     def clip_json(self) -> dict[str, Any] | None:
         if not self.clip_quantiles:
             return None
-        missed = rank_error(self.clip_quantiles, self.clip_epsilon, self.n, self.population.domain)
-        shares = [float(quantile) for quantile in self.clip_quantiles]
-        outside = self.n * min(1.0 - shares[-1], *(shares[:1] if len(shares) > 1 else ()), 1.0)
+        bought = (self.clip_quantiles, self.clip_epsilon, self.n, self.population.domain)
         return {
             "quantiles": list(self.clip_quantiles),
             "epsilon": str(self.clip_epsilon),
             "domain": self.domain.as_json(),
-            "rank_error": round(missed, 1),
-            "note": None if missed < outside else FAR_OUT,
+            "rank_error": round(rank_error(*bought), 1),
+            "note": far_out(*bought),
         }
 
     def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:

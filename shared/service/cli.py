@@ -70,6 +70,11 @@ def fail(detail: str, code: int) -> None:
     raise SystemExit(code)
 
 
+def warn(detail: str) -> None:
+    """A sentence on stderr, so that neither a table nor a document on stdout has it."""
+    print(f"warning: {printable(detail)}", file=sys.stderr)  # noqa: T201 - the command line's own output
+
+
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
     """One JSON document for programs, or `human()` for people."""
     if as_json:

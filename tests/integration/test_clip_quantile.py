@@ -16,9 +16,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from features_party.registry.card_text import card_markdown
+from labels_party.cli import privatize as cli_privatize
 from labels_party.client import LabelsPartyClient
 from labels_party.release import engine
+from labels_party.release.clipping import FAR_OUT
 from labels_party.release.priors import GivenPrior
+from labels_party.release.releases import Releases
 from shared.errors import InvalidPrior, Unavailable
 from shared.message.bundle import verify
 from shared.message.manifest import Manifest
@@ -337,6 +340,33 @@ def test_refused_on_files_leaves_nothing(
     refused(run(*arguments(labels, **options)), 2, words)
     assert budgets(run, home) == []
     assert not (home.parent / "m.parquet").exists()
+
+
+@pytest.mark.parametrize(("quantile", "epsilon", "little"), [("0.9", "0.00001", True), ("0.2:0.8", "8", False)])
+def test_a_bound_that_cannot_be_accurate_is_warned_of_before_the_charge(
+    quantile: str, epsilon: str, little: bool, run: Run, labels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    charge, warn = Releases.request, cli_privatize.warn
+
+    def noted(*given: Any) -> Any:
+        order.append("charged")
+        return charge(*given)
+
+    def told(said: str) -> None:
+        order.append("warned")
+        warn(said)
+
+    monkeypatch.setattr(Releases, "request", noted)
+    monkeypatch.setattr(cli_privatize, "warn", told)
+    bought = {"clip_quantile": quantile, "clip_epsilon": epsilon}
+    done = run(*arguments(labels, epsilon="9", budget="9", **bought), "--json")
+    assert (done.code, order) == (0, ["warned", "charged"] if little else ["charged"])
+    assert done.json["epsilon"]["clip"] == epsilon
+    expected = f"warning: ε {epsilon} may be too little for clipping at {quantile}: {FAR_OUT}.\n"
+    assert done.err == (expected if little else "")
+    asked = ("--n", "60", "--clip-quantile", quantile, "--clip-epsilon", epsilon)
+    assert (FAR_OUT in run("plan", "--population", "shop", "--epsilon", "9", *asked).out) is little
 
 
 def test_a_model_learns_from_messages_with_bounds_of_their_own(tmp_path: Path) -> None:
