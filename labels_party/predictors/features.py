@@ -85,7 +85,7 @@ class FeatureStore:
     @staticmethod
     def check(table: pa.Table, id_column: str, schema: Schema) -> None:
         """Raises InvalidTable, InvalidRows where `put` and `count` would refuse a table and the columns of `schema`."""
-        schema.table_codes(_chosen(_plain_table(table, id_column), schema.names))
+        schema.check(_chosen(_plain_table(table, id_column), schema.names))
 
     def put(self, batch_id: str, table: pa.Table, id_column: str = ID, call: IdempotentCall = NO_KEY) -> Answer:
         """Store the features of a batch's examples in place of an earlier table; returns (200, what was stored).
@@ -163,7 +163,7 @@ class FeatureStore:
         import pyarrow.compute as pc
 
         table = self.load(key, schema.names)
-        schema.table_codes(table)
+        schema.check(table)
         known, found = table[ID].combine_chunks(), 0
         try:
             for rows in self.vault.scan(sealed_key):

@@ -28,6 +28,7 @@ IntArray = npt.NDArray[np.int64]
 COARSE = 2 * UNIT  # levels of a number that a learner sees as −UNIT … UNIT
 FINE = 1 << 32  # of the one number that a walk goes along
 MOST_FEATURES, MOST_VALUES, MOST_COLUMNS = 64, 100, 256
+FEW = 20  # one number in so many is listed, at least, where a list cannot hold all
 LARGEST = 10.0**100
 NUMBER, FINITE = "must be a number or missing", "must be finite"
 _DIGITS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
@@ -163,6 +164,30 @@ class Schema:
         """int64[n, p] of a table with a column for each feature. Raises InvalidTable, InvalidRows."""
         found = [self._column(feature, table[feature.name]) for feature in self.features]
         return np.stack(found, axis=1) if found else np.zeros((table.num_rows, 0), np.int64)
+
+    def check(self, table: pa.Table) -> None:
+        """Raises as `table_codes`, and InvalidTable where values are listed for what must have been meant as a range: a
+        column of numbers with none of the values, or so many different ones that no list holds them and few listed."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        codes = self.table_codes(table)
+        for j, feature in enumerate(self.features):
+            column = table[feature.name]
+            if isinstance(feature, Number) or not (
+                pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            ):
+                continue
+            numbers = pc.drop_null(pc.cast(column, pa.float64(), safe=False))
+            numbers = numbers.filter(pc.invert(pc.is_nan(numbers)))
+            different, listed = pc.count_distinct(numbers).as_py(), int((codes[:, j] != MISSING).sum())
+            if different and (not listed or (different > MOST_VALUES and listed * FEW < len(numbers))):
+                raise InvalidTable(
+                    f"The column '{feature.name}' holds numbers, {'few' if listed else 'none'} of them among the "
+                    f"feature's listed values. A number has a range instead: --feature {feature.name}=LO:HI on the "
+                    'command line, "range": [LO, HI] in JSON. Codes that are no quantities may be listed, or sent as '
+                    "texts."
+                )
 
     def _column(self, feature: Feature, column: Any) -> IntArray:
         if isinstance(feature, Number):

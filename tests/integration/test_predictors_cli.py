@@ -101,6 +101,11 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
             "ε 2 of a cap of ε 0.5",
         ),
         ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA], 1, "no features"),
+        (
+            [*MAKE, "--batch=BATCH", "--method=average", "--feature", "x=5", "--features=features.parquet"],
+            2,
+            "--feature x=LO:HI",
+        ),
         ([*MAKE, "--batch", "BATCH", "--method", "oracle", *SCHEMA, "--features", "features.parquet"], 2, "no method"),
         ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA, "--features", "none.csv"], 2, "none.csv"),
         (
@@ -111,7 +116,7 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
     ],
 )
 def test_refusals_are_one_line(run: Run, batch: str, arguments: list[str], code: int, says: str) -> None:
-    found = run(*[batch if a == "BATCH" else a for a in arguments])
+    found = run(*[a.replace("BATCH", batch) for a in arguments])
     assert (found.code, found.out) == (code, "")
     assert says in found.err
     assert len(found.err.strip().splitlines()) == 1

@@ -111,6 +111,43 @@ def test_columns_that_are_no_numbers_are_refused_by_row(column: list[Any], error
     assert "two" not in caught.value.detail
 
 
+PRICES = [1.25 * i for i in range(400)]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "word"),
+    [
+        (PRICES, ["7"], "none"),
+        (PRICES, ["5"], "few"),
+        (list(range(400)), ["5", "7"], "few"),
+        ([None, 1, 2], ["a", "b"], "none"),
+        ([1.5, math.nan, None], ["2"], "none"),
+    ],
+)
+def test_values_listed_for_a_column_of_numbers_are_refused_where_a_range_was_meant(
+    column: list[Any], values: list[str], word: str
+) -> None:
+    schema = Schema.from_json([{"name": "x", "values": values}])
+    with pytest.raises(InvalidTable, match=f"numbers, {word} of them.*--feature x=LO:HI"):
+        schema.check(pa.table({"x": column}))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ([0] * 99 + [1], ["1"]),  # a rare code of few
+        ([*range(400), *[5] * 40], ["5"]),  # a frequent one of many
+        ([*[None] * 999, *range(400), *[5] * 40], ["5"]),
+        ([None, math.nan], ["5"]),  # nothing is there
+        (["4.95", "7", "nine"], ["5"]),  # texts
+        ([], ["5"]),
+    ],
+)
+def test_codes_that_are_whole_numbers_may_be_listed(column: list[Any], values: list[str]) -> None:
+    table = pa.table({"x": pa.array(column, None if column else pa.int64())})
+    Schema.from_json([{"name": "x", "values": values}]).check(table)
+
+
 BAD: list[Any] = [
     "x=0:1",
     [],
