@@ -8,12 +8,13 @@ import typer
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
+from features_party.cli.show import show_answer
 from shared.errors import InvalidFile
 from shared.service.cli import emit, progress, replacing, table, writable
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
 app.add_typer(answers, name="answers")
-COLUMNS = ["answer", "kind", "population", "batch", "n", "epsilon", "accepted"]
+COLUMNS = ["answer", "kind", "population_name", "batch", "n", "epsilon", "accepted"]
 
 
 @answers.command("list")
@@ -47,7 +48,7 @@ def answers_show(
     if out is not None:
         with replacing(out, force) as target:
             target.write_bytes(found.envelope)
-    emit(found.summary(), as_json, lambda: _show(found))
+    emit(found.summary(), as_json, lambda: show_answer(found))
 
 
 @answers.command("accept")
@@ -69,7 +70,7 @@ def answers_accept(
 
     def human() -> None:
         for found in accepted:
-            typer.echo(_line(found))
+            typer.echo(line(found))
 
     emit(data, as_json, human)
 
@@ -90,7 +91,7 @@ def verify_answers(file: FilePath, key: Any, as_json: bool) -> None:
 
     def human() -> None:
         for each in found:
-            _show(each)
+            show_answer(each)
 
     emit(said[0] if len(said) == 1 else said, as_json, human)
 
@@ -134,7 +135,7 @@ def pull_to(
     data = found.summary() | {"fresh": found.fresh, "document": None if out is None else str(out)}
 
     def human() -> None:
-        typer.echo(_line(found))
+        typer.echo(line(found))
         typer.echo(delivery.sentence)
 
     emit(data | {"receipts": delivery.as_json()}, as_json, human)
@@ -154,29 +155,7 @@ def _envelopes(file: FilePath) -> list[bytes]:
     return [line for line in found if line]
 
 
-def _line(found: Any) -> str:
+def line(found: Any) -> str:
+    """An accepted answer in a few words."""
     known = "" if found.fresh else " (accounted for before)"
     return f"{found.answer.kind} {found.answer.answer}: ε {found.answer.split.total}{known}"
-
-
-def _show(found: Any) -> None:
-    from shared.audit.show import plain
-
-    data = found.summary()
-    eps, result = data["epsilon"], dict(data["result"])
-    if isinstance(result.get("map"), dict) and isinstance(result["map"].get("values"), list):
-        result["map"] = f"{len(result['map']['values']):,} pieces"
-    rows = [
-        ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"],
-        ["population", f"{data['population_name']} ({data['label']}, domain {data['domain']})"],
-        ["examples", f"{data['n']:,}, all charged"],
-        ["audiences", ", ".join(data["audiences"])],
-        ["mechanism", data["mechanism"]],
-        ["ε", f"{eps['total']}; δ = {eps['delta']}"],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
-        ["protects", data["adjacency"]],
-        *([name, str(value)] for name, value in data["parameters"].items() if value),
-        *([name, str(value)] for name, value in result.items()),
-        ["signed by", data["key_id"]],
-    ]
-    table("Signed answer", ["", ""], [[plain(cell) for cell in row] for row in rows])

@@ -37,7 +37,7 @@ def models_list(as_json: Json = False) -> None:
         if cursor is None:
             break
 
-    columns = ["id", "name", "kind", "loss", "rows", "releases", "created"]
+    columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
 
     def human() -> None:
         if not rows:

@@ -158,6 +158,7 @@ class AnswerIntake:
                 digest=found.digest,
                 kind=answer.kind,
                 population=answer.population.id,
+                population_name=answer.population.name,
                 batch=answer.batch,
                 n=answer.n,
                 epsilon=dict(answer.epsilon),

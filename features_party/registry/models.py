@@ -44,6 +44,7 @@ class Models:
                 releases=[m["release"] for m in card["messages"]],
                 rows=card["report"]["rows"],
                 created=card["created"],
+                calibration=(card.get("calibration") or {}).get("answer"),
             )
         )
 
@@ -88,6 +89,11 @@ class Models:
             while len(self._loaded) > KEPT:
                 self._loaded.popitem(last=False)
         return saved
+
+    def named(self, name: str) -> SavedModel:
+        """A model by its folder, which goes first, or by its id here. Raises NotFound, InvalidFile."""
+        folder = Path(name)
+        return load_model(folder) if folder.is_dir() else self.open(name)
 
     def delete(self, model_id: str) -> None:
         """Forget a model and remove its folder. Its training and the audit store keep saying that it was made.

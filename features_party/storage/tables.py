@@ -12,7 +12,7 @@ from shared.service.database import Database
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0005"
+HEAD = "0006"
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
@@ -56,6 +56,7 @@ answers = sa.Table(
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("kind", sa.String(40), nullable=False),
     sa.Column("population", sa.String(64), nullable=False, index=True),
+    sa.Column("population_name", sa.String(400), nullable=False, server_default=""),
     sa.Column("batch", sa.String(64), nullable=False),
     sa.Column("n", sa.BigInteger, nullable=False),
     sa.Column("epsilon", sa.JSON, nullable=False),
@@ -106,6 +107,8 @@ models = sa.Table(
     sa.Column("releases", sa.JSON, nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("created", sa.String(20), nullable=False),
+    # the answer whose map its predictions go through
+    sa.Column("calibration", sa.String(64)),
 )
 
 idempotency = sa.Table(

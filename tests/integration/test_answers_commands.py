@@ -69,7 +69,11 @@ def test_an_answer_is_pulled_kept_shown_and_applied(shell: Shell, advertiser: tu
     assert envelope == party.services.database.read("t", lambda c: party.services.answers.envelope(c, answer))
     (row,) = shell.json("answers", "list")
     assert (row["answer"], row["digest"], row["epsilon"]["total"]) == (answer, again["document_digest"], "1")
-    assert answer in shell.run("answers", "list").stdout
+    listed = shell.run("answers", "list").stdout
+    assert answer in listed
+    assert row["population_name"] == "shop"
+    assert f" {row['population_name']} " in listed
+    assert row["population"] not in listed
     assert "all charged" in shell.run("answers", "show", answer, "--out", "copy.json").stdout
     assert (shell.folder / "copy.json").read_bytes() == envelope
     assert shell.json("answers", "show", row["digest"])["result"]["map"]["kind"] == "step"
@@ -106,7 +110,11 @@ def test_predictions_come_as_a_file_with_one_answer_a_line(
     predictor = made(party, with_features(party, labels, features, population="asked", label="asked"))
     answers = [ask(party, predictor, QUERY | {"x": x}) for x in (1.0, 9.0)]
     lines = b"".join(a.envelope + b"\n" for a in answers)
-    (shell.folder / "said.ndjson").write_bytes(lines)
+    for name in ("said.ndjson", "said.ndjson.json"):  # `verify` takes an answer for a .json
+        (shell.folder / name).write_bytes(lines)
+    shown = shell.run("verify", "said.ndjson.json").stdout
+    assert shown.count("Query") == 2
+    assert "{" not in shown
     told = shell.run("answers", "accept", "said.ndjson").stdout.splitlines()
     assert [line.split(":")[0] for line in told] == [f"prediction {a.answer}" for a in answers]
     assert [a["fresh"] for a in shell.json("answers", "accept", "said.ndjson")] == [False, False]

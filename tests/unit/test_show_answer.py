@@ -1,13 +1,21 @@
-"""What people see of a signed answer: an empty rectangle is said to be empty, options read as they are given."""
+"""What people see of a signed answer, at either party: text, never data; an empty rectangle is said to be empty."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from features_party.cli.show import clipping_text
+from features_party.cli.show import show_answer as show_received
+from features_party.intake.answers import SignedAnswer
 from labels_party.cli.answers import show_answer
+from shared.message.answer import trusted_answer
+from tests.support.calibrations import signed as signed_map
+from tests.support.own_features import signed
+from tests.wire.test_own_features_answers import KEY, M_GIVEN, M_RESULT, R_GIVEN, R_RESULT
 
 ANSWER: dict[str, Any] = {
     "out": "a.json",
@@ -65,3 +73,46 @@ def test_options_read_as_they_are_given_and_features_are_left_to_the_document(
 def test_one_bound_is_of_one_quantile(quantiles: list[str], says: str) -> None:
     clipping = {"bounds": ["0", "60"][-len(quantiles) :], "quantiles": quantiles, "public_domain": "0:400:1"}
     assert says in clipping_text(clipping)
+
+
+P_GIVEN = {"predictor": "prd_1", "method": "average", "query": {"x": "3.5", "sector": None}, "threshold": None}
+RECEIVED: dict[str, tuple[bytes, list[list[str]]]] = {
+    "prediction": (
+        signed(KEY, "prediction", P_GIVEN, {"value": "4.5"}),
+        [
+            ["predictor", "prd_1"],
+            ["value", "4.5"],
+            ["Query"],
+            ["x", "3.5"],
+            ["sector", "missing, or none of its values"],
+        ],
+    ),
+    "rectangle": (
+        signed(KEY, "rectangle", R_GIVEN, R_RESULT),
+        [["epsilon per side", "0.125"], ["Inside"], ["x", "2", "5", "0 to 10"], ["y", "-1", "0", "-1 to 1"]],
+    ),
+    "linear model": (
+        signed(KEY, "linear-model", M_GIVEN, M_RESULT),
+        [["rule", "uniform"], ["Weights"], ["constant", "0.125"], ["x", "0.5"], ["kind=7", "-4"]],
+    ),
+    "median": (signed(KEY, "median", {"method": "ranks"}, {"found": True, "median": "5"}), [["median", "5"]]),
+    "no median": (
+        signed(KEY, "median", {"method": "slices"}, {"found": False, "median": None}),
+        [["median", "none found: too few labels agree at this ε and δ"]],
+    ),
+    "calibration": (
+        signed_map(KEY, np.array([0.5, 2.0, 8.5]), [20, 60]),
+        [["shape", "monotone"], ["scores", "0:10:100"], ["values of the map", "3"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(RECEIVED))
+def test_what_a_receiver_sees_of_each_kind_is_text(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    envelope, wanted = RECEIVED[case]
+    show_received(SignedAnswer(*trusted_answer(envelope, KEY.public, None), envelope))
+    out = capsys.readouterr().out
+    lines = [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
+    assert [line for line in wanted if line not in lines] == []
+    assert not set("{}[]") & set(out)
+    assert "None" not in out
