@@ -116,20 +116,16 @@ def test_through_rest_at_every_epsilon(make: object, tmp_path: Path) -> None:
         assert [e["epsilon"]["total"] for e in events if e["kind"] == "message-accepted"] == list(epsilons)
 
 
-# ε, mechanism, correction, test MSE that prototypes reached on splits of mean difficulty
+# ε, mechanism, correction, test MSE that prototypes reached on splits of mean difficulty; `make tables` has all others
 TARGETS = [
     ("0.5", "rr-on-bins", "none", 180.0),
-    ("1", "rr-on-bins", "none", 166.0),
     ("2", "rr-on-bins", "none", 134.0),
-    ("4", "rr-on-bins", "none", 106.0),
     ("0.5", "rr-on-bins", "debias", 121.0),
-    ("1", "rr-on-bins", "debias", 115.0),
     ("0.5", "one-bit", "debias", 116.0),
-    ("1", "one-bit", "debias", 110.0),
 ]
 # On this split the corrected ones lie 1 below to 1 above their aim. Uncorrected, by a mean and a deviation over 6 to 17
-# draws: 4.1 and 0.3 above at ε = 0.5, 4.2 and 0.3 at 1, 3.9 and 1.0 at 2, 1.9 and 0.7 at 4 (one capacity rule for all,
-# where the prototype took the best of several). Five deviations, or more, lie within 6, at ε = 2 within 9.
+# draws: 4.1 and 0.3 above at ε = 0.5, 3.9 and 1.0 at 2 (one capacity rule for all, where the prototype took the best of
+# several). Five deviations, or more, lie within 6, at ε = 2 within 9.
 ROOM = {("2", "rr-on-bins", "none"): 9.0}
 
 
@@ -153,10 +149,9 @@ def test_census_by_command_line_reaches_its_test_errors(tmp_path: Path) -> None:
         missed = [row for row in rows if row[3] > row[4] + ROOM.get(row[:3], 6.0)]
         assert missed == []
         by = {row[:3]: row[3] for row in rows}
-        for epsilon in ("0.5", "1"):
-            uncorrected = by[epsilon, "rr-on-bins", "none"]
-            assert by[epsilon, "one-bit", "debias"] < uncorrected - 40
-            assert by[epsilon, "rr-on-bins", "debias"] < uncorrected - 35
+        uncorrected = by["0.5", "rr-on-bins", "none"]
+        assert by["0.5", "one-bit", "debias"] < uncorrected - 40
+        assert by["0.5", "rr-on-bins", "debias"] < uncorrected - 35
 
 
 @pytest.mark.parametrize(("make", "epsilon"), [(real_data.retail, "1"), (real_data.bike, "2")], ids=["retail", "bike"])
