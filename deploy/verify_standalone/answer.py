@@ -1,4 +1,4 @@
-"""A signed answer: one envelope with what was computed, what it cost, and the result; of a calibration, its map."""
+"""A signed answer: one envelope with what was computed, what it cost, and the result: a map, or a median's value."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .canonical import parse
 from .clipping import value
 from .envelope import open_envelope, read
 from .exact import ATTO, units
+from .median import check_median
 from .message import check_split
 from .refusal import refuse
 
@@ -27,7 +28,8 @@ ONE = {"loss", "shape", "options", "scores"}
 
 
 def verify_answer(path: Path, key: Ed25519PublicKey, key_id: str, audience: str | None) -> list[str]:
-    """What was checked, a line each: the signature, the split of ε and δ, and the map of a calibration."""
+    """What was checked, a line each: the signature, the split of ε and δ, the map of a calibration, the value of a
+    median."""
     a = parse(open_envelope(read(path, MAX_ANSWER), key, key_id, ANSWER_TYPE), "the answer")
     if a["format"]["name"] != "label-dp-answer" or type(a["format"]["major"]) is not int or a["format"]["major"] != 1:
         refuse("the document is not an answer of format 1")
@@ -37,6 +39,8 @@ def verify_answer(path: Path, key: Ed25519PublicKey, key_id: str, audience: str 
         refuse(f"the answer is not meant for '{audience}'")
     said = [f"signature of {key_id}", f"{a['kind']} {a['answer']} of batch {a['batch']}, {a['n']} examples"]
     said += [check_split(a) + _check_delta(a)]
+    if a["kind"] == "median":
+        return [*said, check_median(a["parameters"], a["result"], a["domain"])]
     if a["kind"] != "calibration":
         return [*said, f"not checked: the result, since this verifier does not know that of a {a['kind']}"]
     return [*said, _check_calibration(a["parameters"], a["result"], _ends(a["domain"]))]

@@ -32,8 +32,9 @@ def check_clipping(m: Any) -> list[str]:
     low, high = _check_part(m["domain"], clipping["public_domain"], whole_below=len(quantiles) == 1)
     if [value(bound) for bound in bounds] != [low, high][-len(quantiles) :]:
         refuse("the clipping bounds are not the ends of the label domain")
-    told = " and ".join(bounds)
-    return [f"labels clipped at {told}, bought at the quantiles {', '.join(quantiles)} for ε {clipping['epsilon']}"]
+    at = "quantile" if len(quantiles) == 1 else "quantiles"
+    bought = f"bought at the {at} {' and '.join(quantiles)} for ε {clipping['epsilon']}"
+    return [f"labels clipped at {' and '.join(bounds)}, {bought}"]
 
 
 def _check_part(domain: Any, public: Any, *, whole_below: bool) -> tuple[Fraction, Fraction]:

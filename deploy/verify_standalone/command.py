@@ -37,7 +37,7 @@ def main() -> int:
     kinds = parser.add_subparsers(dest="kind", required=True)
     whats = {
         "message": "NAME.parquet or a message's folder",
-        "answer": "the signed document of a calibration, or of another answer",
+        "answer": "the signed document of a calibration, a median or another answer",
         "audit": "a signed audit export",
     }
     for kind, what in whats.items():

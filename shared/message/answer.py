@@ -173,7 +173,7 @@ def _checked(answer: Answer) -> None:
         check(answer)
     except UnsupportedVersion:
         raise
-    except (LabelDPError, ValueError, TypeError, KeyError) as error:
+    except (LabelDPError, ValueError, TypeError, KeyError, ArithmeticError) as error:
         # texts of the standard library may quote what a stranger wrote
         why = error.detail if isinstance(error, LabelDPError) else "a member is missing, unknown or of the wrong form."
         raise MalformedAnswer(f"The result of the answer is malformed: {why}") from None

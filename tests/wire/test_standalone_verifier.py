@@ -265,7 +265,7 @@ def test_bought_bounds_verify_and_lies_about_them_do_not(bare: Bare, tmp_path: P
             with pytest.raises(MalformedManifest):
                 verify(path, sender.key.public, None)
         else:
-            assert "labels clipped at 10, bought at the quantiles 0.9 for ε 0.5" in verified(done)
+            assert "labels clipped at 10, bought at the quantile 0.9 for ε 0.5" in verified(done)
             verify(path, sender.key.public, None)
 
 
