@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -22,6 +21,7 @@ from shared.audit import events
 from shared.errors import LabelDPError, Unavailable
 from shared.problems import problem
 from tests.support.labels import FakeClock, LabelsParty, label_table
+from tests.support.predicting import FEATURES, learned, tables, with_features
 
 YEAR = 366 * 86_400.0
 SHOP = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "missing_label": "0"}
@@ -61,36 +61,65 @@ def kinds(party: LabelsParty) -> list[str]:
 # --- lost answers --------------------------------------------------------------------------------------------
 
 
+def lost(party: LabelsParty, faults: Faults, transaction: str, path: str, body: Any = None, key: str = "") -> Any:
+    """The answer of a call whose first one was lost between the commit and the caller: repeated, the same bytes."""
+    owner, headers = party.client(), {"Idempotency-Key": key or transaction}
+    faults.lose(transaction)
+    first, *repeated = (owner.post(path, json=body, headers=headers) for _ in range(3))
+    assert (first.status_code, first.json()["code"]) == (503, "unavailable")
+    assert faults.at == {}, f"{transaction} is another transaction now"
+    assert repeated[0].is_success, repeated[0].text
+    assert len({(answer.status_code, answer.content) for answer in repeated}) == 1
+    return repeated[0].json()
+
+
 def test_a_call_repeated_after_a_lost_answer_gets_the_same_bytes(faulty: LabelsParty, faults: Faults) -> None:
-    """Lost between the commit and the answer, in every call that changes something; each is done once."""
+    """In every call that changes something; each is done once."""
+
+    def done(*call: Any) -> Any:
+        return lost(faulty, faults, *call)
+
     owner = faulty.client()
-
-    def done(transaction: str, path: str, body: Any = None, key: str = "") -> httpx.Response:
-        headers = {"Idempotency-Key": key or transaction}
-        faults.lose(transaction)
-        lost = owner.post(path, json=body, headers=headers)
-        assert (lost.status_code, lost.json()["code"]) == (503, "unavailable")
-        assert faults.at == {}, f"{transaction} is another transaction now"
-        first, second = (owner.post(path, json=body, headers=headers) for _ in range(2))
-        assert first.is_success, first.text
-        assert (first.status_code, first.content) == (second.status_code, second.content)
-        return first
-
     shop = owner.post("/v1/populations", json=SHOP).json()["id"]
     batch = owner.post(f"/v1/populations/{shop}/batches", json={"presence": "public"}).json()["id"]
     rows = {"example_id": ["a", "b"], "label": [1, 2]}
-    assert done("labels.store", f"/v1/batches/{batch}/labels", rows).json()["accepted"] == 2
-    assert done("seal.store", f"/v1/batches/{batch}/seal").json()["examples"] == 2
-    release = done("release.charge", f"/v1/batches/{batch}/releases", {"epsilon": "1"}).json()["id"]
+    assert done("labels.store", f"/v1/batches/{batch}/labels", rows)["accepted"] == 2
+    assert done("seal.store", f"/v1/batches/{batch}/seal")["examples"] == 2
+    release = done("release.charge", f"/v1/batches/{batch}/releases", {"epsilon": "1"})["id"]
     assert faulty.spent(batch) == "1"
     more = {"epsilon": "1", "additional_release": True}
-    other = done("release.charge", f"/v1/batches/{batch}/releases", more, "second").json()["id"]
+    other = done("release.charge", f"/v1/batches/{batch}/releases", more, "second")["id"]
     assert faulty.spent(batch) == "2"
     faulty.services.worker.drain()
-    assert done("purge.begin", f"/v1/batches/{batch}/purge").json()["state"] == "purged"
+    assert done("purge.begin", f"/v1/batches/{batch}/purge")["state"] == "purged"
     found = kinds(faulty)
     assert found.count(events.CHARGED) == found.count(events.PUBLISHED) == len({release, other})
     assert found.count(events.BATCH_SEALED) == found.count(events.BATCH_PURGED) == 1
+
+
+def test_an_answer_asked_for_again_after_a_lost_reply_is_charged_once(faulty: LabelsParty, faults: Faults) -> None:
+    """Of medians, calibrations and predictors; a query needs no key, since its answer is stored."""
+    labels, features = tables(6)
+    batch, (query, cost) = with_features(faulty, labels, features), ({"query": {"x": 3}}, "0.5")
+    scores = {"example_id": labels["example_id"].to_pylist(), "score": list(range(6))}
+    epsilon = {"epsilon": "0.25", "additional_release": True}
+    for path, body in (("medians", epsilon), ("calibrations?epsilon=0.25&additional_release=true", scores)):
+        assert lost(faulty, faults, "answer.charge", f"/v1/batches/{batch}/{path}", body, path)["state"] == "charged"
+    faulty.services.worker.drain()
+    asked = {"batch": batch, "method": "walk", "threshold": 5, "epsilon": cost, "epsilon_cap": cost}
+    asked |= {"features": FEATURES[:1], "additional_release": True}
+    predictor = lost(faulty, faults, "predictor.create", "/v1/predictors", asked)["id"]
+    faults.lose("predictor.ready")
+    with pytest.raises(Unavailable):
+        faulty.services.worker.drain()
+    faulty.services.worker.drain()
+    lost(faulty, faults, "prediction.draw", f"/v1/predictors/{predictor}/predict", query)
+    assert lost(faulty, faults, "predictor.retire", f"/v1/predictors/{predictor}/retire")["state"] == "retired"
+    found = kinds(faulty)
+    assert found.count(events.CHARGED) == found.count(events.ANSWER_PUBLISHED) == 3
+    assert found.count(events.PREDICTOR_CREATED) == found.count(events.PREDICTOR_RETIRED) == 1
+    assert faulty.spent(batch) == "1"
+    assert learned(faulty, batch) == []
 
 
 def test_a_publication_whose_answer_is_lost_stands(faulty: LabelsParty, faults: Faults) -> None:

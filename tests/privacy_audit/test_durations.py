@@ -28,6 +28,8 @@ from labels_party.labels.digests import mask
 from labels_party.labels.parsing import floats_of, positions
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
+from labels_party.mechanisms.isotonic.binned import BinnedPlan
+from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.fit import constrained
 from labels_party.mechanisms.isotonic.grid import loss_grid
 from labels_party.mechanisms.isotonic.posets import Poset
@@ -126,6 +128,7 @@ def in_a_grid(index: Index) -> Any:
 
 # the work follows what was drawn, which is shown anyhow; at this ε no label has a say in that
 HARDLY = Epsilon.parse("0.0001")
+BINS = BinnedPlan(DOMAIN, (Cells.even(len(IDS), 8),), len(IDS), Epsilon.parse("1"))
 SCORES, GRID, CONVEX = np.arange(len(IDS)), Poset.grid(2, 3), ShapeOptions(knots=2, steps=1, values=3)
 PLACES = np.random.default_rng(3).integers(0, 64, (len(IDS), 1))
 RANKS = plan_quantiles(["0.5"], Epsilon.parse("1"), len(IDS), DOMAIN.k, method=EACH)
@@ -135,7 +138,11 @@ STEPS |= {"histogram": lambda index: histogram(index, DOMAIN.k)}
 STEPS |= {"isotonic": lambda index: isotonic(np.arange(index.size), index, DOMAIN, index.size, Epsilon.parse("0.1"))}
 STEPS |= {f"isotonic, {loss}": fitting(loss) for loss in ("squared", "absolute")}
 STEPS |= {"median by ranks": median_by_ranks, "median by slices": median_by_slices(0)}
-STEPS |= {"isotonic, convex": convex, "partial order": in_a_grid}
+STEPS |= {
+    "calibration by bins": lambda index: BINS.sums(SCORES, index),
+    "isotonic, convex": convex,
+    "partial order": in_a_grid,
+}
 STEPS |= {"median by slices, recursive": median_by_slices(20), "rectangle": rectangle, "adaptive training": adaptive}
 for method in METHODS:
     STEPS[f"{method} learns"], STEPS[f"{method} answers"] = predicting(method)
