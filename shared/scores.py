@@ -77,6 +77,13 @@ class ScoreGrid:
         place = np.floor((np.clip(scores, low, high) - low) * (self.steps / (high - low)))
         return np.clip(place.astype(np.int64), 0, self.steps - 1)
 
+    def outside(self, scores: FloatArray) -> npt.NDArray[np.bool_]:
+        """bool[n]: which finite scores float64[n] lie outside LO … HI, and count as its ends; by float32 none."""
+        scores = np.asarray(scores, np.float64)
+        if self.steps is None:
+            return np.zeros(scores.shape, bool)
+        return (scores < float(str(self.low))) | (scores > float(str(self.high)))
+
     def score(self, number: int) -> float:
         """The smallest score of a number (of `float32`: the float itself)."""
         if self.steps is None:

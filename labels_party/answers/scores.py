@@ -24,7 +24,7 @@ from labels_party.labels.receive import TWICE
 from labels_party.labels.runs import Run, repeated, run_parts, sort_run
 from labels_party.storage.files import INPUTS, Home
 from labels_party.storage.secrets import Secrets
-from shared.errors import DuplicateId, InvalidFile, InvalidRows, TooLarge, Unavailable
+from shared.errors import DuplicateId, InvalidFile, InvalidInput, InvalidRows, TooLarge, Unavailable
 from shared.scores import ScoreGrid
 from shared.service.folders import fsync_folder
 
@@ -49,9 +49,11 @@ class Scores:
     ) -> Scores:
         """All rows or none; `fields`: that of ids, and one for each of the grids.
 
-        Raises InvalidRows (no finite number, a bad id), DuplicateId, InvalidFile (no row), TooLarge.
+        Raises InvalidRows (no finite number, a bad id), DuplicateId, InvalidFile (no row), TooLarge, InvalidInput (most
+        lie outside of the numbers they should have).
         """
         key, findings = digest_key(secrets_, label), Findings()
+        outside = [0] * len(grids)
         parts: list[tuple[U64, U64, IntArray]] = []
         rows = 0
         for chunk in sliced(chunks):
@@ -63,13 +65,14 @@ class Scores:
                     raise chunk.faults
                 assert chunk.table is not None
                 ids = canonical_column(chunk.table[fields[0]], fields[0])
-                columns = zip(grids, fields[1:], strict=True)
-                numbers = np.stack([grid.index(floats_of(chunk.table[name], name)) for grid, name in columns])
+                columns = [floats_of(chunk.table[name], name) for name in fields[1:]]
+                numbers = np.stack([grid.index(of) for grid, of in zip(grids, columns, strict=True)])
             except InvalidRows as faults:
                 findings.add(faults, start, chunk)
                 if findings.enough:
                     break
                 continue
+            outside = [n + int(g.outside(of).sum()) for n, g, of in zip(outside, grids, columns, strict=True)]
             if not findings:
                 parts.append((*siphash128(ids, key), numbers))
         if findings:
@@ -85,6 +88,13 @@ class Scores:
             raise DuplicateId(
                 f"Row {first.row}, field '{first.field}': {TWICE}. Nothing was charged.", findings.problems
             )
+        for grid, name, count in zip(grids, fields[1:], outside, strict=True):
+            if 2 * count > rows:
+                raise InvalidInput(
+                    f"More than half of the {rows:,} scores in '{name}' lie outside of {grid.low}:{grid.high} and "
+                    "would count as its ends, alike to every map. Number scores by an LO:HI:STEPS that holds them, or by "
+                    "float32; if the ends are what you mean, clip the scores and send those. Nothing was charged."
+                )
         return cls(run, np.ascontiguousarray(numbers[:, order], np.int64), order.astype(np.int64), fields[0])
 
     @property

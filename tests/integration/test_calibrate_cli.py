@@ -110,6 +110,7 @@ REFUSED: list[tuple[dict[str, str | None], int]] = [
     ({"shape": "round"}, 2),
     ({"option": "levels"}, 2),
     ({"numbers": "1:0:3"}, 2),
+    ({"numbers": "100:200:50"}, 2),  # where no score is
     ({"out": "nowhere/map.json"}, 2),
     ({"out": "labels.parquet"}, 2),
 ]

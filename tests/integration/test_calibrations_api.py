@@ -250,7 +250,9 @@ def test_a_repeated_call_charges_once(party: LabelsParty, batch: str) -> None:
 DEGENERATE = {
     "one point": pa.table({"example_id": ["click-000000"], "score": [0.5]}),
     "all scores equal": pa.table({"example_id": TABLE["example_id"], "score": [0.0] * 300}),
-    "far outside any range": pa.table({"example_id": TABLE["example_id"], "score": [1e300, -1e300] * 150}),
+    "half of them far outside any range": pa.table(
+        {"example_id": TABLE["example_id"], "score": [1e300, 1.0, -1e300, 4.0] * 75}
+    ),
     "half of the batch": SCORES.slice(0, 150),
 }
 
@@ -266,6 +268,35 @@ def test_degenerate_scores_are_answered_with_a_map_within_the_domain(case: str, 
     assert applied[-1] <= 10
     if case in ("one point", "all scores equal"):
         assert len(set(found.apply(np.array([0.5, 0.5])))) == 1
+
+
+MOST_OUTSIDE = {
+    "all of them": [1e300, -1e300] * 150,
+    "one more than half": [1e300, 1.0, -1e300, 4.0] * 74 + [5.0, 5.1, 6.0, -0.1],
+}
+
+
+@pytest.mark.parametrize("case", list(MOST_OUTSIDE))
+def test_scores_of_which_most_lie_outside_their_range_are_refused_at_no_charge(
+    case: str, party: LabelsParty, batch: str
+) -> None:
+    """Scores are public and known before the charge. By float32 the same ones are answered."""
+    allow(party, batch, "2")
+    table = pa.table({"example_id": TABLE["example_id"], "score": MOST_OUTSIDE[case]})
+    stranger = table.set_column(0, "example_id", pa.array([f"nobody-{i}" for i in range(300)]))
+    for client, scores in (
+        (party.client(), table),
+        (party.client("features"), table),
+        (party.client("features"), stranger),
+    ):
+        refused = post(client, batch, scores, scores="0:5:50")
+        is_problem(refused, 422, "invalid-input")
+        assert "More than half of the 300 scores in 'score' lie outside of 0:5" in refused.json()["detail"]
+        assert "1e" not in refused.json()["detail"]  # no score is told again
+    assert party.spent(batch) == "0"
+    assert list((party.home / "answers").iterdir()) == []
+    published(party.client(), post(party.client(), batch, table).json()["id"])
+    assert party.spent(batch) == "1"
 
 
 def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) -> None:

@@ -183,7 +183,7 @@ DEGENERATE = {
         2, "score_2", pa.array([5.0] * 300)
     ),
     "one score equal": SCORES.set_column(2, "score_2", pa.array([5.0] * 300)),
-    "far outside any range": SCORES.set_column(1, "score", pa.array([1e300, -1e300] * 150)),
+    "half of one far outside any range": SCORES.set_column(1, "score", pa.array([1e300, 1.0, -1e300, 4.0] * 75)),
     "half of the batch": SCORES.slice(0, 150),
 }
 
@@ -193,12 +193,20 @@ DEGENERATE = {
 def test_degenerate_scores_are_answered_with_a_map_within_the_domain(
     case: str, numbers: str, party: LabelsParty, batch: str
 ) -> None:
-    found = read(party, post(party, batch, DEGENERATE[case], scores=numbers, scores_2=numbers))
+    found = read(party, post(party, batch, DEGENERATE[case], scores=numbers, scores_2=numbers.replace(":5:", ":60:")))
     falls_nowhere(found, np.linspace(-10, 10, 30), np.linspace(-10, 10, 30))
     if case in ("one point", "all scores equal"):
         assert found.pieces == 1
     if case == "one score equal":
         assert found.pieces == 8
+
+
+def test_most_of_either_score_outside_its_range_is_refused(party: LabelsParty, batch: str) -> None:
+    for numbers, field in ((("5:9:40", "0:60:60"), "score"), (("-2:9:40", "50:60:60"), "score_2")):
+        refused = post(party, batch, SCORES, scores=numbers[0], scores_2=numbers[1])
+        is_problem(refused, 422, "invalid-input")
+        assert f"scores in '{field}' lie outside of" in refused.json()["detail"]
+    assert party.spent(batch) == "0"
 
 
 def test_a_map_does_not_say_which_ids_were_met(party: LabelsParty, batch: str) -> None:

@@ -49,6 +49,12 @@ def test_a_range_takes_its_ends_for_what_lies_outside() -> None:
     assert grid.index(np.array([-7.0, 0.0, 1.99, 2.0, 9.9, 10.0, 11.0])).tolist() == [0, 0, 0, 1, 4, 4, 4]
 
 
+def test_ends_are_inside_and_by_float32_nothing_is_outside() -> None:
+    scores = np.array([-1e300, -0.001, 0.0, -0.0, 10.0, 10.001])
+    assert ScoreGrid.parse("0:10:5").outside(scores).tolist() == [True, True, False, False, False, True]
+    assert not ScoreGrid.parse("float32").outside(scores).any()
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("text", ["float32", "0:10:5"])
 def test_what_is_no_finite_number_is_refused(bad: float, text: str) -> None:
