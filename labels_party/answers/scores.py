@@ -92,8 +92,8 @@ class Scores:
             if 2 * count > rows:
                 raise InvalidInput(
                     f"More than half of the {rows:,} scores in '{name}' lie outside of {grid.low}:{grid.high} and "
-                    "would count as its ends, alike to every map. Number scores by an LO:HI:STEPS that holds them, or by "
-                    "float32; if the ends are what you mean, clip the scores and send those. Nothing was charged."
+                    "would count as its ends, alike to every map. Number scores by an LO:HI:STEPS that holds them, or "
+                    "by float32; if the ends are what you mean, clip the scores and send those. Nothing was charged."
                 )
         return cls(run, np.ascontiguousarray(numbers[:, order], np.int64), order.astype(np.int64), fields[0])
 
