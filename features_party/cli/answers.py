@@ -8,7 +8,7 @@ import typer
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
-from features_party.cli.show import show_answer
+from features_party.cli.show_answers import show_answer
 from shared.errors import InvalidFile
 from shared.service.cli import emit, progress, replacing, table, writable
 

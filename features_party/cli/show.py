@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from features_party.registry.card_text import members_text, statistics_text
-from shared.message.calibration import CALIBRATION
-from shared.service.answers import answer_rows, show_result
 from shared.service.cli import table
 
 
@@ -30,28 +28,6 @@ def show_message(data: dict[str, Any]) -> None:
         ["signed by", data["key_id"]],
     ]
     table("Verified message", ["", ""], rows)
-
-
-def show_answer(found: Any) -> None:
-    """A signed answer of any kind."""
-    data, facts = found.summary(), found.answer.mechanism.facts
-    eps, result = data["epsilon"], data["result"]
-    if data["kind"] == CALIBRATION:  # its map is long, and for programs
-        result = {"pieces": found.calibration().pieces}
-    rows = [
-        ["answer", f"{data['answer']}, a {data['kind']} of batch {data['batch']}"],
-        ["population", f"{data['population_name']} ({data['label']}, domain {data['domain']})"],
-        ["examples", f"{data['n']:,}, all charged"],
-        ["audiences", ", ".join(data["audiences"])],
-        ["mechanism", data["mechanism"]],
-        ["ε", f"{eps['total']}; δ = {eps['delta']}"],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
-        ["protects", data["adjacency"]],
-        *answer_rows(data["parameters"], result, facts),
-        ["signed by", data["key_id"]],
-    ]
-    table("Signed answer", ["", ""], rows)
-    show_result(data["parameters"], result)
 
 
 def clipping_text(clipping: dict[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.audit.show import plain
 from shared.service.cli import say, table
 
 RANK_ERROR = "rank_error_19_of_20"
@@ -16,34 +15,31 @@ def answer_rows(parameters: Mapping[str, Any], result: Mapping[str, Any], facts:
     """Name and text of each parameter and each figure of the result; of a calibration `pieces` stands for its map."""
     rows = [[name.replace("_", " "), _said(v)] for name, v in parameters.items() if v and name not in IN_TABLES]
     if "median" in result:
-        rows += [["median", plain(result["median"] or "none found: too few labels agree at this ε and δ")]]
+        rows += [["median", result["median"] or "none found: too few labels agree at this ε and δ"]]
     if RANK_ERROR in facts:
         rows += [["rank error", f"{facts[RANK_ERROR]:,} labels or fewer, 19 times in 20"]]
     if "pieces" in result:
         rows += [["values of the map", f"{result['pieces']:,}"]]
     if "value" in result:
-        rows += [["value", plain(result["value"])]]
+        rows += [["value", str(result["value"])]]
     return rows
 
 
 def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """What is a table of its own: the query of a prediction, the sides of a rectangle, the weights of a model."""
     if parameters.get("query"):
-        query = [
-            [plain(k), "missing, or none of its values" if v is None else plain(v)]
-            for k, v in parameters["query"].items()
-        ]
+        query = [[k, "missing, or none of its values" if v is None else v] for k, v in parameters["query"].items()]
         table("Query", ["feature", "value"], query)
     ranges = {f["name"]: _range(f) for f in parameters.get("features", [])}
     if "sides" in result:
-        sides = [[plain(s["name"]), _end(s["from"]), _end(s["to"]), ranges.get(s["name"], "")] for s in result["sides"]]
+        sides = [[s["name"], _end(s["from"]), _end(s["to"]), ranges.get(s["name"], "")] for s in result["sides"]]
         table("Inside", ["feature", "from", "to", "range"], sides)
         if not result["found"]:
             say("A side was not found, so nothing is inside: too few examples share one at this ε and δ.")
         elif any(side["first"] > side["last"] for side in result["sides"]):
             say("A side ends before it begins, so nothing is inside: too few examples are positive, or many are equal.")
     if "weights" in result:
-        weights = [[plain("=".join(w[k] for k in ("name", "value") if k in w)), w["weight"]] for w in result["weights"]]
+        weights = [["=".join(w[k] for k in ("name", "value") if k in w), w["weight"]] for w in result["weights"]]
         table("Weights", ["feature", "weight"], [["constant", result["constant"]], *weights])
 
 
@@ -57,4 +53,4 @@ def _end(number: Any) -> str:
 
 def _said(value: Any) -> str:
     """A parameter; the options of a shape as NAME=VALUE."""
-    return plain(", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value)
+    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)

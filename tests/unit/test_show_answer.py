@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from features_party.cli.show import clipping_text
-from features_party.cli.show import show_answer as show_received
+from features_party.cli.show_answers import show_answer as show_received
 from features_party.intake.answers import SignedAnswer
 from labels_party.cli.answers import show_answer
 from shared.message.answer import trusted_answer
