@@ -176,19 +176,26 @@ class ScoreFile:
 
 
 def read_scores(
-    path: Path, id_column: str, score_columns: Sequence[str], label_column: str | None, calibration: Calibration
+    path: Path, id_column: str, names: Sequence[str], label_column: str | None, calibration: Calibration
 ) -> ScoreFile:
     """As many columns of scores as the map has. Raises InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
-    if len(score_columns) < calibration.scores:
+    if len(names) < calibration.scores:
         raise InvalidInput("This calibration is a map of two scores: name the second with --score-2-column.")
-    if len(score_columns) > calibration.scores:
+    if len(names) > calibration.scores:
         raise InvalidInput("This calibration is a map of one score: leave --score-2-column out.")
-    if len({id_column, *score_columns, "calibrated"}) < len(score_columns) + 2:
-        raise InvalidTable("The columns of ids and scores differ, and none is called 'calibrated'; rename it.")
-    wanted = [*score_columns, *([label_column] if label_column is not None else [])]
+    if "calibrated" in (id_column, *names):
+        raise InvalidTable("None of the columns of ids and scores may be called 'calibrated'; rename it.")
+    return score_columns(path, id_column, names, label_column)
+
+
+def score_columns(path: Path, id_column: str, names: Sequence[str], label_column: str | None = None) -> ScoreFile:
+    """Columns of a file. Raises InvalidFile, InvalidTable, InvalidRows."""
+    if len({id_column, *names}) <= len(names):
+        raise InvalidTable("Ids and scores are in columns of their own; name a different one for each.")
+    wanted = [*names, *([label_column] if label_column is not None else [])]
     found = read_features(path, id_column)
     require_columns(found.features.column_names, wanted, str(path))
-    scores = {name: _finite(found.features[name], name) for name in score_columns}
+    scores = {name: _finite(found.features[name], name) for name in names}
     labels = None if label_column is None else labels_of(found.features[label_column], label_column)
     return ScoreFile(found, scores, labels)
 

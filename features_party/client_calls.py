@@ -115,9 +115,11 @@ def message(release: str) -> Conversation[Json]:
 # --- answers -----------------------------------------------------------------------------------------------
 
 
-def pull_answer(url: str, answer: str, api_key: str | None = None) -> Conversation[Json]:
-    """Let the service fetch, verify, account for and keep an answer of a labels party."""
-    return ask(Call("POST", path("answers"), body={"url": url, "answer": answer, "api_key": api_key}))
+def pull_answer(url: str, answer: str, api_key: str | None = None, wait: float = 0.0) -> Conversation[Json]:
+    """Let the service fetch, verify, account for and keep an answer of a labels party; it waits up to `wait` seconds
+    (30 at most) for its publication."""
+    body = {"url": url, "answer": answer, "api_key": api_key} | ({"wait": wait} if wait else {})
+    return ask(Call("POST", path("answers"), body=body))
 
 
 def upload_answer(envelope: bytes) -> Conversation[Json]:
@@ -258,6 +260,15 @@ def export_model(model_id: str, format: str) -> Conversation[bytes]:
 def delete_model(model_id: str) -> Conversation[None]:
     """Remove a model and its files."""
     yield Call("DELETE", path("models", model_id))
+
+
+def ask_calibration(
+    model_id: str, table_id: str, url: str, batch: str, epsilon: str, api_key: str | None = None, **options: Any
+) -> Conversation[Json]:
+    """Send a model's predictions for a table to a labels party; `answer` of the reply names the calibration, charged,
+    for `pull_answer`. options: loss, shape, options, numbers, additional_release. Charged once, however often sent."""
+    asked = {"feature_table": table_id, "url": url, "batch": batch, "epsilon": epsilon, "api_key": api_key}
+    return ask(Call("POST", path("models", model_id, "ask-calibration"), body=asked | options))
 
 
 def calibrate(model_id: str, calibration: bytes | str, *, interpolate: bool = False) -> Conversation[Json]:

@@ -6,6 +6,7 @@ with `Range`. What comes back is only bytes: `features_party.pull` verifies them
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -15,21 +16,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
 from features_party.labels_url import labels_url
-from shared.errors import Conflict, InvalidInput, LabelDPError, NotFound, Refusal, Unauthenticated, Unavailable
+from shared.errors import (
+    Conflict,
+    IdempotencyInFlight,
+    InvalidInput,
+    LabelDPError,
+    NotFound,
+    Refusal,
+    Unauthenticated,
+    Unavailable,
+)
 from shared.message.bundle import MAX_ENVELOPE_BYTES
 from shared.message.manifest import FileEntry
 
+ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 MAX_JSON_BYTES = 1 << 20
 MAX_PROBLEM_BYTES = 1 << 16
 MAX_PAGE_BYTES = 1 << 22
 PAGE, MOST_PAGES = 500, 1000
 MOST_MISSING = 1000
+PIECE = 1 << 20  # bytes of a body that are sent at once
 MAX_DETAIL = 200
 ATTEMPTS = 6
 RETRIED = {429, 500, 502, 503, 504}
@@ -221,27 +233,66 @@ class LabelsService:
             known["examples"] = answer["examples"]
         return known
 
+    def calibration_allowance(self, batch: str) -> None:
+        """Whether we may ask for calibrations of a batch at all. Raises NotFound."""
+        self._request("GET", f"/v1/batches/{_part(batch)}/calibration-allowance", MAX_JSON_BYTES)
+
+    def ask_calibration(
+        self, batch: str, scores: bytes, query: dict[str, Any], sent: Bytes = lambda _n: None
+    ) -> dict[str, str]:
+        """`answer` (its id) and `state` of a calibration from `scores`, an Arrow stream; the batch is charged.
+
+        The same scores and query again, also by another process, get the same calibration at no further charge.
+        """
+        path = f"/v1/batches/{_part(batch)}/calibrations?{urlencode(query, doseq=True)}"
+        key = hashlib.sha256(path.encode() + b"\0" + scores).hexdigest()
+        headers = {"Content-Type": ARROW, "Idempotency-Key": key, "Content-Length": str(len(scores))}
+        data = _json(self._request("POST", path, MAX_JSON_BYTES, headers, content=_Pieces(scores, sent))) or {}
+        answer, state = data.get("id"), data.get("state")
+        if not (isinstance(answer, str) and _MEMBERS["id"].fullmatch(answer) and isinstance(state, str)):
+            raise Unavailable("The labels party's answer names no calibration; check that the URL is its service's.")
+        return {"answer": answer, "state": _printable(state)}
+
     def _request(
         self, method: str, path: str, limit: int, headers: dict[str, str] | None = None, **parts: Any
     ) -> bytes:
         """The body of a successful answer of at most `limit` bytes; it is dropped as soon as it is longer."""
+        error: LabelDPError = Unavailable(
+            f"The labels party did not answer in {ATTEMPTS} attempts; check its URL and that it runs."
+        )
         for pause in self._attempts():
             try:
                 with self._http.stream(method, path, headers=PLAIN | (headers or {}), **parts) as answer:
-                    if answer.status_code not in RETRIED:
-                        if not answer.is_success:
-                            raise refused(answer)
+                    if answer.is_success:
                         return _body(answer, limit)
+                    if answer.status_code not in RETRIED:
+                        refusal = refused(answer)
+                        if not isinstance(refusal, IdempotencyInFlight):
+                            raise refusal
+                        error = refusal
             except httpx.TransportError:
                 pass
             self._sleep(pause)
-        raise Unavailable(f"The labels party did not answer in {ATTEMPTS} attempts; check its URL and that it runs.")
+        raise error
 
     @staticmethod
     def _attempts() -> Iterator[float]:
         """The pause after each attempt, in seconds."""
         for attempt in range(ATTEMPTS):
             yield min(0.2 * 2**attempt, 5.0) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers out
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A body in pieces, from its beginning at every attempt; `sent` is told how many bytes went."""
+
+    data: bytes
+    sent: Bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, len(self.data), PIECE):
+            yield self.data[start : start + PIECE]
+            self.sent(min(start + PIECE, len(self.data)))
 
 
 def _part(text: str) -> str:
@@ -291,5 +342,7 @@ def refused(answer: httpx.Response) -> LabelDPError:
         body = None
     if body is not None and isinstance(body.get("detail"), str):
         detail = _printable(body["detail"])
+    if body is not None and body.get("code") == IdempotencyInFlight.code:
+        return IdempotencyInFlight(f"The labels party answered: {detail}")
     kinds: dict[int, type[LabelDPError]] = {401: Unauthenticated, 404: NotFound, 409: Conflict, 422: InvalidInput}
     return kinds.get(answer.status_code, Refusal)(f"The labels party answered: {detail}")

@@ -22,7 +22,7 @@ from features_party.intake.accept import PLAIN
 from features_party.intake.answers import SignedAnswer
 from features_party.offline import accept_all, read_for_training
 from features_party.plots import require_plots, save_diagram
-from features_party.registry.folder import SavedModel, load_model
+from features_party.registry.folder import SavedModel
 from shared.errors import InvalidFile, InvalidInput, NotFound
 from shared.message.answer import read_answer
 from shared.message.calibration import Calibration
@@ -92,7 +92,7 @@ def apply_calibration(services: Services, job: CalibrateJob, progress: Progress)
     progress("reading", 0.1)
     saved = None
     if job.model is not None:
-        saved = load_model(job.folder) if job.folder is not None else services.models.open(job.model)
+        saved = services.models.named(job.model)
         calibrated(saved, found, "")  # whether it may be
     file = None
     if job.scores is not None:

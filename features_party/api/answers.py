@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +16,8 @@ from features_party.api.schemas import AcceptedAnswerOut, AnswerOut, AnswerPullI
 from features_party.bootstrap import Services
 from features_party.intake.answers import SignedAnswer
 from features_party.pull import pull_answer
+from features_party.pull_since import Patience, await_published
+from shared.errors import Unavailable
 from shared.message.answer import envelope_bytes
 from shared.service.http import PROBLEM_RESPONSES, problem_responses, read_model
 
@@ -70,6 +73,11 @@ def accept(
 def _pull(ctx: Services, wanted: AnswerPullIn, who: str) -> SignedAnswer:
     """The receipt goes back at once; one that could not be delivered goes with the next pull."""
     with labels_service(ctx, wanted.url, wanted.api_key) as service:
+        if wanted.wait:
+            with suppress(Unavailable):  # the pull says what is the matter
+                await_published(
+                    service, wanted.answer, Patience(wanted.wait), lambda _what, _share: None, noun="answer"
+                )
         envelope = pull_answer(service, wanted.answer, ctx.pinned.for_envelope, ctx.settings.name)
         found = ctx.answers.accept(envelope, actor=who)
         delivery = ctx.receipts.deliver(service, found.answer.key_id)

@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from features_party.api.context import Ctx, Reader, Trainer, actor
+from features_party.api.context import Ctx, Reader, Trainer, actor, labels_service
 from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.rows import read_rows
 from features_party.api.schemas_models import (
     MOST_ROWS,
+    AskCalibrationIn,
+    AskedOut,
     CalibratedOut,
     Card,
     CardOut,
@@ -22,12 +24,15 @@ from features_party.api.schemas_models import (
     SchemaColumn,
     SchemaOut,
 )
+from features_party.asking import Terms, ask_calibration, model_scores, require_allowance, require_own_predictions
 from features_party.calibrating import calibrated, register_calibrated
+from features_party.evaluation import categories
 from features_party.registry.card_text import card_markdown
 from features_party.registry.compare import MOST, compare
 from features_party.registry.export import FORMATS, export
 from features_party.training.encoding import Column
 from shared.message.answer import envelope_bytes
+from shared.privacy import Epsilon
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
@@ -192,7 +197,32 @@ def calibrate(
     if not given.kept:
         ctx.answers.accept(given.envelope, actor=actor(caller))
     new = register_calibrated(ctx.database, ctx.models, model, found, created)
-    return CalibratedOut(model=new, answer=found.answer.answer, document_digest=found.digest)
+    return CalibratedOut(id=new, model=new, answer=found.answer.answer, document_digest=found.digest)
+
+
+@router.post("/{model}/ask-calibration", status_code=202, responses=problem_responses(409, 413, 502, 503))
+def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer) -> AskedOut:
+    """Send what the model predicts for a feature table to a labels party, which charges the batch within its owner's
+    allowance and answers with a private map. The same call again: the same answer, charged once. Then fetch it
+    (`POST /answers`) and apply it (`POST /models/{m}/calibrations`)."""
+    terms = Terms(
+        batch=body.batch,
+        epsilon=Epsilon.parse(body.epsilon, positive=True),
+        loss=body.loss,
+        shape=body.shape,
+        options=tuple(body.options),
+        numbers=body.numbers,
+        additional_release=body.additional_release,
+    )
+    terms.check(scores=1)
+    saved = ctx.models.open(model)
+    require_own_predictions(saved)
+    with labels_service(ctx, body.url, body.api_key) as service:
+        require_allowance(service, body.batch)
+        table = ctx.feature_tables.open(body.feature_table, categories(saved))
+        scored = model_scores(saved, table, threads=ctx.settings.threads)
+        asked = ask_calibration(service, scored, terms)
+    return AskedOut(**asked, batch=body.batch, scores=table.rows)
 
 
 @router.post("/{model}/predict", responses=problem_responses(413))

@@ -70,6 +70,9 @@ class AnswerPullIn(In):
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     answer: str = Field(min_length=1, max_length=400, examples=["ans_0123456789abcdef"])
     api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
+    wait: float = Field(
+        default=0.0, ge=0, le=30, description="Seconds to wait for its publication before it is refused (409)."
+    )
 
 
 class EpsilonOut(BaseModel):
@@ -167,6 +170,7 @@ class AnswerOut(BaseModel):
     digest: str
     key_id: str
     population: str
+    population_name: str
     batch: str
     n: int
     epsilon: EpsilonOut

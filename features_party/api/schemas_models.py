@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictFloat, StrictInt
 
-from features_party.api.schemas import EpsilonOut, In, whole
+from features_party.api.schemas import KEY_HELP, EpsilonOut, In, whole
 
 MOST_ROWS = 100_000
 Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
@@ -21,6 +21,9 @@ class ModelOut(BaseModel):
     releases: list[str]
     rows: int
     created: str
+    calibration: str | None = Field(
+        description="The answer whose map its predictions go through; null: they are the model's own."
+    )
 
 
 class _Open(BaseModel):
@@ -212,9 +215,43 @@ class Card(_Open):
 
 
 class CalibratedOut(BaseModel):
-    model: str = Field(description="The new model, whose predictions go through the map.")
+    id: str = Field(description="The new model, whose predictions go through the map.")
+    model: str = Field(description="The same.")
     answer: str
     document_digest: str
+
+
+class AskCalibrationIn(In):
+    """Which calibration to ask of which labels party. The key is used for this call and not kept."""
+
+    model_config = whole(
+        {
+            "feature_table": "ft_0123456789abcdef",
+            "url": "http://127.0.0.1:8001",
+            "batch": "bat_0123456789abcdef",
+            "epsilon": "0.5",
+        }
+    )
+
+    feature_table: str = Field(max_length=40, description="Features of examples of the batch, whose scores are sent.")
+    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
+    batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])
+    epsilon: str | StrictInt | StrictFloat = Field(
+        description="ε of the calibration; the whole batch is charged.", examples=["0.5"]
+    )
+    loss: str = Field(default="squared", max_length=40, description="squared (means) or absolute (medians).")
+    shape: str = Field(default="auto", max_length=40, description="As the labels party names them, but for grid.")
+    options: list[str] = Field(default=[], max_length=8, description="NAME=VALUE of the shape.")
+    numbers: str = Field(default="float32", max_length=140, description="How scores are numbered, or LO:HI:STEPS.")
+    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
+    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
+
+
+class AskedOut(BaseModel):
+    answer: str = Field(description="Charged; `POST /answers` fetches it once it is published.")
+    state: str = Field(examples=["charged"])
+    batch: str
+    scores: int = Field(description="How many were sent.")
 
 
 class CardOut(BaseModel):

@@ -9,6 +9,7 @@ from features_party.cli import keys as keys
 from features_party.cli import messages as messages
 from features_party.cli import answers as answers
 from features_party.cli import training as training
+from features_party.cli import ask_calibration as ask_calibration
 from features_party.cli import calibrate as calibrate
 from features_party.cli import models as models
 from features_party.cli import budget as budget

@@ -9,6 +9,8 @@ from features_party.storage.home import write_durably
 from shared.errors import InvalidInput, NotFound, SignatureInvalid
 from shared.message.signing import VerifyingKey, named_key
 
+Keys = list[VerifyingKey]  # `list` is a method below
+
 
 @dataclass(frozen=True)
 class PinnedKeys:
@@ -25,6 +27,13 @@ class PinnedKeys:
             return []
         return [VerifyingKey.load(path) for path in sorted(self.folder.glob("*.pub"))]
 
+    def required(self) -> Keys:
+        """At least one. Raises InvalidInput."""
+        keys = self.list()
+        if not keys:
+            raise InvalidInput("No labels party's key is pinned; give --labels-key or use 'pin-key' first.")
+        return keys
+
     def by_id(self, key_id: str) -> VerifyingKey:
         """Raises NotFound for a key that is not pinned."""
         for key in self.list():
@@ -37,9 +46,7 @@ class PinnedKeys:
 
         Raises InvalidInput where nothing is pinned, SignatureInvalid where the key is not, MalformedManifest.
         """
-        keys = self.list()
-        if not keys:
-            raise InvalidInput("No labels party's key is pinned; give --labels-key or use 'pin-key' first.")
+        keys = self.required()
         named = named_key(envelope)
         for key in keys:
             if key.id == named:

@@ -122,6 +122,7 @@ FEATURES: dict[str, set[str]] = {
     "GET /v1/models/{model}/export": TRAINER,
     "POST /v1/models/{model}/predict": TRAINER,
     "POST /v1/models/{model}/calibrations": TRAINER,
+    "POST /v1/models/{model}/ask-calibration": TRAINER,
     "GET /v1/audit/events": AUDITOR,
     "GET /v1/audit/export": AUDITOR,
 }

@@ -14,7 +14,8 @@ from tests.support.messages import Sender
 
 CURSOR = "a cursor is opaque; any other text is refused"
 FILE = "a file, table or message that fits the schema need not be readable"
-OTHER_SERVICE = ("POST /v1/messages", "POST /v1/answers", "POST /v1/feature-tables/{table}/id-list")
+ASK = "POST /v1/models/{model}/ask-calibration"
+OTHER_SERVICE = ("POST /v1/messages", "POST /v1/answers", "POST /v1/feature-tables/{table}/id-list", ASK)
 COMPARE = "DELETE of a model matches the path as well: no model has the name 'compare'"
 
 
@@ -34,6 +35,7 @@ def known_features(api: Api, sender: Sender, folder: Path) -> Known:
         "POST /v1/trainings": "columns to exclude and hyperparameters must fit the table",
         "POST /v1/models/{model}/predict": "rows must have the columns of the model",
         "POST /v1/models/{model}/calibrations": "the envelope must be signed with a pinned key",
+        ASK: "ε must be a positive decimal of at most nine places, and the shape one of a single score",
         "GET /v1/models/compare": "models must be two at least, and comparable",
         "GET /v1/models/{model}/export": "not every model has every format",
     }
