@@ -13,7 +13,7 @@ from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
 from shared.service.cli import emit, progress, say
 
 SHAPES = (
-    "auto (bins, or monotone if the loss is absolute, or grid of two scores), bins, monotone, pieces, linear, "
+    "auto (bins; if the loss is absolute monotone, or grid of two scores), bins, monotone, pieces, linear, "
     "lipschitz, convex, concave or grid; the labels party's calibrate --help tells their options."
 )
 
