@@ -90,6 +90,7 @@ class Services:
     schedule: Schedule
     retention: Retention
     erasures: Erasures
+    sweep: Sweep
     pipeline: Pipeline
     allowances: Allowances
     answers: Answers
@@ -196,6 +197,7 @@ def bootstrap(
         schedule=schedule,
         retention=retention,
         erasures=erasures,
+        sweep=sweep,
         pipeline=pipeline,
         allowances=allowances,
         answers=answers,

@@ -146,4 +146,4 @@ def test_budget_adds_up_a_batch_and_takes_the_largest(tmp_path: Path) -> None:
     assert first["population"] == second["population"]
     assert len(shell.json("budget", "--population", "shop")) == 2
     assert "1.5" in shell.run("budget").stdout
-    assert "no such" in shell.refused("budget", "--population", "x", code=1).replace("No message of", "no such")
+    assert "No message or answer of" in shell.refused("budget", "--population", "x", code=1)

@@ -38,8 +38,7 @@ def test_what_no_segment_names_goes_and_what_one_names_stays(party_on: LabelsPar
     kept = objects(party_on)
     left = {leftover(party_on, batch), leftover(party_on, "bat_never_committed")}
     age(party_on.home / "labels")
-    worker = party_on.services.worker
-    assert worker.sweep.run() == 2
+    assert party_on.services.sweep.run() == 2
     assert objects(party_on) == kept
     assert not left & kept
     assert party_on.services.pipeline.run(party_on.charge(batch))  # the labels are still there
@@ -51,7 +50,7 @@ def test_a_batch_that_is_being_written_to_is_left_alone(party: LabelsParty) -> N
     age(party.home / "labels")
     leftover(party, batch.replace("bat", "new"))
     (party.home / "labels" / batch / "labels-running.parquet").write_bytes(b"an upload of now")
-    assert party.services.worker.sweep.run() == 0
+    assert party.services.sweep.run() == 0
     assert old in objects(party)
 
 
@@ -69,7 +68,7 @@ def test_an_object_named_between_listing_and_query_stays(party: LabelsParty, mon
         return found
 
     monkeypatch.setattr(s.vault, "untouched", then_committed)
-    assert s.worker.sweep.run() == 0
+    assert s.sweep.run() == 0
     assert key in objects(party)
 
 
@@ -108,6 +107,6 @@ def test_a_seal_whose_commit_was_lost_leaves_what_the_sweep_takes(
             s.sealer.seal(batch.id, "test")
     assert len(objects(party) - before) == 2
     age(party.home / "labels")
-    assert s.worker.sweep.run() == 2
+    assert s.sweep.run() == 2
     assert objects(party) == before
     s.sealer.seal(batch.id, "test")
