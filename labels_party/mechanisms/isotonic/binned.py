@@ -37,8 +37,7 @@ CELLS_PER_ROOT, CELLS_PER_CUBIC_ROOT = 0.75, 0.8
 
 
 def default_bins(n: int, epsilon: Epsilon, axes: int = 1) -> int:
-    """How many cells along each axis, at least 2: ¾·√(εn) along one, 0.8 times the cubic root of εn along
-    either of two.
+    """How many cells along each axis, at least 2: ¾·√(εn) along one, 0.8·∛(εn) along either of two.
 
     What noise costs, 2(cells/(εn))² of the squared range, is then about what cells hide of a map that rises evenly, an
     axis 1/(12·(cells along it)²), with a few more for maps that jump.
@@ -89,8 +88,11 @@ class BinnedPlan:
     @property
     def excess_bound(self) -> float:
         """The most by which the expected squared error, summed over all examples, exceeds that of the best monotone
-        map that is constant on cells of n/cells examples each: the noise's variance over the examples of a cell,
-        because projecting on monotone maps brings two sets of means no further apart, in squared label units."""
+        map that is constant on cells of n/cells examples each, in squared label units (but for rounding).
+
+        It is Σ of the cells' examples times the variance of the noise in their means: the map f nearest to noisy means
+        ȳ + z, and f* nearest to ȳ, have ‖f − ȳ‖² − ‖f* − ȳ‖² ≤ 2⟨f − f*, z⟩ − ‖f − f*‖² ≤ ‖z‖².
+        """
         wide = float(self.domain.value(self.domain.k - 1) - self.domain.value(0))
         return 2 * (self.count * wide / float(self.epsilon)) ** 2 / self.n
 
@@ -117,11 +119,8 @@ class BinnedPlan:
     def sums(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray]:
         """int64[M] or int64[a, b], twice: the sum of the labels of each cell, in 1/UNITS of the range, which is not
         private yet; and how many there are. Raises InvalidInput."""
-        columns, labels, at = (
-            np.atleast_2d(np.asarray(x)),
-            np.asarray(y_positions),
-            np.zeros(np.shape(y_positions), int),
-        )
+        columns, labels = np.atleast_2d(np.asarray(x)), np.asarray(y_positions)
+        at = np.zeros(labels.shape, np.int64)
         if len(columns) != len(self.cells):
             raise InvalidInput("A calibration takes one x for each axis of its cells.")
         for cells, column in zip(self.cells, columns, strict=True):
