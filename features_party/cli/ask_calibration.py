@@ -10,7 +10,7 @@ from features_party.cli.answers import line
 from features_party.cli.app import FilePath, Json, LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKey, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
-from shared.service.cli import emit, progress, say
+from shared.service.cli import emit, progress
 
 SHAPES = (
     "auto (bins; if the loss is absolute monotone, or grid of two scores), bins, monotone, pieces, linear, "
@@ -90,9 +90,9 @@ def _show(asked: Any, url: str) -> None:
     sent = f"{asked.scores:,} scores sent"
     if asked.found is None:
         typer.echo(f"calibration {asked.name} is {asked.state}; {sent}")
-        say(f"fetch it: features-party pull --url {url} --answer {asked.name} --wait")
+        typer.echo(f"fetch it: features-party pull --url {url} --answer {asked.name} --wait")
         return
     typer.echo(f"{line(asked.found)}; {sent}")
     if asked.delivery is not None:
         typer.echo(asked.delivery.sentence)
-    say(f"apply it: features-party calibrate --map {asked.name} --model MODEL --out FOLDER")
+    typer.echo(f"apply it: features-party calibrate --map {asked.name} --model MODEL --out FOLDER")
