@@ -41,6 +41,7 @@ def batch_or_labels(
     examples: FilePath | None,
     missing_label: str | None,
     audience: list[str] | None,
+    out_of_domain: str = "clip",
 ) -> str | LabelsInFile:
     """The id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
     from labels_party.offline_answers import LabelsInFile
@@ -62,6 +63,7 @@ def batch_or_labels(
         str(label_column),
         parse_domain(str(domain)),
         str(budget),
+        out_of_domain=out_of_domain,
         missing_label=missing_label,
         audiences=audience,
         lifetime_delta=budget_delta or "0",

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from labels_party.answers.shape_help import SHAPE_OPTIONS, SHAPES
 from labels_party.cli.answers import show_answer
 from labels_party.cli.app import FilePath, Force, Json, app, services
-from shared.errors import InvalidInput
+from labels_party.cli.batch_or_labels import (
+    AdditionalRelease,
+    Audiences,
+    BatchId,
+    Budget,
+    BudgetDelta,
+    Examples,
+    LabelColumn,
+    LabelDomain,
+    Labels,
+    MissingLabel,
+    PopulationName,
+    batch_or_labels,
+)
 from shared.service.cli import emit, progress
 
 
@@ -21,15 +34,16 @@ def calibrate(
     epsilon: Annotated[str, typer.Option(help="ε of this calibration; the whole batch is charged.")],
     out: Annotated[FilePath, typer.Option(help="Where the signed map goes (.json).")],
     score_2_column: Annotated[str | None, typer.Option(help="Its column with second scores, for a map of two.")] = None,
-    batch: Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")] = None,
-    labels: Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels, sealed as a batch.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="With --labels: its column with labels.")] = None,
-    domain: Annotated[str | None, typer.Option(help="With --labels: LO:HI[:STEP], or a file.")] = None,
-    population: Annotated[str | None, typer.Option(help="With --labels: its name; made on first use.")] = None,
-    budget: Annotated[str | None, typer.Option(help="With --labels: lifetime ε per example of the population.")] = None,
-    examples: Annotated[FilePath | None, typer.Option(help="With --labels: file that lists all example ids.")] = None,
-    missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
-    audience: Annotated[list[str] | None, typer.Option(help="Who may read the answer; repeatable.")] = None,
+    batch: BatchId = None,
+    labels: Labels = None,
+    label_column: LabelColumn = None,
+    domain: LabelDomain = None,
+    population: PopulationName = None,
+    budget: Budget = None,
+    budget_delta: BudgetDelta = None,
+    examples: Examples = None,
+    missing_label: MissingLabel = None,
+    audience: Audiences = None,
     out_of_domain: Annotated[str, typer.Option(help="clip or refuse labels outside the domain.")] = "clip",
     loss: Annotated[str, typer.Option(help="squared (means) or absolute (medians).")] = "squared",
     shape: Annotated[str, typer.Option(help=SHAPES)] = "auto",
@@ -38,17 +52,15 @@ def calibrate(
         str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")
     ] = "float32",
     numbers_2: Annotated[str | None, typer.Option(help="The same for second scores (float32 if not given).")] = None,
-    additional_release: Annotated[
-        bool, typer.Option("--additional-release", help="Charge on top of what these examples carry already.")
-    ] = False,
+    additional_release: AdditionalRelease = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Answer scores of examples with one signed, private map to the label that never falls, charged to the ledger."""
     from labels_party.answers.calibrations import CalibrationWish
-    from labels_party.offline_answers import CalibrateJob, LabelsInFile
+    from labels_party.offline_answers import CalibrateJob
     from labels_party.offline_answers import calibrate as run_job
-    from labels_party.options import parse_domain, parse_options_text, parse_population
+    from labels_party.options import parse_options_text
 
     wish = CalibrationWish.parse(
         epsilon=epsilon,
@@ -60,25 +72,8 @@ def calibrate(
         two=score_2_column is not None,
         additional_release=additional_release,
     )
-    of: Any = batch
-    with_labels = (label_column, domain, population, budget)
-    if (batch is None) == (labels is None):
-        raise InvalidInput("Name a sealed batch with --batch, or a file of labels with --labels.")
-    if labels is not None:
-        if any(value is None for value in with_labels):
-            raise InvalidInput("--labels needs --label-column, --domain, --population and --budget.")
-        declared = parse_population(
-            str(population),
-            str(label_column),
-            parse_domain(str(domain)),
-            str(budget),
-            out_of_domain=out_of_domain,
-            missing_label=missing_label,
-            audiences=audience,
-        )
-        of = LabelsInFile(labels, id_column, str(label_column), declared, examples)
-    elif any(value is not None for value in (*with_labels, examples, missing_label, audience)):
-        raise InvalidInput("A sealed batch has its population's rules already; give them with --labels only.")
+    rules = (label_column, domain, population, budget, budget_delta, examples, missing_label, audience)
+    of = batch_or_labels(batch, labels, id_column, *rules, out_of_domain)
     with progress("calibrate", as_json) as report:
         party = services(existing=labels is None)
         job = CalibrateJob(of, scores, id_column, score_column, wish, out, force, score_2_column)

@@ -91,10 +91,11 @@ def test_the_second_score_is_read_as_the_second(party: LabelsParty, batch: str) 
         ("8x1", pa.table({"example_id": ids, "score": y, "score_2": nothing})),
         ("1x8", pa.table({"example_id": ids, "score": nothing, "score_2": y})),
     ):
-        found = read(party, post(party, batch, table, option=f"cells={cells}", epsilon="2", additional_release=True))
+        asked = {"shape": "bins", "scores_2": "float32", "option": f"cells={cells}", "epsilon": "2"}
+        found = read(party, post(party, batch, table, **asked, additional_release=True))
         applied = found.apply(table["score"].to_numpy(), table["score_2"].to_numpy())
         assert found.answer.parameters["options"] == {"cells": cells}
-        assert np.corrcoef(applied, y)[0, 1] > 0.6  # 0.8 and more, mostly; by the wrong score about 0
+        assert np.corrcoef(applied, y)[0, 1] > 0.8
 
 
 def test_cells_may_be_fixed_beforehand_by_the_numbers_of_the_scores(party: LabelsParty, batch: str) -> None:
