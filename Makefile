@@ -3,23 +3,40 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-torch lint bench tables around soak clean
+.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
 
+# Everything that protects a promise, in the processes of pytest alone: minutes, after each change.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes and not torch"
+
+# The rest, before a change is handed in: linters, strict types, import contracts, the tests that start services, kill
+# them or run commands and documents as a user does, and the network. Each test belongs to exactly one of the two.
+check: lint test-processes test-torch
+
+test-processes: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "processes and not torch"
 
 # The paper's network and all that trains it, with PyTorch, which no other target needs.
 test-torch: $(VENV)/.torch
-	@REQUIRE_TORCH=1 $(BIN)/python -m pytest tests/unit/test_mlp.py tests/unit/test_paper_loaders.py
+	@REQUIRE_TORCH=1 $(BIN)/python -m pytest -m torch tests/unit
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# Lines and branches of the product that all tests reach, a line a room; ARGS="tests/unit -n 2" asks for a part.
+coverage: $(VENV)/.measures
+	@$(BIN)/python -m tests.measures.coverage_by_room $(ARGS)
+
+# A seeded sample of small changes of ledger, mechanisms, documents and intake: how many of them `make test` notices, and
+# which it does not. Hours; ARGS="--count 20 --seed 3" tries fewer, ARGS=--help lists the options.
+mutants: $(VENV)/.measures
+	@$(BIN)/python -m tests.measures.mutants $(ARGS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks
@@ -42,6 +59,11 @@ soak: $(VENV)/.dev
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
+	@touch $@
+
+$(VENV)/.measures: $(VENV)/.dev
+	@echo "installing what measures the tests (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,measures]'
 	@touch $@
 
 clean:

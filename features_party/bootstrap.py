@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from features_party.feature_tables import FeatureTables
-from features_party.intake.accept import Intake
-from features_party.intake.answers import AnswerIntake
-from features_party.intake.pinned import PinnedKeys
-from features_party.intake.receipts import Receipts
-from features_party.jobs import Trainings
-from features_party.registry.models import Models
+from features_party.models.jobs import Trainings
+from features_party.models.store import Models
+from features_party.models.trainer import Trainer
+from features_party.receive.acceptances import Acceptances
+from features_party.receive.answers import Answers
+from features_party.receive.arrivals import Arrivals
+from features_party.receive.messages import Messages
+from features_party.receive.pinned import PinnedKeys
+from features_party.receive.receipts import Receipts
 from features_party.settings import Settings
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.idempotency import Idempotency
-from features_party.trainer import Trainer
+from features_party.tables.feature_tables import FeatureTables
+from shared.audit.heads import Heads
+from shared.audit.judged import JudgedStore
 from shared.audit.store import AuditStore, Clock, utc_now
+from shared.documents.signing import VerifyingKey
 from shared.errors import NotFound
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
@@ -33,16 +38,22 @@ class Services:
     home: Home
     database: Database
     audit: AuditStore
+    heads: Heads
     apikeys: ApiKeys
     pinned: PinnedKeys
-    intake: Intake
-    answers: AnswerIntake
+    acceptances: Acceptances
+    messages: Messages
+    answers: Answers
     receipts: Receipts
     feature_tables: FeatureTables
     trainer: Trainer
     models: Models
     trainings: Trainings
     idempotency: Idempotency
+
+    def arrivals(self, labels_key: VerifyingKey | None = None, actor: str = "cli") -> Arrivals:
+        """What a pull hands its messages and answers to."""
+        return Arrivals(self.messages, self.answers, self.receipts, labels_key, actor)
 
     def close(self) -> None:
         self.database.dispose()
@@ -66,24 +77,27 @@ def bootstrap(
     home.own_key()
     database = Database(settings.url, faults=faults)
     tables.migrate(database)
-    audit = AuditStore(tables.audit_events, settings.name, clock)
+    audit = JudgedStore(tables.audit_events, settings.name, clock)
     pinned = PinnedKeys(home.pinned)
     receipts = Receipts(database, audit, home, settings.name)
-    intake = Intake(database, audit, home, pinned, settings.name, receipts)
-    feature_tables = FeatureTables(database, home, settings.data_dir, clock)
+    acceptances = Acceptances(database, audit, receipts)
+    messages = Messages(acceptances, home, pinned, settings.name)
+    feature_tables = FeatureTables(database, home, settings.data_dir, clock, settings.table_bytes)
     trainer = Trainer(database, audit, clock, settings.threads)
     models = Models(database, home)
-    trainings = Trainings(database, home, intake, feature_tables, trainer, models, clock)
+    trainings = Trainings(database, home, messages, feature_tables, trainer, models, clock)
     apikeys = ApiKeys(database, tables.api_keys, ROLES, KEY_PREFIX, clock)
     return Services(
         settings,
         home,
         database,
         audit,
+        Heads(tables.seen_heads, clock),
         apikeys,
         pinned,
-        intake,
-        AnswerIntake(database, audit, home, pinned, settings.name, receipts),
+        acceptances,
+        messages,
+        Answers(acceptances, home, pinned, settings.name),
         receipts,
         feature_tables,
         trainer,

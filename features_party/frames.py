@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from features_party.bootstrap import Services, bootstrap
-from features_party.correction import check_correction
-from features_party.feature_tables import feature_table
-from features_party.join import join, refuse_taken
-from features_party.offline import accept_all, read_for_training
+from features_party.files import read_for_training
+from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
-from features_party.trainer import check_one_label
+from features_party.tables.feature_tables import feature_table
+from features_party.tables.join import join, refuse_taken
+from features_party.training.correction import check_correction
+from shared.columnar.frames import Frame, as_table
+from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidInput
-from shared.frames import Frame, as_table
-from shared.message.signing import VerifyingKey
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Messages: TypeAlias = PathLike | Iterable[PathLike]
@@ -59,7 +59,7 @@ def labeled_frame(
             table = as_table(features)
             read = feature_table(table, id_column)
         refuse_taken(table.column_names)
-        accepted = accept_all(party, paths_of(messages), key_of(labels_key))
+        accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
         check_one_label(accepted)
         joined = join(accepted, read, correction)
         found = joined.take(table)

@@ -17,14 +17,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from features_party.feature_tables import feature_table
 from features_party.frames import Messages, PathLike, key_of, paths_of, services
-from features_party.offline import accept_all
-from features_party.registry.folder import load_model
-from features_party.trainer import Options
+from features_party.models.folder import load_model
+from features_party.models.trainer import check_learning
+from features_party.tables.feature_tables import feature_table
+from shared.columnar.frames import Frame, as_table
+from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidInput
-from shared.frames import Frame, as_table
-from shared.message.signing import VerifyingKey
+from shared.schemas.training import Learning
+from shared.service.validation import as_model
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -69,23 +70,19 @@ class LabelDPRegressor(RegressorMixin, BaseEstimator):
         true labels must not slip in. Raises the errors of `train` (VerificationFailed, InvalidTable ...)."""
         if y is not None:
             warnings.warn("y is ignored: the labels come from the messages", stacklevel=2)
-        options = Options(
-            model=self.model,
-            loss=self.loss,
-            correction=self.correction,
-            categorical=tuple(self.categorical),
-            exclude=tuple(self.exclude),
-        )
-        options.check()
+        given = {"model": self.model, "loss": self.loss, "correction": self.correction}
+        columns = {"categorical": list(self.categorical), "exclude": list(self.exclude)}
+        learning = as_model(given | columns, Learning)
+        check_learning(learning)
         table = feature_table(as_table(X), self.id_column, "X")
         with services() as party, tempfile.TemporaryDirectory() as folder:
-            accepted = accept_all(party, paths_of(self.messages), key_of(self.labels_key))
+            accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             self.card_: dict[str, Any] = party.trainer.train(
-                accepted, table, options, Path(folder) / "model", actor="LabelDPRegressor"
+                accepted, table, learning, Path(folder) / "model", actor="LabelDPRegressor"
             )
             self.model_ = load_model(Path(folder) / "model").model
             self._threads = party.settings.threads
-        names = [name for name in table.features.column_names if name not in options.exclude]
+        names = [name for name in table.features.column_names if name not in learning.exclude]
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
         self.n_rows_ = int(self.card_["report"]["matched"])

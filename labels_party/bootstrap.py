@@ -10,53 +10,53 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.answers.allowances import Allowances
-from labels_party.answers.answers import WORKING as WORKING_ANSWERS
-from labels_party.answers.answers import Answers
-from labels_party.answers.calibrations import Calibrations
-from labels_party.answers.catalogue import answer_kinds
-from labels_party.answers.kind import AnswerKind
-from labels_party.answers.medians import Medians
-from labels_party.answers.own_features import FeatureAnswers
-from labels_party.answers.pipeline import AnswerPipeline
-from labels_party.answers.receipts import published_answer
-from labels_party.attempts.identity import Workplace
-from labels_party.attempts.leases import Leases
-from labels_party.budget.populations import Populations
-from labels_party.budget.store import Ledger
+from labels_party.kinds.calibration.kind import CalibrationKind
+from labels_party.kinds.feature_store import FeatureStore
+from labels_party.kinds.linear_model import LinearModelKind
+from labels_party.kinds.median import MedianKind
+from labels_party.kinds.message.kind import MessageKind
+from labels_party.kinds.message.priors import PublishedPriors
+from labels_party.kinds.message.schedule import Schedule
+from labels_party.kinds.message.statement import Statements
+from labels_party.kinds.prediction.predictors import Predictors
+from labels_party.kinds.prediction.queries import PredictionKind, Queries
+from labels_party.kinds.rectangle import RectangleKind
+from labels_party.labels.aside import SetAside
 from labels_party.labels.batches import Batches
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
+from labels_party.labels.standing import WORKING
 from labels_party.labels.sweep import Sweep
 from labels_party.labels.vault import LabelVault, LocalVault
+from labels_party.ledger.populations import Populations
+from labels_party.ledger.store import Ledger
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import Outbox
 from labels_party.notify.sender import Sender
 from labels_party.notify.webhooks import Webhooks
-from labels_party.predictors.predictors import Predictors
-from labels_party.predictors.queries import Queries
-from labels_party.release.approvals import Approvals
-from labels_party.release.pipeline import Pipeline
-from labels_party.release.priors import PublishedPriors
-from labels_party.release.receipts import ReceiptBook, published_release
-from labels_party.release.releases import WORKING, Releases
-from labels_party.release.retention import Retention
-from labels_party.release.schedule import Schedule
-from labels_party.release.statement import Statements
-from labels_party.release.worker import Worker
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import HEAD, api_keys, audit_events, installation
-from labels_party.storage.tables import answers as answers_table
+from labels_party.storage.tables import HEAD, api_keys, audit_events, installation, seen_heads
 from labels_party.storage.tables import predictions as predictions_table
-from labels_party.storage.tables import releases as releases_table
-from shared.audit.receipts import ANSWER, RELEASE
+from labels_party.storage.tables import work as work_table
+from labels_party.work.allowances import Allowances
+from labels_party.work.decisions import Decisions
+from labels_party.work.identity import Workplace
+from labels_party.work.kind import FAMILIES
+from labels_party.work.leases import Leases
+from labels_party.work.pipeline import Pipeline
+from labels_party.work.receipts import ReceiptBook
+from labels_party.work.retention import Retention
+from labels_party.work.store import Works
+from labels_party.work.worker import Worker
+from shared.audit.heads import Heads
+from shared.audit.judged import JudgedStore
 from shared.audit.store import AuditStore, utc_now
+from shared.documents.signing import SigningKey
 from shared.errors import NotFound, Unavailable
-from shared.message.signing import SigningKey
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
@@ -76,14 +76,16 @@ class Services:
     secrets: Secrets
     key: SigningKey
     audit: AuditStore
+    heads: Heads
     populations: Populations
     batches: Batches
     vault: LabelVault
     intake: Intake
+    set_aside: SetAside
     sealer: Sealer
     ledger: Ledger
-    releases: Releases
-    approvals: Approvals
+    work: Works
+    decisions: Decisions
     statements: Statements
     receipts: ReceiptBook
     priors: PublishedPriors
@@ -93,11 +95,9 @@ class Services:
     sweep: Sweep
     pipeline: Pipeline
     allowances: Allowances
-    answers: Answers
-    answer_pipeline: AnswerPipeline
-    calibrations: Calibrations
-    medians: Medians
-    feature_answers: FeatureAnswers
+    message: MessageKind
+    calibration: CalibrationKind
+    features: FeatureStore
     predictors: Predictors
     queries: Queries
     worker: Worker
@@ -110,6 +110,7 @@ class Services:
         self.worker.stop()
         self.sender.stop()
         self.pipeline.close()
+        self.intake.compaction.close()
         self.database.dispose()
 
 
@@ -144,7 +145,7 @@ def bootstrap(
     except BaseException:
         database.dispose()
         raise
-    audit = AuditStore(audit_events, "labels-party", clock)
+    audit = JudgedStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
     batches = Batches(populations, clock)
     vault = LocalVault(home.labels)
@@ -152,26 +153,35 @@ def bootstrap(
     sweep.run_daily()
     outbox = Outbox(clock)
     ledger = Ledger(audit, outbox)
-    releases = Releases(database, batches, ledger, outbox)
-    priors = PublishedPriors(database, releases, home.releases)
+    allowances = Allowances(database, batches, ledger, clock)
+    work = Works(database, batches, ledger, allowances, home.work)
+    priors = PublishedPriors(work)
     sort = LabelSort(vault, secrets, home.spill, settings.memory_limit_mb)
     sealer = Sealer(database, batches, vault, secrets, audit, sort)
     # imported here: numba, scipy and opendp behind it are needed by those who draw only
-    from labels_party.release.engine import LocalEngine
+    from labels_party.kinds.message.engine import LocalEngine
 
     workplace, lease = Workplace(home.workers), settings.lease_seconds
-    pipeline = Pipeline(releases, vault, secrets, key, home, LocalEngine(), workplace, lease, settings.rows_per_file)
     leases = Leases(database, workplace, lease)
-    schedule = Schedule(database, batches, sealer, releases, priors, leases)
-    retention = Retention(database, batches, releases, vault, audit)
+    features = FeatureStore(database, batches, vault)
+    message = MessageKind(priors, LocalEngine(), key, settings.rows_per_file)
+    calibration = CalibrationKind(key, work, vault, secrets)
+    # the kinds of charged work there are: one entry each, and nothing else needs to know of a new one
+    work.register(
+        message,
+        calibration,
+        MedianKind(key),
+        RectangleKind(key, features),
+        LinearModelKind(key, features),
+        PredictionKind(),
+    )
+    pipeline = Pipeline(work, vault, secrets, workplace, lease)
+    pipeline.sweep()
+    decisions = Decisions(work)
+    schedule = Schedule(database, batches, sealer, work, message, leases)
+    retention = Retention(database, batches, decisions, vault, audit)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
-    allowances = Allowances(database, batches, ledger, clock)
-    answers = Answers(database, batches, ledger, allowances)
-    predictors = Predictors(database, batches, ledger, vault, secrets, leases)
-    features = predictors.features
-    kinds: dict[str, AnswerKind] = {kind.name: kind for kind in answer_kinds(secrets, features)}
-    answer_pipeline = AnswerPipeline(answers, kinds, vault, secrets, key, home, workplace, lease)
-    answer_pipeline.sweep()
+    predictors = Predictors(database, batches, ledger, vault, secrets, leases, features)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
     return Services(
@@ -181,18 +191,18 @@ def bootstrap(
         secrets=secrets,
         key=key,
         audit=audit,
+        heads=Heads(seen_heads, clock),
         populations=populations,
         batches=batches,
         vault=vault,
         intake=Intake(database, batches, vault, secrets, home.spill),
+        set_aside=SetAside(database, batches, vault, secrets),
         sealer=sealer,
         ledger=ledger,
-        releases=releases,
-        approvals=Approvals(releases),
-        statements=Statements(releases, home.releases, key.public),
-        receipts=ReceiptBook(
-            database, audit, key.public, {RELEASE: published_release(releases), ANSWER: published_answer(answers)}
-        ),
+        work=work,
+        decisions=decisions,
+        statements=Statements(work, key.public),
+        receipts=ReceiptBook(work, audit, key.public),
         priors=priors,
         schedule=schedule,
         retention=retention,
@@ -200,17 +210,15 @@ def bootstrap(
         sweep=sweep,
         pipeline=pipeline,
         allowances=allowances,
-        answers=answers,
-        answer_pipeline=answer_pipeline,
-        calibrations=Calibrations(answers, vault, secrets, home),
-        medians=Medians(answers),
-        feature_answers=FeatureAnswers(answers, features),
+        message=message,
+        calibration=calibration,
+        features=features,
         predictors=predictors,
-        queries=Queries(predictors, key, home),
+        queries=Queries(predictors, work, key, home),
         worker=Worker(
             # erasures before draws, so that a release that was only charged leaves the erased labels out
             (schedule.run_due, erasures.finish),
-            (pipeline.run_due, answer_pipeline.run_due, predictors.run_due),
+            (pipeline.run_due, predictors.run_due),
             (retention.run_due, sweep.run_daily),
             settings.poll_seconds,
         ),
@@ -252,20 +260,16 @@ def _check_secret(database: Database, secrets: Secrets) -> None:
 
 def _check_age(database: Database, home: Home) -> None:
     """Refuse a database that is older than the folder: what was charged and drawn since would be drawn again."""
-    unknown: set[str] = set()
-    for folder, name, t, working in (
-        (home.releases, "rel_*", releases_table, WORKING),
-        (home.answers, "ans_*", answers_table, WORKING_ANSWERS),
-    ):
-        found = {path.name for path in folder.glob(name)}  # before the rows: another process may add both
-        query = sa.select(t.c.id, t.c.state, t.c.attempt)
-        rows = database.read("installation.releases", lambda c, q=query: c.execute(q).all())  # type: ignore[misc]  # bound now
-        unknown |= found - {row.id for row in rows}
-        for row in rows:
-            if row.state in working and row.id in found:
-                attempts = (folder / row.id).glob("attempt-*")
-                if any(int(path.name.removeprefix("attempt-")) > row.attempt for path in attempts):
-                    unknown.add(row.id)
+    there = {path.name for family in FAMILIES for path in home.work.glob(f"{family.prefix}*")}
+    w = work_table  # read after the folder: another process may add to both
+    query = sa.select(w.c.id, w.c.state, w.c.attempt)
+    rows = database.read("installation.work", lambda c: c.execute(query).all())
+    unknown = there - {row.id for row in rows}
+    for row in rows:
+        if row.state in WORKING and row.id in there:
+            attempts = (home.work / row.id).glob("attempt-*")
+            if any(int(path.name.removeprefix("attempt-")) > row.attempt for path in attempts):
+                unknown.add(row.id)
     given = {path.name: path.stat().st_size for path in home.predictors.glob("prd_*")}
     t, counted = predictions_table, sa.func.count()
     asked = sa.select(t.c.predictor, counted).group_by(t.c.predictor)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 
@@ -13,28 +14,25 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.errors import InvalidDomain
+from shared.numbers import DECIMAL, BadSpelling, decimal_of
 
 MAX_DOMAIN = 1 << 24
 MAX_DIGITS = 340  # enough for the exact decimal of any moderate number that people write
 MAX_PLACES = 60
+TOO_FINE = "Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step."
 MANIFEST_VALUES = 4096  # explicit values are written out in the manifest, which is bounded
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def _decimal(text: str, what: str) -> Decimal:
+def _decimal(given: object, what: str) -> Decimal:
     try:
-        number = Decimal(text.strip())
-    except InvalidOperation:
-        raise InvalidDomain(f"{what} of the domain is not a decimal number.") from None
+        number = decimal_of(given)
+    except BadSpelling:
+        raise InvalidDomain(f"{what} of the domain must be {DECIMAL}, and of moderate size.") from None
     parts = number.as_tuple()
     # wider numbers would make every value a division of huge integers, also for whoever reads a manifest
-    if (
-        not number.is_finite()
-        or abs(number.adjusted()) > MAX_PLACES
-        or int(parts.exponent) < -MAX_PLACES
-        or len(parts.digits) > MAX_DIGITS
-    ):
+    if abs(number.adjusted()) > MAX_PLACES or int(parts.exponent) < -MAX_PLACES or len(parts.digits) > MAX_DIGITS:
         raise InvalidDomain(f"{what} of the domain must be finite and of moderate size.")
     return number
 
@@ -79,9 +77,7 @@ class Domain:
             raise InvalidDomain(
                 f"An explicit domain lists between 1 and {MANIFEST_VALUES} values; use LO:HI:STEP for more."
             )
-        listed = tuple(
-            _decimal(repr(v) if isinstance(v, float) else str(v), f"Value {i}") for i, v in enumerate(values)
-        )
+        listed = tuple(_decimal(v, f"Value {i}") for i, v in enumerate(values))
         if any(a >= b for a, b in itertools.pairwise(listed)):
             raise InvalidDomain("The values of a domain must be listed in strictly increasing order.")
         return cls(listed=listed)
@@ -104,6 +100,32 @@ class Domain:
         if self.listed:
             return {"values": [format(v, "f") for v in self.listed]}
         return {"range": str(self)}
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first and the last of `values`."""
+        return float(self.value(0)), float(self.value(self.k - 1))
+
+    def check_spelling(self, data: object) -> None:
+        """Raises InvalidDomain where `data` spells this domain otherwise than `as_json`, or where two neighbouring
+        values are one 64-bit float."""
+        if self.as_json() != data:
+            raise InvalidDomain("The domain is not in its one spelling.")
+        if not self.distinguishable:
+            raise InvalidDomain(TOO_FINE)
+
+    @cached_property
+    def distinguishable(self) -> bool:
+        """Whether all values are different 64-bit floats; of a range in which a step may be less than the distance of
+        two floats, by all of them."""
+        if not self.listed and self.step is not None and self.low is not None and self.high is not None:
+            largest = max(abs(Fraction(self.low)), abs(Fraction(self.high)))
+            if Fraction(self.step) >= Fraction(math.ulp(float(largest))):
+                return True
+        try:
+            return len(self.values) == self.k
+        except InvalidDomain:
+            return False
 
     def __str__(self) -> str:
         if self.listed:
@@ -182,9 +204,7 @@ class Domain:
                 # one by one: a list of so many numbers would take four times the memory
                 exact = np.fromiter(((first + step * i) / scale for i in range(self.k)), np.float64, self.k)
         if self.k > 1 and not np.all(np.diff(exact) > 0):
-            raise InvalidDomain(
-                "Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step."
-            )
+            raise InvalidDomain(TOO_FINE)
         exact.setflags(write=False)
         return exact
 

@@ -245,6 +245,13 @@ class ReplayConflict(VerificationFailed):
     title = "Id seen with another document"
 
 
+class Contradicted(VerificationFailed):
+    """What it states of its population or of the ε spent does not go with what was accepted before."""
+
+    code = "contradicted"
+    title = "Contradicts what was accepted"
+
+
 class AuditChainBroken(Refusal):
     code = "audit-chain-broken"
     title = "Audit store does not verify"
@@ -362,3 +369,10 @@ class Busy(Unavailable):
 class RandomnessUnavailable(Unavailable):
     code = "randomness-unavailable"
     title = "The operating system gave no randomness"
+
+
+class EpsilonNotProved(LabelDPError):
+    """A fault of this code or of a library: a draw would cost more than was charged. Nothing was drawn."""
+
+    code = "epsilon-not-proved"
+    title = "The charged ε could not be proved"

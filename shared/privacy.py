@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache, total_ordering
 
 from shared.errors import InvalidEpsilon
+from shared.numbers import DECIMAL, BadSpelling, decimal_of
 
 NANO = 10**9
 ATTO = 10**18
@@ -22,16 +23,11 @@ MAX_EPSILON_NANO = 1_000_000 * NANO
 def _scaled(value: str | int | float | Decimal, scale: int, name: str, maximum: int) -> int:
     """`value` times `scale` as an exact integer; refuses what is not a finite decimal of that many places."""
     places = len(str(scale)) - 1
-    if isinstance(value, bool):
-        raise InvalidEpsilon(f"{name} must be a decimal number such as 0.5.")
     try:
-        # A float is read as the shortest decimal that prints it: 0.1 means one tenth, not its binary neighbour.
-        number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    except (InvalidOperation, TypeError, ValueError):
-        raise InvalidEpsilon(f"{name} must be a decimal number such as 0.5.") from None
-    if not number.is_finite():
-        raise InvalidEpsilon(f"{name} must be finite.")
-    if number < 0:
+        number = decimal_of(value)
+    except BadSpelling:
+        raise InvalidEpsilon(f"{name} must be {DECIMAL}.") from None
+    if number.is_signed():
         raise InvalidEpsilon(f"{name} must not be negative.")
     if number > Decimal(maximum) / scale:
         raise InvalidEpsilon(f"{name} must be at most {maximum // scale}.")

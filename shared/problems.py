@@ -47,14 +47,3 @@ def problem(error: e.LabelDPError) -> tuple[int, dict[str, Any]]:
 def http_problem(status: int, code: str, title: str, detail: str, **extra: Any) -> dict[str, Any]:
     """A problem body for what the web framework itself refuses (unknown path, wrong method, malformed body)."""
     return {"type": f"urn:label-dp:{code}", "title": title, "status": status, "detail": detail, "code": code, **extra}
-
-
-def all_codes() -> dict[str, int]:
-    """Every stable code with its status, for the documentation and its test."""
-    found: dict[str, int] = {}
-    stack: list[type[e.LabelDPError]] = [e.LabelDPError]
-    while stack:
-        kind = stack.pop()
-        found[kind.code] = next(STATUS[k] for k in kind.__mro__ if k in STATUS)
-        stack.extend(kind.__subclasses__())
-    return dict(sorted(found.items()))

@@ -18,12 +18,15 @@ class _Refused(Exception):
     """A rule that the document breaks; private to this module."""
 
 
-def read_json(body: bytes, *, most_depth: int = MAX_DEPTH) -> Any:
+def read_json(body: bytes, *, most_depth: int = MAX_DEPTH, most_containers: int | None = None) -> Any:
     """The value of a JSON document in UTF-8. Raises InvalidRequest naming the rule, and line and column of bad syntax.
 
     Refused besides bad syntax: a member that occurs twice in one object, NaN and infinities, numbers too long or too
-    large for a float, half a surrogate pair, and nesting deeper than `most_depth`.
+    large for a float, half a surrogate pair, nesting deeper than `most_depth`, and more than `most_containers` objects
+    and lists (brackets in texts count too), which is looked at before anything is built.
     """
+    if most_containers is not None and body.count(b"[") + body.count(b"{") > most_containers:
+        raise InvalidRequest(f"The body has more than {most_containers} objects and lists; send it in smaller parts.")
     try:
         value = json.loads(
             body.decode("utf-8-sig"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import alembic.command
 import pytest
 
 # Workers share the cores: BLAS threads that wait by spinning took up to ten times the processor time of one. It must be
@@ -16,6 +18,43 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytes
 
 from tests.support import postgres
 from tests.support.labels import LabelsParty
+from tests.support.processes import gate
+from tests.support.replayed_schemas import replayed_schemas, upgrade_itself
+
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "torch" in getattr(item, "fixturenames", ()):
+            item.add_marker("torch")
+    config.stash[COLLECTED] = list(items)  # before `-m` leaves any out
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: looking through it again and again took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with gate.kept(open=item.get_closest_marker("processes") is not None):
+        return (yield)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _whole_session() -> Iterator[None]:
+    with replayed_schemas(), gate.watched():
+        yield
+
+
+@pytest.fixture(scope="session")
+def collected(request: pytest.FixtureRequest) -> list[pytest.Item]:
+    """Every test there is where the whole folder was asked for, whatever `-m` leaves out."""
+    return request.config.stash[COLLECTED]
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +63,22 @@ def postgres_server() -> Iterator[str | None]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_server: str | None) -> Iterator[postgres.Databases]:
+    made = postgres.Databases(postgres_server)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def postgres_url(postgres_server: str | None) -> Iterator[str]:
-    with postgres.database(postgres_server) as url:
+def migrations_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of migrations: nothing is replayed."""
+    monkeypatch.setattr(alembic.command, "upgrade", upgrade_itself)
+
+
+@pytest.fixture
+def postgres_url(request: pytest.FixtureRequest, postgres_databases: postgres.Databases) -> Iterator[str]:
+    with postgres_databases.empty(bare="migrations_themselves" in request.fixturenames) as url:
         yield url
 
 

@@ -2,71 +2,76 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
 import os
+import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NoReturn
 
-import typer
-
-from deploy.demo.folder import DemoFolder
+from deploy.demo.folder import prepare, shown
 from deploy.demo.services import SHARED_CORES, Service
 from deploy.demo.telling import Teller
 from shared.errors import InvalidInput, LabelDPError
-from shared.service.cli import run
+from shared.privacy import Epsilon
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-@app.command()
-def demo(
-    clicks: Annotated[int, typer.Option(help="How many clicks have a label; a quarter more are held out.")] = 200_000,
-    epsilon: Annotated[str, typer.Option(help="ε of each release; the lifetime budget is twice that.")] = "1",
-    out: Annotated[
-        Path, typer.Option(help="Folder for everything; an earlier demo's is replaced, any other is refused.")
-    ] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(help="Of the made-up clicks; privacy noise is never seeded.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document instead.")] = False,
-    labels_url: Annotated[str | None, typer.Option(help="Use this running labels party.")] = None,
-    features_url: Annotated[str | None, typer.Option(help="Use this running features party.")] = None,
-    keys: Annotated[Path | None, typer.Option(help="Folder of keys for the two running services.")] = None,
-) -> None:
-    """An advertiser and a publisher train a model together, under label differential privacy, in about a minute."""
-    running = (labels_url, features_url, keys)
-    if any(part is not None for part in running) and None in running:
-        raise InvalidInput("--labels-url, --features-url and --keys go together: give all three or none.")
-    # imported here, so that help and refused options are instant
-    from deploy.demo.scene import Options
-
-    os.environ.update(SHARED_CORES)
-    options = Options.checked(clicks, epsilon, seed)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without ε must not end the story
-    folder, teller = DemoFolder(out), Teller(silent=as_json)
-    folder.prepare()
-    with _orderly(folder, own=labels_url is None):
-        data = _play(folder, teller, options, labels_url, features_url, keys)
-    if as_json:
-        print(json.dumps(data, ensure_ascii=False, indent=2))
+FEWEST, MOST = 500, 5_000_000
 
 
 class Stopped(LabelDPError):
-    """The visitor, or the system, told the demo to stop."""
+    """The visitor, or the system, ended the demo early."""
 
     exit_code = 130
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InvalidInput(f"{message}; --help lists the options.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the demo."""
+    made = _Parser("python -m deploy.demo", description="An advertiser and a publisher, in about a minute.")
+    made.add_argument("--clicks", type=int, default=200_000, help="clicks with a label; a quarter more are held out")
+    made.add_argument("--epsilon", default="1", help="ε of each release; the lifetime budget is twice that")
+    made.add_argument("--out", type=Path, default=Path("demo-output"), help="folder; an earlier demo's is replaced")
+    made.add_argument("--seed", type=int, default=1, help="of the made-up clicks; privacy noise is never seeded")
+    made.add_argument("--json", action="store_true", help="print the results as one JSON document instead")
+    made.add_argument("--labels-url", help="use this running labels party")
+    made.add_argument("--features-url", help="use this running features party")
+    made.add_argument("--keys", type=Path, help="folder of keys for the two running services")
+    return made
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Play the demo. Raises LabelDPError with one sentence for the visitor."""
+    given = parser().parse_args(words)
+    if len({part is None for part in (given.labels_url, given.features_url, given.keys)}) == 2:
+        raise InvalidInput("--labels-url, --features-url and --keys go together: give all three or none.")
+    if not FEWEST <= given.clicks <= MOST:
+        raise InvalidInput(f"--clicks must lie between {FEWEST:,} and {MOST:,}.")
+    if not 0 <= given.seed < 1 << 32:
+        raise InvalidInput("--seed must lie between 0 and 4294967295.")
+    epsilon = Epsilon.parse(given.epsilon, positive=True, name="--epsilon")
+    os.environ.update(SHARED_CORES)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ε must not end the story
+    with orderly(prepare(given.out), own=given.keys is None):
+        data = _play(given, epsilon, Teller(silent=given.json))
+    if given.json:
+        print(json.dumps(data, ensure_ascii=False, indent=2))
+
+
 @contextlib.contextmanager
-def _orderly(folder: DemoFolder, own: bool) -> Iterator[None]:
-    """Being told to stop ends like Ctrl-C does; a failure of services of our own says where the logs are."""
+def orderly(folder: Path, own: bool) -> Iterator[None]:
+    """Every signal to stop ends like Ctrl-C does; a failure of services of our own says where the logs are."""
 
     def stop(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt
@@ -80,97 +85,82 @@ def _orderly(folder: DemoFolder, own: bool) -> Iterator[None]:
         raise Stopped(f"stopped before the end of the story; {ended}.") from None
     except LabelDPError as error:
         if own:
-            error.detail = f"{error.detail} The services' logs are in {folder.shown(folder.logs)}."
+            error.detail = f"{error.detail} The services' logs are in {shown(folder / 'logs')}."
         raise
 
 
-def _play(
-    folder: DemoFolder,
-    teller: Teller,
-    options: Any,
-    labels_url: str | None,
-    features_url: str | None,
-    keys: Path | None,
-) -> dict[str, Any]:
-    from deploy.demo import finale, story
+def _play(given: argparse.Namespace, epsilon: Epsilon, teller: Teller) -> dict[str, Any]:
+    # imported here, so that help and refused options are instant
+    from deploy.demo import ending, story
     from deploy.demo.comparison import compare
-    from deploy.demo.parties import Access, both
-    from deploy.demo.scene import Scene, new_tag, simulate
+    from deploy.demo.scene import Access, Scene, simulate
 
-    own = labels_url is None
-    teller.title(f"Label-DP demo: an advertiser, a publisher, {options.clicks:,} clicks. All of it is made up.")
+    folder, own, labels, tag = given.out, given.keys is None, None, ""
+    teller.heading(f"Label-DP demo: an advertiser, a publisher, {given.clicks:,} clicks. All of it is made up.")
     with contextlib.ExitStack() as stack:
-        if labels_url is not None and features_url is not None and keys is not None:
-            access, tag = Access.from_folder(labels_url, features_url, keys), new_tag()
-            teller.step("Both", "have their services running already")
-            teller.say(f"Labels party {labels_url}, features party {features_url}; names of this run end in {tag}.")
+        if own:
+            labels, access = stack.enter_context(_own_services(folder, teller))
         else:
-            access, tag = stack.enter_context(_own_services(folder, teller)), ""
-        advertiser, publisher = stack.enter_context(both(access, options.clicks))
+            access, tag = Access.from_folder(given.labels_url, given.features_url, given.keys), secrets.token_hex(3)
+            teller.step("Both", "have their services running already")
+            teller.say(f"{access.labels_url} and {access.features_url}; names of this run end in {tag}.")
         with teller.bar("making up clicks"):
-            made, held_out = simulate(options, folder, tag)
-        scene = Scene(teller, folder, options, access, advertiser, publisher, made, held_out, tag)
+            log = simulate(given.clicks, given.seed, folder / "clicks", tag)
+        scene = Scene(teller, folder, epsilon, access, log, tag)
+        stack.enter_context(scene.http)
         outcome = story.tell(scene)
         rows = compare(scene, outcome)
-        finale.audits(scene, rows)
+        ending.audits(scene, labels)
         if own:
-            shutil.copytree(folder.features_home / "models" / outcome.model, folder.model)
-    data = finale.results(scene, outcome, rows)
-    finale.write_results(folder, data)
-    finale.show_table(scene, rows)
-    finale.show_end(scene, own)
+            shutil.copytree(folder / "features-party" / "models" / outcome.model, folder / "model")
+    ending.show_table(scene, rows)
+    ending.guarantee(scene, outcome)
+    data = ending.results(scene, outcome, rows, given.seed)
+    ending.show_end(scene)
     return data
 
 
 @contextlib.contextmanager
-def _own_services(folder: DemoFolder, teller: Teller) -> Iterator[Any]:
+def _own_services(folder: Path, teller: Teller) -> Iterator[tuple[Service, Any]]:
     """Both parties as processes with homes in the folder, keys made and handed over; stopped whatever happens."""
-    from deploy.demo.parties import Access
+    from deploy.demo.scene import Access
 
-    cache = folder.path / ".numba"
-    labels = Service("labels-party", "LABELS_PARTY_", folder.labels_home, folder.logs / "labels-party.log", cache)
+    logs, kernels = folder / "logs", folder / ".numba"
+    labels = Service("labels-party", "LABELS_PARTY_", folder / "labels-party", logs / "labels-party.log", kernels)
     features = Service(
-        "features-party", "FEATURES_PARTY_", folder.features_home, folder.logs / "features-party.log", cache
+        "features-party", "FEATURES_PARTY_", folder / "features-party", logs / "features-party.log", kernels
     )
+    public = [service.home.absolute() / "keys" / "signing.pub" for service in (labels, features)]
+    receipts = ("--audience", "features-party", "--receipt-key", str(public[1]))
+
+    def key(service: Service, role: str, *more: str) -> str:
+        return service.run("apikey", "create", "--role", role, *more).strip()
+
     teller.step("Both", "start their services, each with a folder and keys of its own")
     try:
         with teller.bar("starting"):
-            owner, ingest, reader = (_key(labels, role) for role in ("owner", "ingest", "features"))
+            owner, ingest = key(labels, "owner"), key(labels, "ingest")
             labels.launch()
-            labels_key = folder.labels_home / "keys" / "signing.pub"
-            features.run("pin-key", str(labels_key.absolute()))
-            trainer, auditor = (_key(features, role) for role in ("trainer", "auditor"))
+            features.run("pin-key", str(public[0]))
+            trainer, auditor = key(features, "trainer"), key(features, "auditor")
             features.launch()
-            for service in (labels, features):
-                service.await_ready()
+            features.await_ready()
+            reader = key(labels, "features", *receipts)
+            labels.await_ready()
         teller.say(f"Labels party (the advertiser's):   {labels.url}")
         teller.say(f"Features party (the publisher's):  {features.url}")
-        teller.say("The publisher got two things beforehand: an API key, and the public key that it pinned.")
-        yield Access(
-            labels_url=labels.url,
-            features_url=features.url,
-            owner=owner,
-            ingest=ingest,
-            reader=reader,
-            trainer=trainer,
-            auditor=auditor,
-            labels_key=labels_key,
-            features_key=folder.features_home / "keys" / "signing.pub",
-        )
+        teller.say("They gave each other their public keys, and the publisher an API key. They share nothing else.")
+        yield labels, Access(labels.url, features.url, owner, ingest, reader, trainer, auditor, *public)
     finally:
-        # a second Ctrl-C must not leave a service behind
-        previous = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
-        try:
-            for service in (features, labels):
-                service.stop()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-
-def _key(service: Service, role: str) -> str:
-    return service.run("apikey", "create", "--role", role).strip()
+        for number in SIGNALS:  # a second Ctrl-C must not leave a service behind
+            signal.signal(number, signal.SIG_IGN)
+        features.stop()
+        labels.stop()
 
 
 if __name__ == "__main__":
-    run(app)
+    try:
+        main()
+    except LabelDPError as refusal:
+        print(f"error: {refusal.detail}", file=sys.stderr)
+        sys.exit(refusal.exit_code)

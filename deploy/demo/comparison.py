@@ -7,18 +7,16 @@ ever sees a true label beside a prediction.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from deploy.demo.generator import DOMAIN
-from deploy.demo.scene import AUDIENCE, ID, Scene, plain
+from deploy.demo.clicks import DOMAIN
+from deploy.demo.scene import ID, Scene, plain
 from deploy.demo.story import Outcome
+from shared.documents.bundle import VerifiedMessage
 from shared.domain import Domain
-from shared.message.bundle import VerifiedMessage
 
 FloatArray = npt.NDArray[np.float64]
 SIDE = (
@@ -32,7 +30,7 @@ NO_PRIVACY = "no privacy"
 @dataclass(frozen=True)
 class Row:
     """One line of the table. `label_mse_*` is the channel's expected squared error of the label that is trained on:
-    under the private prior (what an operator knows), and under the generator's true labels."""
+    under the private prior (an operator's view), and under the generator's true labels."""
 
     mechanism: str
     correction: str
@@ -45,52 +43,40 @@ class Row:
     test_mse: float
     budget_left: str | None
 
-    def as_json(self) -> dict[str, Any]:
-        """For results.json."""
-        return asdict(self)
-
-
-@dataclass
-class _Case:
-    name: str
-    correction: str
-    training: str
-    message: VerifiedMessage
-    left: str
-
 
 def compare(scene: Scene, outcome: Outcome) -> list[Row]:
     """All rows, in the order of the table."""
-    t, a, p, o = scene.teller, scene.advertiser, scene.publisher, scene.options
-    n = len(scene.clicks)
-    t.step("Both", f"repeat it with other mechanisms, also at ε = {plain(o.epsilon)}")
+    t = scene.teller
+    t.step("Both", f"repeat it with other mechanisms, also at ε = {plain(scene.epsilon)}")
     t.say(
         "Each gets a label name and a population of its own, so the ledger above stays as it is. Do this with made-up "
         "clicks only: of real ones, every further message reveals more, and its ε adds to the first."
     )
     # the publisher trains in the background while the advertiser goes on
-    plain_training = p.order(outcome.table, outcome.release, "none")
-    cases = [_Case("RR-on-Bins, uncorrected", "none", plain_training, outcome.message, outcome.budget_left)]
-    with t.bar("releasing") as advance:
-        for number, (name, mechanism, label) in enumerate(SIDE):
+    uncorrected = scene.order(outcome.table, outcome.release, "none")
+    trainings = [("RR-on-Bins, uncorrected", "none", uncorrected, outcome.message, outcome.budget_left)]
+    with t.bar("releasing"):
+        for name, mechanism, label in SIDE:
             population = scene.name(label.replace("_", "-"))
-            batch = a.open(population, scene.name(label), DOMAIN, str(o.lifetime), AUDIENCE)
-            p.send_ids(outcome.table, batch)
-            a.send(batch, scene.ids, scene.clicks.revenue, lambda _done: None)
-            a.owner.seal(batch)
-            release = str(a.release(batch, str(o.epsilon), mechanism=mechanism)["id"])
-            p.pull(release)
-            message = scene.fetch(release, scene.folder.comparison / f"{mechanism}.parquet")
-            training = p.order(outcome.table, release, "auto")
-            cases.append(_Case(name, "auto", training, message, a.left(population)))
-            advance((number + 1) / len(SIDE))
-    prior = _prior(outcome.message)
-    truth = np.bincount(scene.clicks.labels.astype(np.int64), minlength=len(prior)) / n
-    rows = [_row(scene, case, _finish(scene, case), prior, truth) for case in cases]
-    done = _Case("RR-on-Bins, corrected", "auto", "", outcome.message, outcome.budget_left)
-    rows.insert(1, _row(scene, done, outcome.predictions, prior, truth))
-    rows.append(_reference(scene))
-    return rows
+            batch = scene.open(population, scene.name(label))
+            scene.trainer.send_ids(outcome.table, scene.access.labels_url, batch, scene.access.reader)
+            scene.send_labels(batch, lambda _share: None)
+            release = str(scene.owner.release(batch, epsilon=str(scene.epsilon), mechanism=mechanism)["id"])
+            scene.owner.wait(release)
+            scene.trainer.pull(scene.access.labels_url, release, scene.access.reader)
+            message = scene.fetch(release, scene.folder / "comparison" / f"{mechanism}.parquet")
+            training = scene.order(outcome.table, release, "auto")
+            trainings.append((name, "auto", training, message, scene.left(population)))
+    judge = _Judge(scene, outcome)
+    rows = []
+    for name, correction, training, message, left in trainings:
+        _, predictions = scene.trained(training, f"training on {name}")
+        rows.append(judge.row(name, correction, message, predictions, left))
+    rows.insert(
+        1, judge.row("RR-on-Bins, corrected", "auto", outcome.message, outcome.predictions, rows[0].budget_left)
+    )
+    error = judge.error(_without_privacy(scene))
+    return [*rows, Row(NO_PRIVACY, "none", None, None, None, None, 0.0, 0.0, error, None)]
 
 
 def constant_mse(scene: Scene) -> float:
@@ -98,83 +84,40 @@ def constant_mse(scene: Scene) -> float:
     return float(np.mean((scene.held_out.labels - scene.clicks.labels.mean()) ** 2))
 
 
-def _finish(scene: Scene, case: _Case) -> FloatArray:
-    with scene.teller.bar(f"training on {case.name}") as advance:
-        model = scene.publisher.wait(case.training, advance)
-        predictions = scene.publisher.predict(model, scene.held_out.features.drop_columns([ID]))
-    _trained(scene, case.name)
-    return predictions
+class _Judge:
+    """Knows the truth, and the private prior of the main message, which is already paid for."""
 
+    def __init__(self, scene: Scene, outcome: Outcome) -> None:
+        from features_party.receive.accepted import read_prior
 
-def _trained(scene: Scene, name: str) -> None:
-    scene.teller.show(f"{name:<25}trained at {scene.teller.elapsed:5.1f} s")
+        assert outcome.message.prior_path is not None
+        self.held_out, labels = scene.held_out.labels, scene.clicks.labels.astype(np.int64)
+        self.prior = read_prior(outcome.message.prior_path, outcome.message.manifest)
+        self.truth: FloatArray = np.bincount(labels, minlength=len(self.prior)) / len(labels)
 
+    def error(self, predictions: FloatArray) -> float:
+        return float(np.mean((predictions - self.held_out) ** 2))
 
-def _reference(scene: Scene) -> Row:
-    error = _error(scene, _without_privacy(scene))
-    _trained(scene, NO_PRIVACY)
-    return Row(
-        mechanism=NO_PRIVACY,
-        correction="none",
-        release=None,
-        outputs=None,
-        epsilon_prior=None,
-        epsilon_randomize=None,
-        label_mse_private_prior=0.0,
-        label_mse_truth=0.0,
-        test_mse=error,
-        budget_left=None,
-    )
+    def row(self, name: str, how: str, message: VerifiedMessage, predictions: FloatArray, left: str | None) -> Row:
+        from features_party.training.correction import correct
+
+        manifest, channel = message.manifest, message.manifest.read_channel()
+        correction = correct(channel, how, self.prior, rows=manifest.n)
+        # E[(v − y)² | y] for every y of the domain, v the label that the model was trained on
+        distance = (correction.corrected[None, :] - channel.labels[:, None]) ** 2
+        squared = np.einsum("kz,kz->k", channel.matrix(), distance)
+        expected = float(self.prior @ squared), float(self.truth @ squared)
+        split = plain(manifest.split.prior), plain(manifest.split.randomize)
+        return Row(name, correction.applied, manifest.id, channel.m, *split, *expected, self.error(predictions), left)
 
 
 def _without_privacy(scene: Scene) -> FloatArray:
     """The features party's own training code on true labels: no service offers that."""
-    from features_party.training import fit
+    from features_party.training.fitting import Examples, Recipe, fit
 
+    features, labels = scene.clicks.features.drop_columns([ID]), scene.clicks.labels
     threads = min(os.cpu_count() or 1, 8)
     with scene.teller.bar("training on true labels") as advance:
-        model = fit(
-            scene.clicks.features.drop_columns([ID]),
-            scene.clicks.labels,
-            domain=Domain.parse(DOMAIN),
-            progress=lambda _what, share: advance(share),
-            model="trees",
-            threads=threads,
-        )
+        clicks = Examples(features, labels, domain=Domain.parse(DOMAIN))
+        model, _ = fit(clicks, Recipe("trees"), threads=threads, progress=lambda _what, share: advance(share))
     return model.predict(scene.held_out.features, threads=threads)
-
-
-def _error(scene: Scene, predictions: FloatArray) -> float:
-    return float(np.mean((predictions - scene.held_out.labels) ** 2))
-
-
-def _row(scene: Scene, case: _Case, predictions: FloatArray, prior: FloatArray, truth: FloatArray) -> Row:
-    from features_party.correction import correct
-
-    manifest = case.message.manifest
-    channel = manifest.read_channel()
-    correction = correct(channel, case.correction, prior, rows=manifest.n)
-    labels = channel.labels
-    # E[(v − y)² | y] for every y of the domain, v the label that the model was trained on
-    squared = np.einsum("kz,kz->k", channel.matrix(), (correction.corrected[None, :] - labels[:, None]) ** 2)
-    return Row(
-        mechanism=case.name,
-        correction=correction.applied,
-        release=manifest.release,
-        outputs=channel.m,
-        epsilon_prior=plain(manifest.split.prior),
-        epsilon_randomize=plain(manifest.split.randomize),
-        label_mse_private_prior=float(prior @ squared),
-        label_mse_truth=float(truth @ squared),
-        test_mse=_error(scene, predictions),
-        budget_left=plain(case.left),
-    )
-
-
-def _prior(message: VerifiedMessage) -> FloatArray:
-    """The private prior that came with the main message: already paid for, so every row may use it."""
-    from features_party.intake.accepted import read_prior
-
-    k = message.manifest.read_domain().k
-    path: Path | None = message.prior_path
-    return read_prior(path, message.manifest) if path is not None else np.full(k, 1.0 / k)

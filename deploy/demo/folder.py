@@ -1,10 +1,9 @@
-"""The demo's folder: everything it writes lies in it, and it replaces only a folder that it made itself."""
+"""The demo's folder: everything that it writes lies in it, and it replaces only a folder that it made itself."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import InvalidInput
@@ -13,97 +12,34 @@ MARKER = ".label-dp-demo"
 MARKER_TEXT = "Made by the label-DP demo, which may replace this folder. Remove this file to keep the folder.\n"
 
 
-@dataclass(frozen=True)
-class DemoFolder:
-    """Where things lie below `path`."""
+def prepare(path: Path) -> Path:
+    """An empty folder with the marker and a folder for clicks. Raises InvalidInput where something else is there."""
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise InvalidInput(f"'{path}' exists and is not a folder; choose another --out.")
+        if path.is_dir() and any(path.iterdir()):
+            _clear(path)
+        (path / "clicks").mkdir(parents=True)
+        (path / "comparison").mkdir()
+        (path / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"The folder '{path}' cannot be used ({error.strerror}); choose another --out.") from None
+    return path
 
-    path: Path
 
-    @property
-    def labels_home(self) -> Path:
-        return self.path / "labels-party"
+def _clear(path: Path) -> None:
+    marker = path / MARKER
+    ours = marker.is_file() and not marker.is_symlink()
+    if not ours or marker.read_text(encoding="utf-8", errors="replace") != MARKER_TEXT:
+        raise InvalidInput(f"'{path}' exists and was not made by the demo, so it is left alone; choose another --out.")
+    # the marker goes last: an interrupted clean-up can be repeated
+    for entry in sorted(path.iterdir(), key=lambda each: each.name == MARKER):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
-    @property
-    def features_home(self) -> Path:
-        return self.path / "features-party"
 
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def clicks(self) -> Path:
-        return self.path / "clicks"
-
-    @property
-    def comparison(self) -> Path:
-        return self.path / "comparison"
-
-    @property
-    def message(self) -> Path:
-        return self.path / "message.parquet"
-
-    @property
-    def model(self) -> Path:
-        return self.path / "model"
-
-    @property
-    def labels_key(self) -> Path:
-        return self.path / "labels-party.pub"
-
-    @property
-    def features_key(self) -> Path:
-        return self.path / "features-party.pub"
-
-    @property
-    def labels_audit(self) -> Path:
-        return self.path / "labels-party-audit.dsse.json"
-
-    @property
-    def features_audit(self) -> Path:
-        return self.path / "features-party-audit.dsse.json"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results.json"
-
-    def shown(self, path: Path | None = None) -> str:
-        """`path` (default: the folder) as a visitor would type it: relative where that is shorter."""
-        full = str((path or self.path).absolute())
-        relative = os.path.relpath(full)
-        return relative if len(relative) < len(full) else full
-
-    def prepare(self) -> None:
-        """An empty folder with the marker. Raises InvalidInput where something else is in the way."""
-        try:
-            if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-                raise InvalidInput(f"'{self.path}' exists and is not a folder; choose another --out.")
-            if self.path.is_dir() and any(self.path.iterdir()):
-                self._clear()
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
-            for folder in (self.clicks, self.comparison):
-                folder.mkdir()
-        except OSError as error:
-            raise InvalidInput(
-                f"The folder '{self.path}' cannot be used ({error.strerror}); choose another --out."
-            ) from None
-
-    def _clear(self) -> None:
-        marker = self.path / MARKER
-        if (
-            not marker.is_file()
-            or marker.is_symlink()
-            or marker.read_text(encoding="utf-8", errors="replace") != MARKER_TEXT
-        ):
-            raise InvalidInput(
-                f"'{self.path}' exists and was not made by the demo, so it is left alone; choose another --out."
-            )
-        # the marker goes last: an interrupted clean-up can be repeated
-        for entry in self.path.iterdir():
-            if entry.name == MARKER:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+def shown(path: Path) -> str:
+    """`path` as a visitor would type it: relative where that is shorter."""
+    return min(str(path.absolute()), os.path.relpath(path), key=len)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from shared.errors import InvalidInput, Unavailable
+from shared.errors import Unavailable
 
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -22,17 +21,6 @@ LOOPBACK = "127.0.0.1"
 COMMAND_SECONDS = 60.0
 # training threads that spin while they wait are many times slower where two parties share a few cores
 SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
-
-
-def console_command(name: str) -> str:
-    """The command beside this Python, or else on the PATH. Raises InvalidInput."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise InvalidInput(
-            f"The command '{name}' is not installed beside this Python; run 'make demo', or pip install ."
-        )
-    return found
 
 
 def free_port() -> int:
@@ -57,13 +45,9 @@ class Service:
 
     def run(self, *arguments: str) -> str:
         """Run a subcommand to its end and return what it printed. Raises Unavailable with its error line."""
+        command = [str(self._program), *arguments]
         done = subprocess.run(
-            [console_command(self.command), *arguments],
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
+            command, env=self._environment(), capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
         )
         if done.returncode != 0:
             raise Unavailable(f"'{self.command} {arguments[0]}' failed: {_last_line(done.stderr)}")
@@ -76,7 +60,7 @@ class Service:
         self.log.parent.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [console_command(self.command), "serve", "--host", LOOPBACK, "--port", str(port)],
+                [str(self._program), "serve", "--host", LOOPBACK, "--port", str(port)],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -102,29 +86,27 @@ class Service:
 
     def stop(self) -> None:
         """End the process, kindly first. Safe to call at any time."""
-        process = self._process
-        if process is None:
+        if self._process is None:
             return
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process = None
+
+    @property
+    def _program(self) -> Path:
+        return Path(sys.executable).with_name(self.command)
 
     def _environment(self) -> dict[str, str]:
         """The visitor's own settings of either party must not lead the demo to their real home or database."""
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.upper().startswith(("LABELS_PARTY_", "FEATURES_PARTY_"))
-        }
-        without_proxy = {"NO_PROXY": f"{LOOPBACK},localhost", "no_proxy": f"{LOOPBACK},localhost"}
+        prefixes = ("LABELS_PARTY_", "FEATURES_PARTY_")
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(prefixes)}
+        general = {"NUMBA_CACHE_DIR": str(self.numba_cache)} | dict.fromkeys(("NO_PROXY", "no_proxy"), LOOPBACK)
         settings = {"HOME": str(self.home)} | self.environment
-        own = {self.prefix + name: value for name, value in settings.items()}
-        return kept | without_proxy | SHARED_CORES | {"NUMBA_CACHE_DIR": str(self.numba_cache)} | own
+        return kept | general | SHARED_CORES | {self.prefix + name: value for name, value in settings.items()}
 
 
 def _last_line(text: str) -> str:

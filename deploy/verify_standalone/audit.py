@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from .canonical import canonical_bytes, parse
+from .document import check_format
 from .envelope import open_envelope, read
 from .exact import ATTO, NANO, decimal, units
+from .members import DAY, count, matching, members, text
 from .receipts import Receipts
 from .refusal import refuse
+from .rules import NAMES, Rules
 
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 MAX_EXPORT = 1 << 30  # bytes of the envelope
 GENESIS = "0" * 64
-FORMAT_1 = {"format", "party", "count", "head", "events"}
-MEMBERS = {"label-dp-audit-export/1": FORMAT_1, "label-dp-audit-export/2": FORMAT_1 | {"made"}}
+MEMBERS = {"format", "party", "made", "count", "head", "events"}
+TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 EVENT_MEMBERS = {
     *("format", "store", "party", "sequence", "previous", "time", "kind", "subject"),
     *("epsilon_nano", "delta", "unit", "audiences", "actor", "details"),
@@ -26,73 +30,32 @@ EVENT_MEMBERS = {
 SUBJECT_MEMBERS = {"population", "population_name", "label", "batch", "release", "attempt"}
 
 
-class Ledger:
-    """Adds up charges: per batch never below zero, never beyond the lifetime ε and δ that its population declared."""
-
-    def __init__(self) -> None:
-        self.spent: dict[tuple[str, str], int] = {}
-        self.lifetime: dict[str, int] = {}
-        self.spent_delta: dict[tuple[str, str], int] = {}
-        self.lifetime_delta: dict[str, int] = {}
-        self.four_eyes: set[str] = set()
-        self.asked: dict[str, str] = {}
-        self.approved: set[str] = set()
-
-    def add(self, number: int, event: Any) -> None:
-        kind, subject, details = event["kind"], event["subject"], event["details"]
-        population, release = str(subject["population"]), str(subject["release"])
-        if kind == "population-created":
-            self.lifetime[population] = units(details["lifetime_epsilon"], NANO, "a lifetime ε")
-            self.lifetime_delta[population] = units(details.get("lifetime_delta", "0"), ATTO, "a lifetime δ")
-            if details.get("four_eyes"):
-                self.four_eyes.add(population)
-        elif kind == "release-requested":
-            self.asked[release] = event["actor"]
-        elif kind == "release-approved":
-            if event["actor"] == self.asked.get(release, event["actor"]):
-                refuse(f"event {number}: a release was approved by whoever asked for it, or nobody asked for it")
-            self.approved.add(release)
-        elif kind in ("release-charged", "charge-returned", "message-accepted", "answer-accepted"):
-            self._charge(number, event, population, release)
-
-    def _charge(self, number: int, event: Any, population: str, release: str) -> None:
-        kind = event["kind"]
-        if kind == "release-charged" and population in self.four_eyes and release not in self.approved:
-            refuse(f"event {number}: a release of a four-eyes population was charged without an approval")
-        owner = population if not kind.endswith("-accepted") else f"{population} of {event['details'].get('key_id')}"
-        place = owner, str(event["subject"]["batch"])
-        total = event["epsilon_nano"]["total"]
-        self.spent[place] = self.spent.get(place, 0) + (-total if kind == "charge-returned" else total)
-        if self.spent[place] < 0:
-            refuse(f"event {number}: more ε is returned than was charged")
-        if self.spent[place] > self.lifetime.get(owner, self.spent[place]):
-            refuse(f"event {number}: the batch is charged beyond its lifetime ε")
-        atto = units(event["delta"], ATTO, f"δ of event {number}")
-        self.spent_delta[place] = self.spent_delta.get(place, 0) + (-atto if kind == "charge-returned" else atto)
-        if not 0 <= self.spent_delta[place] <= self.lifetime_delta.get(owner, self.spent_delta[place]):
-            refuse(
-                f"event {number}: the batch is charged beyond its lifetime δ, or more δ is returned than was charged"
-            )
-
-
 def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
     """What was checked, a line each: the signature, the chain of events, ε per batch within its lifetime, receipts."""
     document = parse(open_envelope(read(path, MAX_EXPORT), key, key_id, EXPORT_TYPE), "the export")
-    if document["format"] not in MEMBERS or set(document) != MEMBERS[document["format"]]:
-        refuse("the document is not an audit export of format 1 or 2")
-    previous, ledger, receipts = GENESIS, Ledger(), Receipts(key, key_id)
+    check_format(document, "label-dp-audit-export")
+    members(document, MEMBERS, "the export")
+    text(document["party"], "the party")
+    count(document["count"], 0, (1 << 53) - 1, "the count of events")
+    matching(document["made"], TIME, "when the export was made")
+    previous, rules, receipts = GENESIS, Rules(), Receipts(key, key_id)
     for number, event in enumerate(document["events"], start=1):
         _check_event(number, event, previous, document["events"][0])
-        ledger.add(number, event)
-        receipts.add(number, event)
         previous = hashlib.sha256(canonical_bytes(event)).hexdigest()
     if len(document["events"]) != document["count"] or previous != document["head"]:
         refuse("count or head of the export are not those of its events")
+    for number, event in enumerate(document["events"], start=1):
+        rules.add(number, event)
+    for number, event in enumerate(document["events"], start=1):
+        receipts.add(number, event)
     said = [f"signature of {key_id}", f"{document['count']} events of the {document['party']}, head {previous}"]
-    for (population, batch), nano in ledger.spent.items():
-        of = f" of {decimal(ledger.lifetime[population])}" if population in ledger.lifetime else ""
-        delta = f" and δ {decimal(atto, ATTO)}" if (atto := ledger.spent_delta[population, batch]) else ""
-        said.append(f"population {population}, batch {batch}: ε {decimal(nano)}{of}{delta} spent per example")
+    for (population, batch), (nano, atto) in rules.spent.items():
+        delta = f" and δ {decimal(atto, ATTO)}" if atto else ""
+        life = decimal(rules.populations[population]["life"])
+        said.append(f"population {population}, batch {batch}: ε {decimal(nano)} of {life}{delta} spent per example")
+    for (_, batch), (items, _) in rules.received.held.items():
+        said.append(f"accepted of batch {batch}: ε {decimal(sum(cost for _, cost in items))} per example")
+    said.append(f"rules {min(NAMES)} to {max(NAMES)} of an audit chain")
     if receipts.count:
         said.append(f"{receipts.count} signed receipts, linked to each other")
     said.append("not checked: that no events were cut off at the end (compare the head with one kept elsewhere)")
@@ -115,4 +78,24 @@ def _check_event(number: int, event: Any, previous: str, first: Any) -> None:
         refuse(f"event {number} has a charge that is not in whole nano-ε")
     if eps["clip"] + eps["prior"] + eps["randomize"] != eps["total"]:
         refuse(f"event {number}: the parts of ε do not add up to its total")
-    units(event["delta"], ATTO, f"δ of event {number}")
+    if eps["total"] > 1_000_000 * NANO or units(event["delta"], ATTO, f"δ of event {number}") > ATTO:
+        refuse(f"event {number} charges more ε or δ than there is")
+    _check_members(number, event)
+
+
+def _check_members(number: int, event: Any) -> None:
+    subject, unit = event["subject"], event["unit"]
+    texts = [event[name] for name in ("store", "party", "previous", "time", "kind", "actor")]
+    optional = [subject[name] for name in SUBJECT_MEMBERS - {"attempt"}]
+    counts = [subject["attempt"], unit["max_examples"]]
+    if (
+        not isinstance(event["audiences"], list)
+        or not isinstance(event["details"], dict)
+        or not all(isinstance(one, str) for one in texts + event["audiences"])
+        or not all(one is None or isinstance(one, str) for one in [*optional, unit["column"]])
+        or not all(number is None or (type(number) is int and number >= 1) for number in counts)
+        or set(unit) != {"kind", "column", "max_examples"}
+        or DAY.fullmatch(event["time"]) is None
+        or unit["kind"] != ("unit" if unit["column"] else "example")
+    ):
+        refuse(f"event {number} has a member of the wrong kind")

@@ -21,7 +21,7 @@ from .answer import verify_answer
 from .audit import verify_audit
 from .envelope import load_key
 from .message import verify_message
-from .refusal import RefusedError, UnusableError
+from .refusal import MISSHAPEN, RefusedError, UnusableError
 
 PROGRAM = Path(__file__).parent.name
 
@@ -37,7 +37,7 @@ def main() -> int:
     kinds = parser.add_subparsers(dest="kind", required=True)
     whats = {
         "message": "NAME.parquet or a message's folder",
-        "answer": "the signed document of a calibration, a median or another answer",
+        "answer": "the signed document of a calibration, a median or another answer, or of predictions, one a line",
         "audit": "a signed audit export",
     }
     for kind, what in whats.items():
@@ -61,7 +61,7 @@ def main() -> int:
     except UnusableError as why:
         sys.stderr.write(f"error: {plain(str(why))}\n")
         return 2
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError):
+    except MISSHAPEN:
         # a validly signed document of another shape; which part is of no use to anybody but its signer
         sys.stderr.write("REFUSED: a member of the signed document is missing or of the wrong kind\n")
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -25,6 +26,22 @@ def read(path: Path, most: int) -> bytes:
     if len(data) > most:
         refuse(f"'{path.name}' is larger than such a document can be")
     return data
+
+
+def read_lines(path: Path, most: int) -> Iterator[bytes]:
+    """The lines of a file, at least one; refused if one has more than `most` bytes."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(most + 1)
+            while True:
+                if len(line) > most:
+                    refuse(f"'{path.name}' is larger than such a document can be")
+                yield line.removesuffix(b"\n")
+                line = file.readline(most + 1)
+                if not line:
+                    return
+    except OSError as error:
+        raise UnusableError(f"'{path}' cannot be read ({error.strerror}).") from None
 
 
 def load_key(path: Path) -> tuple[Ed25519PublicKey, str]:

@@ -1,42 +1,44 @@
-"""A median: one value of the label domain in its one spelling, or none found."""
+"""A median: one value of the label domain in its one spelling, or none found, which costs δ."""
 
 from __future__ import annotations
 
-import re
-from itertools import pairwise
-from typing import Any
+from fractions import Fraction
 
-from .clipping import value
+from .exact import ATTO
+from .given import Given
+from .members import members, one_of
 from .refusal import refuse
 
-METHODS = ("slices", "ranks")
-SPELT = re.compile(r"(?!-0\Z)-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?", re.ASCII)
+RANKS, SLICES = "ranks", "slices"
+BASE = 128  # values of a domain up to which slices need no recursion, and no δ
+LEAST_POINTS, LARGEST_EPSILON = 4, 64
+REPLACE_ONE = "replace one example's label; ids, their number and everything that was sent beside them are public"
 
 
-def check_median(parameters: Any, result: Any, domain: Any) -> str:
+def check_median(given: Given) -> str:
     """A line for the result of a median."""
-    if set(parameters) != {"method"} or parameters["method"] not in METHODS:
-        refuse("a median has one parameter, its method: slices or ranks")
-    if set(result) != {"found", "median"} or result["found"] is not (result["median"] is not None):
+    method = one_of(members(given.parameters, ("method",), "a median")["method"], (SLICES, RANKS), "the method")
+    result = members(given.result, ("found", "median"), "the result of a median")
+    if result["found"] is not (result["median"] is not None):
         refuse("a median was found or not, and is a number or null")
+    n, delta = given.n, Fraction(given.split[3], ATTO)
+    middle = n - 2 * (n // 3) if n > 2 else n
+    check_interval(given.domain.k, middle, given.epsilon, delta, by_ranks=method == RANKS)
+    given.check(given.epsilon, delta, REPLACE_ONE)
     text = result["median"]
     if text is None:
-        return f"median by {parameters['method']}: none found"
-    if not isinstance(text, str) or len(text) > 400:
-        refuse("the median is not a decimal number")
-    if not _among(text, domain):
+        if not delta:
+            refuse("a median that costs no δ is always found")
+        return f"median by {method}: none found"
+    if not isinstance(text, str) or len(text) > 400 or not given.domain.holds(text):
         refuse("the median is not a value of the label domain, in its one spelling")
-    return f"median by {parameters['method']}: {text}, a value of the label domain"
+    return f"median by {method}: {text}, a value of the label domain"
 
 
-def _among(text: str, domain: Any) -> bool:
-    number = value(text)
-    if "values" in domain:
-        listed = [value(one) for one in domain["values"]]
-        if any(a >= b for a, b in pairwise(listed)):
-            refuse("the values of the label domain do not rise")
-        return text in domain["values"]  # as the owner wrote it, 1.50 being no other value than 1.5
-    low, high, step = (value(one) for one in domain["range"].split(":"))
-    if step <= 0 or not low <= high or ((high - low) / step).denominator != 1:
-        refuse("no whole number of steps leads through the label domain")
-    return SPELT.fullmatch(text) is not None and low <= number <= high and ((number - low) / step).denominator == 1
+def check_interval(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_ranks: bool) -> None:
+    """A point among `size` values, found by n examples, costs ε; and a δ exactly where slices need a recursion."""
+    recursive = not by_ranks and 1 << (size - 1).bit_length() > BASE
+    if not 0 < epsilon <= LARGEST_EPSILON or recursive != (delta > 0) or delta >= 1:
+        refuse("a point costs an ε of at most 64, and a δ exactly where it is found by recursion")
+    if n < (LEAST_POINTS if recursive else 1):
+        refuse("there are too few points for slices")

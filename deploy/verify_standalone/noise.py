@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from .domains import Domain
 from .exact import NANO, N, exp_lower, units, whole
 from .refusal import refuse
 
@@ -57,15 +59,29 @@ def noise_weights(channel: Any) -> tuple[list[int], int, int]:
     return [*w, tail + left // 2], cells, reach
 
 
-def check_noise(channel: Any, nano: int) -> str:
+def check_noise(channel: Any, domain: Domain, nano: int) -> str:
     """Weights as far apart as the domain is wide, which two labels can give one output, differ by at most e^ε."""
     w, cells, reach = noise_weights(channel)
+    check_lattice(domain, cells, reach)
     bound, tails = exp_lower(nano), list(itertools.accumulate(reversed(w)))[::-1]
     pairs = [(w[t], w[t + cells]) for t in range(reach)] + [(tails[reach], tails[reach + cells])]
     pairs += [(w[0], w[cells - 1])] if reach == 0 else []
     if any(x * bound.denominator > bound.numerator * y for x, y in pairs):
         refuse("the channel does not keep the stated ε: its noise is too narrow")
     return f"{channel['kind']} noise on {cells} + 2·{reach} lattice steps: weights {cells} apart differ by at most e^ε"
+
+
+def check_lattice(domain: Domain, cells: int, reach: int) -> None:
+    """Outputs are the points of `cells` equal steps through the domain, and of `reach` steps beyond either end: all of
+    them different 64-bit floats."""
+    if domain.k < 2 or not cells >= 1 or cells + 2 * reach >= 1 << 17:
+        refuse("a lattice has two labels at least, and a bounded number of steps")
+    step = (domain.high - domain.low) / cells
+    bottom = math.lcm(domain.low.denominator, step.denominator)
+    low, one = int(domain.low * bottom), int(step * bottom)
+    points = [(low + one * j) / bottom for j in range(-reach, cells + reach + 1)]
+    if any(x >= y for x, y in itertools.pairwise(points)):
+        refuse("two outputs of the noise are the same 64-bit float")
 
 
 def exponential_rows(channel: Any) -> Iterator[list[int]]:
@@ -83,8 +99,9 @@ def exponential_rows(channel: Any) -> Iterator[list[int]]:
         yield row
 
 
-def check_exponential(channel: Any, nano: int) -> str:
+def check_exponential(channel: Any, domain: Domain, nano: int) -> str:
     """Every output's largest weight over all labels is at most e^ε times its smallest."""
+    check_lattice(domain, whole(channel["cells"]), 0)
     rows, bound = exponential_rows(channel), exp_lower(nano)
     largest = smallest = next(rows)
     for row in rows:

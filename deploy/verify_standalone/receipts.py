@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from .canonical import canonical_bytes, parse
+from .document import check_format
 from .envelope import open_envelope, strict_base64
+from .members import DAY, count, matching, members, text
 from .refusal import refuse
 
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
@@ -17,7 +20,17 @@ GENESIS = "0" * 64
 PUBLISHED = {"release-published": "manifest_sha256", "answer-published": "sha256"}
 ACCEPTED = {"message-accepted": "manifest_digest", "answer-accepted": "document_digest"}
 MEMBERS = {
-    *("format", "release", "manifest_digest", "labels_key_id", "audience", "accepted", "position", "previous"),
+    *("format", "document_id", "document_digest", "labels_key_id", "audience", "accepted", "position", "previous"),
+}
+
+ANY = re.compile(r"(?s:.+)")
+FORMS = {
+    "document_id": ANY,
+    "audience": ANY,
+    "document_digest": re.compile(r"[0-9a-f]{64}", re.ASCII),
+    "previous": re.compile(r"[0-9a-f]{64}", re.ASCII),
+    "labels_key_id": re.compile(r"ed25519:[0-9a-f]{64}", re.ASCII),
+    "accepted": DAY,
 }
 
 
@@ -46,17 +59,20 @@ class Receipts:
             for audience in event["audiences"]:
                 self.keys[audience, details["key_id"]] = Ed25519PublicKey.from_public_bytes(raw)
         elif kind in PUBLISHED:
-            self.published[event["subject"]["release"]] = details[PUBLISHED[kind]]
+            signed = details.get(PUBLISHED[kind])
+            if not isinstance(signed, str):
+                refuse(f"event {number} does not say what was published")
+            self.published[event["subject"]["release"]] = signed
         elif kind == "receipt-received":
             self._kept(number, event, details["receipt"])
         elif kind in ACCEPTED and "receipt" in details:
             self._given(number, event, details["receipt"])
 
     def _given(self, number: int, event: Any, envelope: Any) -> None:
-        receipt, digest = _open(number, envelope, self.key, self.key_id)
+        receipt, digest = open_receipt(number, envelope, self.key, self.key_id)
         details = event["details"]
         given = self.given.setdefault(receipt["labels_key_id"], [])
-        said = (receipt["release"], receipt["manifest_digest"], receipt["labels_key_id"], receipt["accepted"])
+        said = (receipt["document_id"], receipt["document_digest"], receipt["labels_key_id"], receipt["accepted"])
         signed = details[ACCEPTED[event["kind"]]]
         if said != (event["subject"]["release"], signed, details["key_id"], event["time"]):
             refuse(f"event {number}: its receipt says something else than the event")
@@ -71,11 +87,11 @@ class Receipts:
         named = envelope["signatures"][0]["keyid"]
         if (audience, named) not in self.keys:
             refuse(f"event {number}: its receipt is signed with a key that is not registered for '{audience}'")
-        receipt, digest = _open(number, envelope, self.keys[audience, named], named)
+        receipt, digest = open_receipt(number, envelope, self.keys[audience, named], named)
         release = event["subject"]["release"]
-        if (receipt["release"], receipt["audience"]) != (release, audience):
+        if (receipt["document_id"], receipt["audience"]) != (release, audience):
             refuse(f"event {number}: its receipt is of something else or of another audience")
-        if self.published.get(release) != receipt["manifest_digest"]:
+        if self.published.get(release) != receipt["document_digest"]:
             refuse(f"event {number}: its receipt is not of what was published")
         kept, place = self.kept.setdefault((named, receipt["labels_key_id"]), {}), receipt["position"]
         before = GENESIS if place == 1 else kept.get(place - 1, (receipt["previous"],))[0]
@@ -85,11 +101,13 @@ class Receipts:
         kept[place] = digest, receipt["previous"]
 
 
-def _open(number: int, envelope: Any, key: Ed25519PublicKey, key_id: str) -> tuple[Any, str]:
+def open_receipt(number: int, envelope: Any, key: Ed25519PublicKey, key_id: str) -> tuple[Any, str]:
     payload = open_envelope(canonical_bytes(envelope), key, key_id, RECEIPT_TYPE)
     receipt = parse(payload, f"the receipt of event {number}")
-    if set(receipt) != MEMBERS or receipt["format"] != "label-dp-receipt/1":
-        refuse(f"event {number}: its receipt is not of format 1")
-    if type(receipt["position"]) is not int or receipt["position"] < 1:
-        refuse(f"event {number}: its receipt has no position")
+    check_format(receipt, "label-dp-receipt")
+    what = f"a member of the receipt of event {number}"
+    members(receipt, MEMBERS, f"the receipt of event {number}")
+    for name, form in FORMS.items():
+        matching(text(receipt[name], what, most=200), form, what)
+    count(receipt["position"], 1, (1 << 53) - 1, what)
     return receipt, hashlib.sha256(payload).hexdigest()

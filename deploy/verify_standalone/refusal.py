@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+# what reading a validly signed document of another shape may raise
+MISSHAPEN = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError)
+
 
 class RefusedError(Exception):
     """What was given does not verify; the text says why."""
@@ -15,3 +18,11 @@ class UnusableError(Exception):
 
 def refuse(why: str) -> NoReturn:
     raise RefusedError(why)
+
+
+class RuleError(RefusedError):
+    """An event of an audit chain breaks a numbered rule."""
+
+    def __init__(self, rule: int, name: str, number: int, why: str) -> None:
+        super().__init__(f"event {number} breaks rule {rule} ({name}): {why}")
+        self.rule, self.number = rule, number

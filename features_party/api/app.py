@@ -9,17 +9,15 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from features_party.api import answers, audit, messages, models, tables, trainings
+from features_party.api import audit, models, received, tables, trainings
 from features_party.api.events import Streams
 from features_party.api.schemas import Health
 from features_party.bootstrap import Services
-from features_party.worker import Worker
+from features_party.models.worker import Worker
 from shared.errors import Unavailable
 from shared.service.docs import install_docs
 from shared.service.http import install, problem_responses
 from shared.service.metrics import install_metrics
-
-UPLOADS = ("/v1/feature-tables", "/v1/messages")
 
 
 def create_app(services: Services) -> FastAPI:
@@ -47,14 +45,14 @@ def create_app(services: Services) -> FastAPI:
     app.state.worker = worker
     app.state.stopping = lambda: False  # whoever serves it knows better
     app.state.streams = Streams(lambda: app.state.stopping())
-    install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS)
+    install(app, services.apikeys, bounds=services.settings.bounds)
     install_docs(app)
     install_metrics(app)
-    for part in (tables, messages, answers, trainings, models, audit):
-        app.include_router(part.router)
+    for router in (tables.router, received.messages, received.answers, trainings.router, models.router, audit.router):
+        app.include_router(router)
 
     @app.get("/healthz", tags=["service"])
-    def healthz() -> Health:
+    async def healthz() -> Health:
         """The process answers."""
         return Health(status="ok")
 

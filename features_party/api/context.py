@@ -1,4 +1,4 @@
-"""What every route needs: the services, the caller, streamed uploads, rows as a table."""
+"""What every route needs: the services, the caller, streamed uploads."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 from starlette.datastructures import UploadFile
 
 from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
-from features_party.labels_url import permitted
-from features_party.training.encoding import FeatureSchema
-from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem, UnsupportedMediaType
+from features_party.receive.labels_url import permitted
+from shared.errors import InvalidInput, UnsupportedMediaType
 from shared.service.apikeys import Principal
 from shared.service.http import require
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pydantic import SecretStr
 
 JSON_TYPE = "application/json"
@@ -97,53 +95,6 @@ def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Labels
     wanted = permitted(url, ctx.settings.labels_urls, own_key=bool(own))
     ours = ctx.settings.labels_api_key
     return LabelsService(wanted, own or (ours.get_secret_value() if ours is not None else None))
-
-
-def rows_table(schema: FeatureSchema, rows: list[dict[str, Any]]) -> pa.Table:
-    """JSON rows as the model's columns. A key that occurs in no row at all is a missing column (InvalidTable); a cell
-    of the wrong kind is refused (InvalidRows) by row and column."""
-    import pyarrow as pa
-
-    keys = set().union(*rows)
-    absent = [c.name for c in schema.columns if c.name not in keys]
-    if absent:
-        names = ", ".join(f"'{name}'" for name in absent[:20])
-        raise InvalidTable(f"The rows lack these columns of the model: {names}. Send null where a value is unknown.")
-    columns: dict[str, Any] = {}
-    for column in schema.columns:
-        cells = [row.get(column.name) for row in rows]
-        if column.kind == "number":
-            _refuse(cells, column.name, (int, float), "a number or null is expected here")
-            columns[column.name] = pa.array([_number(c) for c in cells], pa.float64())
-        elif column.kind == "category":
-            columns[column.name] = pa.array([_text(c) for c in cells], pa.string())
-        else:
-            _refuse(cells, column.name, (str,), "an ISO 8601 date or time, or null, is expected here")
-            columns[column.name] = pa.array(cells, pa.string())
-    return pa.table(columns)
-
-
-def _refuse(cells: list[Any], field: str, kinds: tuple[type, ...], rule: str) -> None:
-    bad = [row for row, cell in enumerate(cells) if cell is not None and not isinstance(cell, kinds)]
-    if bad:
-        raise InvalidRows([RowProblem(row, field, rule) for row in bad[: InvalidRows.shown]], len(bad))
-
-
-def _number(cell: Any) -> float | None:
-    try:
-        return None if cell is None else float(cell)
-    except OverflowError:  # a whole number beyond any float counts as missing, as infinity does
-        return None
-
-
-def _text(cell: Any) -> str | None:
-    if cell is None or isinstance(cell, str):
-        return cell
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell)
 
 
 def checked_id_column(value: str | None) -> str:

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from features_party.jobs import ENDED
+from features_party.models.jobs import ENDED
 from shared.errors import LabelDPError, Unavailable
 
 POLL_SECONDS = 0.25
@@ -35,11 +36,11 @@ class Streams:
     open: int = 0
 
 
-class EventStream(StreamingResponse):
+class EventStream(EventSourceResponse):
     """Counts itself for as long as it is being sent, however that ends."""
 
-    def __init__(self, streams: Streams, content: AsyncIterator[str]) -> None:
-        super().__init__(content, media_type="text/event-stream", headers=HEADERS)
+    def __init__(self, streams: Streams, content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, headers=HEADERS)
         self.streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,8 +64,8 @@ def event_stream(streams: Streams, look: Look, row: dict[str, Any], last: str | 
     return EventStream(streams, _events(streams, look, row, seen))
 
 
-async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[str]:
-    yield f"retry: {RECONNECT_MILLISECONDS}\n\n"
+async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) -> AsyncIterator[bytes]:
+    yield format_sse_event(retry=RECONNECT_MILLISECONDS)
     begun = spoken = time.monotonic()
     while True:
         if row["revision"] > seen:
@@ -74,7 +75,7 @@ async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) 
             return
         if time.monotonic() - spoken > HEARTBEAT_SECONDS:
             spoken = time.monotonic()
-            yield ": still there\n\n"
+            yield format_sse_event(comment="still there")
         await asyncio.sleep(POLL_SECONDS)
         try:
             row = await run_in_threadpool(look)
@@ -82,7 +83,7 @@ async def _events(streams: Streams, look: Look, row: dict[str, Any], seen: int) 
             return  # the client comes back, and is told why in a problem body
 
 
-def _event(row: dict[str, Any]) -> str:
+def _event(row: dict[str, Any]) -> bytes:
     data = json.dumps({key: row[key] for key in SHOWN}, ensure_ascii=False)
     kind = row["state"] if row["state"] in ENDED else "progress"
-    return f"id: {row['revision']}\nevent: {kind}\ndata: {data}\n\n"
+    return format_sse_event(id=str(row["revision"]), event=kind, data_str=data)

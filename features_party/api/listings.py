@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
 
 from features_party.storage.paging import MOST, Listing, Page
+from shared.schemas.numbers import PLAIN
+from shared.service.links import link_docs, link_next
 
-LINK_DOCS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "headers": {
-            "Link": {
-                "description": 'The next page, as `<?cursor=…>; rel="next"` relative to this one; absent on the last.',
-                "schema": {"type": "string"},
-            }
-        }
-    }
-}
+LINK_DOCS = link_docs("cursor")
 
 
 def wanted(
-    limit: Annotated[int, Query(ge=1, le=MOST, description="Most entries of a page.")] = 200,
+    limit: Annotated[int, Query(ge=1, le=MOST, description="Most entries of a page."), PLAIN] = 200,
     order: Annotated[Literal["oldest", "newest"], Query(description="Which come first.")] = "oldest",
     cursor: Annotated[str | None, Query(max_length=200, description="From the Link header of the page before.")] = None,
 ) -> Page:
@@ -35,7 +27,5 @@ Paged = Annotated[Page, Depends(wanted)]
 def with_link(listing: Listing, request: Request, response: Response) -> list[dict[str, Any]]:
     """The rows, after telling the caller where the next ones are."""
     if listing.cursor is not None:
-        # relative to the request, so that it holds behind a proxy with a path of its own
-        query = urlencode({**request.query_params, "cursor": listing.cursor})
-        response.headers["Link"] = f'<?{query}>; rel="next"'
+        link_next(request, response, cursor=listing.cursor)
     return listing.rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from features_party.api.context import Ctx, Reader, Trainer, actor, labels_service
 from features_party.api.listings import LINK_DOCS, Paged, with_link
@@ -24,18 +24,23 @@ from features_party.api.schemas_models import (
     SchemaColumn,
     SchemaOut,
 )
-from features_party.asking import Terms, ask_calibration, model_scores, require_allowance, require_own_predictions
-from features_party.calibrating import calibrated, register_calibrated
-from features_party.evaluation import categories
-from features_party.registry.card_text import card_markdown
-from features_party.registry.compare import MOST, compare
-from features_party.registry.export import FORMATS, export
+from features_party.models.calibrating import calibrated, register_calibrated
+from features_party.models.card_reading import reading_card
+from features_party.models.card_text import card_markdown
+from features_party.models.compare import MOST, compare
+from features_party.models.evaluation import categories, model_scores, require_own_predictions
+from features_party.models.export import FORMATS, export
+from features_party.receive.asking import (
+    ask_calibration,
+    check_terms,
+    require_allowance,
+)
 from features_party.training.encoding import Column
-from shared.message.answer import envelope_bytes
-from shared.privacy import Epsilon
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.documents.answer import Answer
+from shared.schemas.numbers import PLAIN
+from shared.service.http import LARGE, PROBLEM_RESPONSES, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
 
 MARKDOWN = "text/markdown"
 ACCEPTS = {
@@ -84,13 +89,16 @@ def compare_models(
     ],
 ) -> Comparison:
     """Side by side: mechanisms, ε and releases, rows, loss, capacity, noise, and the gain over the constant."""
-    return Comparison(**compare([(name, ctx.models.open(name)) for name in model]))
+    found = compare([(name, ctx.models.open(name)) for name in model])
+    with reading_card():
+        return Comparison(**found)
 
 
 @router.get("/{model}", response_model_exclude_unset=True)
 def get_model(model: str, ctx: Ctx, _: Reader) -> CardOut:
     """The card: messages, ε, corrections, capacity and why, features, training report."""
-    return CardOut(id=model, card=Card(**ctx.models.open(model).card))
+    with reading_card():
+        return CardOut(id=model, card=Card(**ctx.models.open(model).card))
 
 
 @router.delete("/{model}", status_code=204)
@@ -111,7 +119,8 @@ def get_card(model: str, request: Request, ctx: Ctx, _: Reader) -> Any:
     card = ctx.models.open(model).card
     if prefers_markdown(request.headers.get("accept", "")):
         return Response(card_markdown(card), media_type=MARKDOWN, headers={"Vary": "Accept"})
-    return Card(**card)
+    with reading_card():
+        return Card(**card)
 
 
 def prefers_markdown(accept: str) -> bool:
@@ -133,14 +142,16 @@ def get_schema(
     model: str,
     ctx: Ctx,
     _: Reader,
-    categories: Annotated[int, Query(ge=0, le=100_000, description="Most categories to list per column.")] = 1000,
+    categories: Annotated[
+        int, Query(ge=0, le=100_000, description="Most categories to list per column."), PLAIN
+    ] = 1000,
 ) -> SchemaOut:
     """What a row for `predict` looks like: columns, kinds, categories, and what becomes of missing values."""
     saved = ctx.models.open(model)
     schema = saved.model.schema
     return SchemaOut(
         model=model,
-        label=saved.card.get("label"),
+        label=saved.card["label"],
         columns=[_described(column, categories) for column in schema.columns],
         left_out=[LeftOut(name=name, why=why) for name, why in schema.left_out],
         most_rows=MOST_ROWS,
@@ -178,7 +189,7 @@ def export_model(
     return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{model}{ending}"'})
 
 
-@router.post("/{model}/calibrations", status_code=201, responses=problem_responses(409, 413))
+@router.post("/{model}/calibrations", status_code=201, responses=problem_responses(409, 413), dependencies=[LARGE])
 def calibrate(
     model: str,
     body: dict[str, Any],
@@ -190,14 +201,14 @@ def calibrate(
     The body is its envelope, or `{"answer": id}` for one that was accepted before (`POST /answers`). The same call
     again: the same model, and no second entry in the audit store."""
     kept = body["answer"] if set(body) == {"answer"} and isinstance(body["answer"], str) else None
-    given = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(envelope_bytes(body))
+    given = ctx.answers.open(kept) if kept is not None else ctx.answers.verify(Answer.envelope_bytes(body))
     found = given.calibration().interpolated(interpolate)
     created = ctx.audit.now()
     calibrated(ctx.models.open(model), found, created)  # whether it may be, before it is accounted for
     if not given.kept:
         ctx.answers.accept(given.envelope, actor=actor(caller))
     new = register_calibrated(ctx.database, ctx.models, model, found, created)
-    return CalibratedOut(id=new, model=new, answer=found.answer.answer, document_digest=found.digest)
+    return CalibratedOut(id=new, model=new, answer=found.answer.id, document_digest=found.digest)
 
 
 @router.post("/{model}/ask-calibration", status_code=202, responses=problem_responses(409, 413, 502, 503))
@@ -205,27 +216,18 @@ def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer
     """Send what the model predicts for a feature table to a labels party, which charges the batch within its owner's
     allowance and answers with a private map. The same call again: the same answer, charged once. Then fetch it
     (`POST /answers`) and apply it (`POST /models/{m}/calibrations`)."""
-    terms = Terms(
-        batch=body.batch,
-        epsilon=Epsilon.parse(body.epsilon, positive=True),
-        loss=body.loss,
-        shape=body.shape,
-        options=tuple(body.options),
-        numbers=body.numbers,
-        additional_release=body.additional_release,
-    )
-    terms.check(scores=1)
+    check_terms(body, scores=1)
     saved = ctx.models.open(model)
     require_own_predictions(saved)
     with labels_service(ctx, body.url, body.api_key) as service:
         require_allowance(service, body.batch)
         table = ctx.feature_tables.open(body.feature_table, categories(saved))
         scored = model_scores(saved, table, threads=ctx.settings.threads)
-        asked = ask_calibration(service, scored, terms)
+        asked = ask_calibration(service, body.batch, scored, body)
     return AskedOut(**asked, batch=body.batch, scores=table.rows)
 
 
-@router.post("/{model}/predict", responses=problem_responses(413))
+@router.post("/{model}/predict", responses=problem_responses(413), dependencies=[LARGE])
 def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
     """Predict JSON rows. Every column of the model must occur (null, or absent from a row, is a missing value); other
     columns and cells of the wrong kind are refused by name and row; unknown categories are counted in the answer."""

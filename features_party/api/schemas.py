@@ -6,19 +6,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from shared.schemas.base import Ask, whole
+
 KEY_HELP = "Your key at the labels party; by default the configured one, where the service's operator listed the URL."
 
 
-class In(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-def whole(example: dict[str, Any]) -> ConfigDict:
-    """With a body that can be sent as it stands: examples of single members do not show which go together."""
-    return ConfigDict(json_schema_extra={"examples": [example]})
-
-
-class TablePath(In):
+class TablePath(Ask):
     """A feature table below the service's data folder."""
 
     path: str = Field(min_length=1, max_length=1000, examples=["2024-06/impressions.parquet"])
@@ -40,7 +33,7 @@ class TableOut(BaseModel):
     created: str
 
 
-class IdListIn(In):
+class IdListIn(Ask):
     """Where to declare the example ids of an open batch. The key is used for this call and not kept."""
 
     model_config = whole({"url": "http://127.0.0.1:8001", "batch": "bat_0123456789abcdef"})
@@ -56,7 +49,7 @@ class IdListOut(BaseModel):
     answer: dict[str, Any] = Field(description="What the labels party answered.")
 
 
-class PullIn(In):
+class PullIn(Ask):
     """A published release to fetch. The key is used for this call and not kept."""
 
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
@@ -64,7 +57,7 @@ class PullIn(In):
     api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
-class AnswerPullIn(In):
+class AnswerPullIn(Ask):
     """A published answer to fetch. The key is used for this call and not kept."""
 
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from features_party.api.schemas import KEY_HELP, EpsilonOut, In, whole
+from features_party.api.schemas import KEY_HELP, EpsilonOut
+from shared.schemas.base import Ask, whole
+from shared.schemas.calibration import Calibration
 
 MOST_ROWS = 100_000
 Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
@@ -27,7 +29,7 @@ class ModelOut(BaseModel):
 
 
 class _Open(BaseModel):
-    """Models of an earlier version lack members that later ones have, and the other way round."""
+    """As it lies in the model's folder; a later version may have more members."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -37,10 +39,8 @@ class CorrectionOut(_Open):
     why: str
     noise_variance: float
     unbiased: bool
-    residual_bias: float | None = Field(
-        default=None, description="Root mean square of E[corrected | label] − label over the prior."
-    )
-    rho: float | None = Field(default=None, description="Weight of bias against noise, less 1; null: not weighed.")
+    residual_bias: float = Field(description="Root mean square of E[corrected | label] − label over the prior.")
+    rho: float | None = Field(description="Weight of bias against noise, less 1; null: not weighed.")
 
 
 class CardUnit(_Open):
@@ -54,18 +54,19 @@ class CardMessage(_Open):
     release: str
     batch: str
     population: str
-    population_name: str | None = None
-    label: str | None = None
-    key_id: str | None = None
+    population_name: str
+    label: str
+    key_id: str
     manifest_digest: str
-    created: str | None = None
+    created: str
     mechanism: str
-    loss: str | None = None
+    loss: str
     n: int
     epsilon: EpsilonOut
-    epsilon_spent: str | None = Field(default=None, description="Per example, by the ledger when it released this.")
-    epsilon_lifetime: str | None = None
-    unit: CardUnit | None = None
+    epsilon_spent: str = Field(description="Per example, by the ledger when it released this.")
+    epsilon_lifetime: str
+    unit: CardUnit
+    clipping: dict[str, Any] | None = Field(description="Bounds that were bought with ε_clip; null where none were.")
     correction: CorrectionOut
 
 
@@ -80,13 +81,14 @@ class CardEpsilon(_Open):
 
     population: str
     name: str
-    label: str | None = None
-    key_id: str | None = None
-    batches: int | None = None
-    releases: int | None = None
+    label: str
+    key_id: str
+    batches: int
+    releases: int
+    answers: int
     epsilon_per_example: str = Field(examples=["1.5"])
-    delta_per_example: str | None = None
-    unit: PopulationUnit | None = None
+    delta_per_example: str
+    unit: PopulationUnit | None
 
 
 class CardCalibration(_Open):
@@ -160,9 +162,9 @@ class EstimateOut(_Open):
     low: float
     high: float
     rows: int
-    mse: IntervalOut | None = None
-    constant_mse: IntervalOut | None = None
-    mse_why: str | None = Field(default=None, description="Why there is no `mse`, or how far it is identified.")
+    mse: IntervalOut | None
+    constant_mse: IntervalOut | None
+    mse_why: str = Field(description="Why there is no `mse`, or how far it is identified.")
 
 
 class ReportOut(_Open):
@@ -193,22 +195,22 @@ class Card(_Open):
     version: int
     model_sha256: str
     created: str
-    seconds: float | None = Field(default=None, description="How long the training took.")
+    seconds: float = Field(description="How long the training took.")
     kind: str
     loss: str
     objective: str
     label: str
     domain: DomainOut
-    domain_text: str | None = Field(default=None, examples=["0:400:1"])
+    domain_text: str = Field(examples=["0:400:1"])
     messages: list[CardMessage]
     epsilon: list[CardEpsilon]
-    epsilon_rule: str | None = None
-    calibration: CardCalibration | None = Field(default=None, description="null: predictions are the model's own.")
+    epsilon_rule: str
+    calibration: CardCalibration | None = Field(description="null: predictions are the model's own.")
     capacity: CapacityOut
-    trees: int | None = Field(default=None, description="All members together; null: the model has none.")
-    members: list[MemberOut] = Field(default=[], description="Of an ensemble; empty for other models.")
+    trees: int | None = Field(description="All members together; null: the model has none.")
+    members: list[MemberOut] = Field(description="Of an ensemble; empty for other models.")
     features: list[FeatureOut]
-    statistics: list[StatisticOut] = Field(default=[], description="Made of large categories; requests lack them.")
+    statistics: list[StatisticOut] = Field(description="Made of large categories; requests lack them.")
     importance: dict[str, float]
     report: ReportOut
     notes: list[str]
@@ -221,10 +223,10 @@ class CalibratedOut(BaseModel):
     document_digest: str
 
 
-class AskCalibrationIn(In):
+class AskCalibrationIn(Calibration):
     """Which calibration to ask of which labels party. The key is used for this call and not kept."""
 
-    model_config = whole(
+    model_config = ConfigDict(strict=True) | whole(
         {
             "feature_table": "ft_0123456789abcdef",
             "url": "http://127.0.0.1:8001",
@@ -236,14 +238,6 @@ class AskCalibrationIn(In):
     feature_table: str = Field(max_length=40, description="Features of examples of the batch, whose scores are sent.")
     url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])
-    epsilon: str | StrictInt | StrictFloat = Field(
-        description="ε of the calibration; the whole batch is charged.", examples=["0.5"]
-    )
-    loss: str = Field(default="squared", max_length=40, description="squared (means) or absolute (medians).")
-    shape: str = Field(default="auto", max_length=40, description="As the labels party names them, but for grid.")
-    options: list[str] = Field(default=[], max_length=8, description="NAME=VALUE of the shape.")
-    numbers: str = Field(default="float32", max_length=140, description="How scores are numbered, or LO:HI:STEPS.")
-    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
     api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
@@ -281,7 +275,7 @@ class ComparedModel(BaseModel):
     members: list[MemberOut] = Field(description="Of an ensemble; empty for other models.")
     gain: EstimateOut | None = Field(description="Only where the channel identifies it; `gain_why` says why not.")
     gain_why: str
-    seconds: float | None
+    seconds: float
     created: str
 
 
@@ -312,14 +306,14 @@ class SchemaOut(BaseModel):
     """What a row for this model looks like."""
 
     model: str
-    label: str | None
+    label: str
     columns: list[SchemaColumn]
     left_out: list[LeftOut] = Field(description="Columns of the training table that are not used; they may come along.")
     most_rows: int
     example: dict[str, Cell]
 
 
-class PredictIn(In):
+class PredictIn(Ask):
     model_config = whole({"rows": [{"age": 41, "country": "UK"}, {"age": None, "country": "FR"}]})
 
     rows: list[dict[str, Cell]] = Field(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import (
@@ -28,14 +28,14 @@ from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
 from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
 from features_party.bootstrap import Services
-from features_party.output import write_table
+from features_party.tables.output import write_table
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
-from shared.service.http import PROBLEM_RESPONSES, problem_responses, read_model
+from shared.service.http import PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
 
-router = APIRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 
-UPLOAD = problem_responses(409, 413, 415)
+REFUSALS = problem_responses(409, 413, 415)
 UPLOAD_DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -57,7 +57,7 @@ UPLOAD_DOCS: dict[str, Any] = {
 }
 
 
-@router.post("/feature-tables", status_code=201, openapi_extra=UPLOAD_DOCS, responses=UPLOAD)
+@router.post("/feature-tables", status_code=201, openapi_extra=UPLOAD_DOCS, responses=REFUSALS, dependencies=[UPLOAD])
 async def create(
     request: Request,
     response: Response,
@@ -75,7 +75,7 @@ async def create(
     async with workspace(ctx, ctx.home.feature_tables) as folder:
         wanted = _Wanted(id_column, name)
         if kind == JSON_TYPE:
-            wanted.path = read_model(await request.body(), TablePath)
+            wanted.path = await read_body(request, TablePath)
         elif kind == FORM_TYPE:
             files, fields = await form_to_files(request, folder)
             if len(files) != 1:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.events import Streams, event_stream
 from features_party.api.idempotent import IdempotencyKey, claimed
 from features_party.api.listings import LINK_DOCS, Paged, with_link
-from features_party.api.schemas_trainings import State, TrainingIn, TrainingOut
-from features_party.trainer import Options
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from features_party.api.schemas_trainings import State, TrainingOut
+from shared.schemas.training import Training
+from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 
 EVENT = {
     "type": "object",
@@ -43,18 +43,11 @@ EVENT_DOCS: dict[int | str, dict[str, Any]] = {
 
 @router.post("", status_code=202, responses=problem_responses(409, 413))
 def request_training(
-    body: TrainingIn, request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+    body: Training, request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
 ) -> TrainingOut:
     """Train on accepted messages and a stored feature table, in the background."""
-    options = Options(body.model, body.loss, body.correction, tuple(body.categorical), tuple(body.exclude))
     with claimed(ctx, caller, key, request.url.path, lambda: body.model_dump_json().encode()) as claim:
-        row = (
-            claim.answer[1]
-            if claim.answer is not None
-            else ctx.trainings.request(
-                body.feature_table, body.messages, options, name=body.name, note=body.note, claim=claim
-            )
-        )
+        row = claim.answer[1] if claim.answer is not None else ctx.trainings.request(body, claim)
     request.app.state.worker.wake()
     response.headers["Location"] = f"/v1/trainings/{row['id']}"
     return TrainingOut(**row)

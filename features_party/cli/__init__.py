@@ -5,16 +5,16 @@ from __future__ import annotations
 # Each module registers its commands; the order is that of the help.
 # isort: off
 from features_party.cli import serving as serving
-from features_party.cli import keys as keys
 from features_party.cli import messages as messages
-from features_party.cli import answers as answers
 from features_party.cli import training as training
+from features_party.cli import audit as audit
+from features_party.cli import budget as budget
+from features_party.cli import statement as statement
+from features_party.cli import answers as answers
 from features_party.cli import ask_calibration as ask_calibration
 from features_party.cli import calibrate as calibrate
 from features_party.cli import models as models
-from features_party.cli import budget as budget
-from features_party.cli import statement as statement
-from features_party.cli import audit as audit
+from features_party.cli import keys as keys
 # isort: on
 
 from features_party.cli.app import app as app

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
-from features_party.cli.show_answers import show_answer
-from shared.errors import InvalidFile
-from shared.service.cli import emit, progress, replacing, table, writable
+from shared.service.cli import AROUND, emit, progress, replacing, table, writable
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
-app.add_typer(answers, name="answers")
+app.add_typer(answers, name="answers", rich_help_panel=AROUND)
 COLUMNS = ["answer", "kind", "population_name", "batch", "n", "epsilon", "accepted"]
 
 
 @answers.command("list")
 def answers_list(as_json: Json = False) -> None:
     """The answers that we accepted, oldest first."""
-    rows = services(existing=True).answers.list()
+    from features_party.receive.acceptances import ANSWER
+
+    rows = services(existing=True).acceptances.list(ANSWER)
 
     def human() -> None:
         if not rows:
@@ -44,6 +45,8 @@ def answers_show(
     as_json: Json = False,
 ) -> None:
     """What an accepted answer says and what it cost."""
+    from features_party.cli.show import show_answer
+
     found = services(existing=True).answers.open(answer)
     if out is not None:
         with replacing(out, force) as target:
@@ -60,8 +63,10 @@ def answers_accept(
     as_json: Json = False,
 ) -> None:
     """Account for answers that came as files, and keep them. All are verified before the first is accounted for."""
+    from shared.documents.answer import read_answers
+
     key = public_key(labels_key)
-    envelopes = [envelope for file in files for envelope in _envelopes(file)]
+    envelopes = [envelope for file in files for envelope in read_answers(file)]
     party = services()
     for envelope in envelopes:
         party.answers.verify(envelope, key)
@@ -77,16 +82,16 @@ def answers_accept(
 
 def verify_answers(file: FilePath, key: Any, as_json: bool) -> None:
     """`verify` of a file of answers: nothing is written."""
-    import shared.message.kinds  # noqa: F401 - registers what an answer may be
     from features_party.bootstrap import reader
-    from features_party.intake.answers import SignedAnswer
-    from shared.message.answer import trusted_answer
+    from features_party.cli.show import show_answer
+    from features_party.receive.answers import verified_answer
+    from shared.documents.answer import read_answers
 
     settings, pinned = reader()
-    found = []
-    for envelope in _envelopes(file):
-        answer, digest = trusted_answer(envelope, key or pinned.for_envelope(envelope), settings.name)
-        found.append(SignedAnswer(answer, digest, envelope))
+    found = [
+        verified_answer(envelope, key or pinned.for_envelope(envelope), settings.name)
+        for envelope in read_answers(file)
+    ]
     said = [{"verified": True, "document": str(file), **each.summary()} for each in found]
 
     def human() -> None:
@@ -96,22 +101,18 @@ def verify_answers(file: FilePath, key: Any, as_json: bool) -> None:
     emit(said[0] if len(said) == 1 else said, as_json, human)
 
 
-def fetch(url: str, answer: str, key: Any, api_key: str | None, wait: float, quiet: bool) -> tuple[Any, Any]:
+def fetch(url: str, answer: str, key: Any, api_key_file: Path | None, wait: float, quiet: bool) -> tuple[Any, Any]:
     """(the answer, accounted for and kept; the delivery of our receipts)."""
-    from features_party.arrivals import Arrivals
-    from features_party.pull import pull_answer
-    from features_party.pull_since import Patience, await_published
+    from features_party.receive.pull import pull_answer
+    from features_party.receive.pull_since import Patience, await_published
 
-    with progress("pull", quiet) as report, labels_party(url, api_key) as service:
+    with progress("pull", quiet) as report, labels_party(url, api_key_file) as service:
         party, patience = services(), Patience(wait)
         if patience.seconds:
             await_published(service, answer, patience, report, noun="answer")
 
-        def choose(envelope: bytes) -> Any:
-            return key if key is not None else party.pinned.for_envelope(envelope)
-
-        arrivals = Arrivals(party, key)
-        found = arrivals.answer(pull_answer(service, answer, choose, party.settings.name))
+        arrivals = party.arrivals(key)
+        found = arrivals.answer(pull_answer(service, answer, arrivals.choose_key, party.settings.name))
         return found, arrivals.acknowledge(service)
 
 
@@ -120,7 +121,7 @@ def pull_to(
     url: str,
     answer: str,
     key: Any,
-    api_key: str | None,
+    api_key_file: Path | None,
     wait: float,
     force: bool,
     as_json: bool,
@@ -128,7 +129,7 @@ def pull_to(
     """`pull --answer`, with a copy at `out` where one is wanted."""
     if out is not None:
         writable(out, force)
-    found, delivery = fetch(url, answer, key, api_key, wait, as_json)
+    found, delivery = fetch(url, answer, key, api_key_file, wait, as_json)
     if out is not None:
         with replacing(out, force) as target:
             target.write_bytes(found.envelope)
@@ -141,21 +142,7 @@ def pull_to(
     emit(data | {"receipts": delivery.as_json()}, as_json, human)
 
 
-def _envelopes(file: FilePath) -> list[bytes]:
-    """The documents in a file, one a line. Raises InvalidFile."""
-    from shared.message.answer import MAX_ENVELOPE_BYTES
-
-    try:
-        with file.open("rb") as opened:
-            found = [line.strip() for line in iter(lambda: opened.readline(MAX_ENVELOPE_BYTES + 1), b"")]
-    except OSError as error:
-        raise InvalidFile(f"'{file}' cannot be read ({error.strerror}).") from None
-    if not any(found):
-        raise InvalidFile(f"'{file}' holds no signed answer.")
-    return [line for line in found if line]
-
-
 def line(found: Any) -> str:
     """An accepted answer in a few words."""
     known = "" if found.fresh else " (accounted for before)"
-    return f"{found.answer.kind} {found.answer.answer}: ε {found.answer.split.total}{known}"
+    return f"{found.answer.kind} {found.answer.id}: ε {found.answer.split.total}{known}"

@@ -68,6 +68,6 @@ def services(existing: bool = False) -> Any:
 
 def public_key(path: FilePath | None) -> Any:
     """The verifying key in a file; None for no file."""
-    from shared.message.signing import VerifyingKey
+    from shared.documents.signing import VerifyingKey
 
     return VerifyingKey.load(path) if path is not None else None

@@ -8,9 +8,11 @@ import typer
 
 from features_party.cli.answers import line
 from features_party.cli.app import FilePath, Json, LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKey, labels_party
+from features_party.cli.door import ApiKeyFile, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
-from shared.service.cli import emit, progress
+from shared.schemas.calibration import Calibration
+from shared.service.cli import AROUND, emit, progress, real
+from shared.service.commands import command
 
 SHAPES = (
     "auto (bins; if the loss is absolute monotone, or grid of two scores), bins, monotone, pieces, linear, "
@@ -18,11 +20,12 @@ SHAPES = (
 )
 
 
-@app.command("ask-calibration", cls=OptionalSeconds)
+@command(app, "ask-calibration", AROUND, cls=OptionalSeconds)
 def ask_calibration(
+    *,
     url: Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")],
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows calibrations (ask it).")],
-    epsilon: Annotated[str, typer.Option(help="ε of the calibration; the whole batch is charged.")],
+    asked: Calibration,
     features: Annotated[
         FilePath,
         typer.Option(
@@ -37,27 +40,17 @@ def ask_calibration(
     score_2_column: Annotated[
         str | None, typer.Option(help="With --score-column: that with second scores, for a map of two.")
     ] = None,
-    loss: Annotated[str, typer.Option(help="squared (means) or absolute (medians).")] = "squared",
-    shape: Annotated[str, typer.Option(help=SHAPES)] = "auto",
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the shape; repeatable.")] = None,
-    numbers: Annotated[
-        str, typer.Option(help="How scores are numbered: float32 (any scale), or LO:HI:STEPS.")
-    ] = "float32",
-    numbers_2: Annotated[str | None, typer.Option(help="The same for second scores (float32 if not given).")] = None,
-    additional_release: Annotated[
-        bool, typer.Option("--additional-release", help="Charge on top of what the batch carries already.")
-    ] = False,
     wait: Annotated[
         float,
         typer.Option(
+            parser=real("--wait", 0),
             metavar="[SECONDS]",
             help="How long to wait until it is published, an hour by default; 0 only asks.",
-            min=0,
             show_default=False,
         ),
     ] = WAIT_SECONDS,
     labels_key: LabelsKey = None,
-    api_key: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
     as_json: Json = False,
 ) -> None:
     """Ask a labels party for a calibration of a model, within the ε that its owner allows; then fetch and account for
@@ -65,25 +58,14 @@ def ask_calibration(
 
     The batch is charged as soon as the scores are there. The same command again gets the same answer, charged once.
     """
-    from features_party.asking import AskJob, Terms, run
-    from shared.privacy import Epsilon
+    from features_party.files import AskJob, ask_and_pull
 
     columns = tuple(name for name in (score_column, score_2_column) if name is not None)
-    terms = Terms(
-        batch=batch,
-        epsilon=Epsilon.parse(epsilon, positive=True),
-        loss=loss,
-        shape=shape,
-        options=tuple(option or ()),
-        numbers=numbers,
-        numbers_2=numbers_2,
-        additional_release=additional_release,
-    )
-    job = AskJob(terms, features, id_column, model, columns, public_key(labels_key), wait)
+    job = AskJob(batch, asked, features, id_column, model, columns, public_key(labels_key), wait)
     job.check()
-    with progress("ask", as_json) as report, labels_party(url, api_key) as service:
-        asked = run(services(), service, job, report)
-    emit(asked.as_json() | {"batch": batch}, as_json, lambda: _show(asked, url))
+    with progress("ask", as_json) as report, labels_party(url, api_key_file) as service:
+        found = ask_and_pull(services(), service, job, report)
+    emit(found.as_json() | {"batch": batch}, as_json, lambda: _show(found, url))
 
 
 def _show(asked: Any, url: str) -> None:

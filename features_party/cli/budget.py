@@ -8,16 +8,16 @@ import typer
 
 from features_party.cli.app import Json, app, services
 from shared.errors import NotFound
-from shared.service.cli import emit, table
+from shared.service.cli import OFFICER, emit, table
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def budget(
     population: Annotated[str | None, typer.Option(help="Only this population (name or id).")] = None,
     as_json: Json = False,
 ) -> None:
     """ε that we received, by population, from our own audit store; beside it what the labels party states."""
-    from features_party.received import received
+    from features_party.receive.received import received
 
     party = services(existing=True)
     found = party.database.read("budget", lambda c: received(party.audit.scan(c)))

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKey
+from features_party.cli.door import ApiKeyFile
 from shared.errors import InvalidInput
-from shared.service.cli import emit, progress, table, writable
+from shared.service.cli import AROUND, emit, progress, table, writable
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def calibrate(
     score_map: Annotated[
         str,
@@ -26,7 +26,7 @@ def calibrate(
     url: Annotated[
         str | None, typer.Option(help="Fetch the answer that --map names from this labels party's service first.")
     ] = None,
-    api_key: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
     model: Annotated[
         str | None,
         typer.Option(help="Folder of a model, or an id of the registry (without --out the result is registered)."),
@@ -61,7 +61,7 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Account for a calibration, put its map behind a model's predictions, and draw what it changed."""
-    from features_party.offline_calibration import CalibrateJob, apply_calibration
+    from features_party.files import CalibrateJob, apply_calibration
 
     job = CalibrateJob(
         score_map=score_map,
@@ -88,7 +88,7 @@ def calibrate(
     if url is not None:
         from features_party.cli.answers import fetch
 
-        fetched, _ = fetch(url, score_map, job.labels_key, api_key, 0.0, as_json)
+        fetched, _ = fetch(url, score_map, job.labels_key, api_key_file, 0.0, as_json)
         job = replace(job, score_map=fetched.digest)
     with progress("calibrate", as_json) as report:
         result = apply_calibration(services(), job, report)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shared.errors import InvalidInput, Unauthenticated
+from features_party.cli.app import FilePath
+from shared.errors import InvalidFile, InvalidInput, Unauthenticated
 
-NO_KEY = "Set FEATURES_PARTY_LABELS_API_KEY, or give --api-key, to the key that the labels party made for us."
-ApiKey = Annotated[str | None, typer.Option(help="Our key there; better in FEATURES_PARTY_LABELS_API_KEY.")]
+NO_KEY = (
+    "Set FEATURES_PARTY_LABELS_API_KEY to the key that the labels party made for us, or give --api-key-file a file "
+    "that holds it."
+)
+# never the key itself: other users of the machine see command lines
+ApiKeyFile = Annotated[
+    FilePath | None,
+    typer.Option(help="File with our key there, readable by us alone; default FEATURES_PARTY_LABELS_API_KEY."),
+]
+MOST_BYTES = 1000
 
 
 @contextmanager
-def labels_party(url: str, api_key: str | None) -> Iterator[Any]:
-    """The labels party at `url`, as ourselves. Raises InvalidInput and NotFound for a URL that may not be called."""
+def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
+    """The labels party at `url`, as ourselves. Raises InvalidInput and NotFound for a URL that may not be called, and
+    InvalidFile for a file of a key that others may read."""
     from features_party.bootstrap import reader
     from features_party.labels_service import LabelsService
-    from features_party.labels_url import labels_url, permitted
+    from features_party.receive.labels_url import labels_url, permitted
 
     settings, _ = reader()
+    api_key = None if api_key_file is None else key_in(api_key_file)
     if settings.labels_urls:  # without a list, whoever set the key here also typed the URL
         url = permitted(url, settings.labels_urls, own_key=api_key is not None)
     url = labels_url(url)
@@ -33,3 +46,21 @@ def labels_party(url: str, api_key: str | None) -> Iterator[Any]:
             yield service
     except Unauthenticated as error:
         raise Unauthenticated(f"{error.detail} {NO_KEY}") from None
+
+
+def key_in(path: Path) -> str:
+    """The API key that a file holds. Raises InvalidFile, also where others than its owner may read it."""
+    try:
+        with path.open("rb") as file:
+            mode, text = os.fstat(file.fileno()).st_mode, file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
+    if os.name == "posix" and mode & 0o077:
+        raise InvalidFile(
+            f"'{path}' can be read by other users of this machine, and so can the key in it. Run chmod 600 on it, and "
+            "have the labels party revoke the key if somebody may have read it."
+        )
+    key = text.strip()
+    if not key or len(text) > MOST_BYTES or not key.isascii() or not key.decode().isprintable() or b" " in key:
+        raise InvalidFile(f"'{path}' does not hold an API key: one line, as apikey create printed it.")
+    return key.decode()

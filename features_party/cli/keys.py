@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import FilePath, Json, apikey, app, services
-from shared.service import apikey_commands
-from shared.service.cli import emit
+from shared.service.cli import ADMINISTRATION, emit
+from shared.service.party_commands import Expires, add_apikey_list_and_revoke, create_apikey, show_own_key
 
 
 @app.command()
@@ -16,12 +16,10 @@ def keygen(as_json: Json = False) -> None:
     """Make the key that signs receipts and audit exports (once) and show where its public half is; give that file to
     the labels party."""
     party = services()
-    path = party.home.path / "keys" / "signing.pub"
-    data = {"key_id": party.home.own_key().public.id, "public_key": str(path)}
-    emit(data, as_json, lambda: typer.echo(f"{data['key_id']}\n{data['public_key']}"))
+    show_own_key(party.home.own_key().public.id, party.home.public_key, as_json)
 
 
-@app.command("pin-key")
+@app.command("pin-key", rich_help_panel=ADMINISTRATION)
 def pin_key(
     public_key: Annotated[FilePath, typer.Argument(metavar="PUB", help="The labels party's keys/signing.pub.")],
     as_json: Json = False,
@@ -34,20 +32,11 @@ def pin_key(
 @apikey.command("create")
 def apikey_create(
     role: Annotated[str, typer.Option(help="trainer or auditor.")],
-    expires: apikey_commands.Expires = None,
+    expires: Expires = None,
     as_json: Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
-    apikey_commands.create(services().apikeys, role, None, expires, as_json)
+    create_apikey(services().apikeys, role, None, expires, as_json)
 
 
-@apikey.command("list")
-def apikey_list(as_json: Json = False) -> None:
-    """Show ids, roles and when each was last used; the keys themselves are not stored."""
-    apikey_commands.show(services(existing=True).apikeys, as_json)
-
-
-@apikey.command("revoke")
-def apikey_revoke(key_id: apikey_commands.KeyId, as_json: Json = False) -> None:
-    """Make a key useless from now on."""
-    apikey_commands.revoke(services(existing=True).apikeys, key_id, as_json)
+add_apikey_list_and_revoke(apikey, services)

@@ -8,9 +8,10 @@ import typer
 from typer.core import TyperCommand
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKey, labels_party
+from features_party.cli.door import ApiKeyFile, labels_party
 from shared.errors import InvalidInput
-from shared.service.cli import emit, progress, table
+from shared.numbers import decimal_of
+from shared.service.cli import emit, progress, real, table
 
 WAIT_SECONDS = 3600.0
 
@@ -26,7 +27,7 @@ class OptionalSeconds(TyperCommand):
 
 def _is_number(following: list[str]) -> bool:
     try:
-        return bool(following) and float(following[0]) >= 0
+        return bool(following) and decimal_of(following[0]) >= 0
     except ValueError:
         return False
 
@@ -57,11 +58,14 @@ def pull(
     wait: Annotated[
         float,
         typer.Option(
-            metavar="[SECONDS]", help="Wait until it is published; without a number an hour.", min=0, show_default=False
+            parser=real("--wait", 0),
+            metavar="[SECONDS]",
+            help="Wait until it is published; without a number an hour.",
+            show_default=False,
         ),
     ] = 0.0,
     labels_key: LabelsKey = None,
-    api_key: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -70,10 +74,9 @@ def pull(
     Each is accounted for in our audit store, and the labels party is sent our signed receipts. An answer is kept in
     our home folder (`answers list`).
     """
-    from features_party.arrivals import Arrivals
     from features_party.bootstrap import reader
-    from features_party.pull import pull as run_pull
-    from features_party.pull_since import Patience, await_published, pull_since
+    from features_party.receive.pull import pull as run_pull
+    from features_party.receive.pull_since import Patience, await_published, pull_since
 
     if [release, since, answer].count(None) != 2:
         raise InvalidInput("Give --release for one release, --since for all since a day, or --answer for an answer.")
@@ -82,37 +85,34 @@ def pull(
     if answer is not None:
         from features_party.cli.answers import pull_to
 
-        pull_to(out, url, answer, public_key(labels_key), api_key, wait, force, as_json)
+        pull_to(out, url, answer, public_key(labels_key), api_key_file, wait, force, as_json)
         return
     if out is None:
         raise InvalidInput("Say with --out where the message goes.")
     key = public_key(labels_key)
-    settings, pinned = reader()
+    settings, _ = reader()
     patience = Patience(wait)
 
-    def choose(envelope: bytes) -> Any:
-        return key if key is not None else pinned.for_envelope(envelope)
-
-    with progress("pull", as_json) as report, labels_party(url, api_key) as service:
-        arrivals = Arrivals(services(), key)
+    with progress("pull", as_json) as report, labels_party(url, api_key_file) as service:
+        arrivals = services().arrivals(key)
         if since is not None:
             found = pull_since(
                 service,
                 since,
                 population,
-                choose,
+                arrivals.choose_key,
                 settings.name,
                 out,
                 patience,
                 report,
                 force=force,
-                arrived=arrivals,
+                arrived=arrivals.message,
             )
         else:
             if patience.seconds:
                 await_published(service, str(release), patience, report)
-            got = run_pull(service, str(release), choose, settings.name, out, report, force=force)
-            arrivals(got)
+            got = run_pull(service, str(release), arrivals.choose_key, settings.name, out, report, force=force)
+            arrivals.message(got)
         delivery = arrivals.acknowledge(service)
     said = {"receipts": delivery.as_json() if delivery is not None else None}
 
@@ -130,7 +130,7 @@ def pull(
         return
     data = {
         "message": str(got.path),
-        "release": got.manifest.release,
+        "release": got.manifest.id,
         "rows": got.manifest.n,
         "bytes": got.bytes,
         "manifest_digest": got.digest,
@@ -164,18 +164,18 @@ def verify(
 ) -> None:
     """Check signature, audience and every byte. Writes nothing."""
     from features_party.bootstrap import reader
-    from features_party.intake.accepted import summary
-    from shared.message.bundle import Bundle
-    from shared.message.bundle import verify as check
+    from features_party.receive.accepted import message_summary
+    from shared.documents.bundle import Bundle
+    from shared.documents.bundle import verify as check
 
     settings, pinned = reader()
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix in (".json", ".ndjson") and path.is_file():
         from features_party.cli.answers import verify_answers
 
         verify_answers(path, public_key(labels_key), as_json)
         return
     found = check(path, public_key(labels_key) or pinned.for_envelope(Bundle(path).envelope()), settings.name)
-    data = {"verified": True, "message": str(path), **summary(found.manifest, found.digest)}
+    data = {"verified": True, "message": str(path), **message_summary(found.manifest, found.digest)}
 
     def human() -> None:
         from features_party.cli.show import show_message

@@ -7,17 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from features_party.cli.app import FilePath, Force, Json, app, services
-from shared.service.cli import emit, replacing, table, writable
+from shared.service.cli import AROUND, emit, replacing, table, writable
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
-app.add_typer(models, name="models")
+app.add_typer(models, name="models", rich_help_panel=AROUND)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="An id of the registry, or the folder of a model.")]
 
 
 def _open(name: str) -> Any:
     """A model by folder or id. A name of one part that is an existing folder is that folder."""
-    from features_party.registry.folder import load_model
+    from features_party.models.folder import load_model
 
     folder = FilePath(name)
     return load_model(folder) if folder.is_dir() else services(existing=True).models.open(name)
@@ -26,17 +26,9 @@ def _open(name: str) -> Any:
 @models.command("list")
 def models_list(as_json: Json = False) -> None:
     """The models of the registry, oldest first."""
-    from features_party.storage.paging import Page
+    from features_party.storage.paging import all_rows
 
-    rows: list[dict[str, Any]] = []
-    registry, cursor = services(existing=True).models, None
-    while True:
-        listing = registry.list(Page(cursor=cursor))
-        rows += listing.rows
-        cursor = listing.cursor
-        if cursor is None:
-            break
-
+    rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
 
     def human() -> None:
@@ -57,7 +49,7 @@ def _cell(value: Any) -> str:
 @models.command("show")
 def models_show(model: Model, as_json: Json = False) -> None:
     """The model's card: what it was trained on, what that cost, what it may claim."""
-    from features_party.registry.card_text import card_markdown
+    from features_party.models.card_text import card_markdown
 
     card = _open(model).card
     emit(card, as_json, lambda: typer.echo(card_markdown(card), nl=False))
@@ -69,11 +61,13 @@ def models_compare(
     as_json: Json = False,
 ) -> None:
     """Side by side: mechanism, ε, rows, capacity, noise, gain over the constant. Of one label and domain only."""
-    from features_party.cli.show_models import show_comparison
-    from features_party.registry.compare import compare
+    from features_party.cli.show import show_comparison
+    from features_party.models.card_reading import reading_card
+    from features_party.models.compare import compare
 
     data = compare([(name, _open(name)) for name in model])
-    emit(data, as_json, lambda: show_comparison(data))
+    with reading_card():
+        emit(data, as_json, lambda: show_comparison(data))
 
 
 @models.command("export")
@@ -88,7 +82,7 @@ def models_export(
     as_json: Json = False,
 ) -> None:
     """Write a model for another stack."""
-    from features_party.registry.export import export
+    from features_party.models.export import export
 
     writable(out, force)
     data = export(_open(model), form)

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key
-from shared.service.cli import emit, replacing, writable
+from shared.service.cli import OFFICER, emit, replacing, writable
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def statement(
     path: Annotated[FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
     out: Annotated[FilePath, typer.Option(help="Where the page goes (.html).")],
@@ -20,9 +20,9 @@ def statement(
 ) -> None:
     """Verify a message and write its statement: what came, from whom, what ε means, what may be inferred."""
     from features_party.bootstrap import reader
-    from features_party.intake.accepted import read_prior
-    from shared.message.bundle import Bundle, verify
-    from shared.message.statement import render_statement
+    from features_party.receive.accepted import read_prior
+    from shared.documents.bundle import Bundle, verify
+    from shared.documents.statement import render_statement
 
     writable(out, force)
     settings, pinned = reader()
@@ -31,4 +31,4 @@ def statement(
     page = render_statement(found.manifest, found.digest, prior)
     with replacing(out, force) as target:
         target.write_text(page, "utf-8")
-    emit({"release": found.manifest.release, "statement": str(out)}, as_json, lambda: typer.echo(out))
+    emit({"release": found.manifest.id, "statement": str(out)}, as_json, lambda: typer.echo(out))

@@ -22,7 +22,9 @@ from features_party.cli.app import (
     services,
 )
 from shared.errors import InvalidInput
+from shared.schemas.training import Learning
 from shared.service.cli import emit, progress
+from shared.service.commands import command
 
 
 @app.command()
@@ -39,7 +41,7 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
-    from features_party.offline import join_files
+    from features_party.files import join_files
 
     with progress("join", as_json) as report:
         data = join_files(
@@ -63,38 +65,24 @@ def join(
     emit(data, as_json, human)
 
 
-@app.command()
+@command(app)
 def train(
     message: Messages,
     features: Features,
     id_column: IdColumn,
     out: Annotated[FilePath, typer.Option(help="New folder for the model.")],
+    learning: Learning,
     labels_key: LabelsKey = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="gbdt (boosted trees and more), trees (those alone), linear (ridge), mlp (a network; needs PyTorch)."
-        ),
-    ] = "gbdt",
-    loss: Annotated[
-        str | None, typer.Option(help="squared, absolute or poisson; default the loss of the messages.")
-    ] = None,
-    correction: CorrectionName = "auto",
-    categorical: Annotated[
-        list[str] | None, typer.Option(help="Treat this column as categories (text already is); repeatable.")
-    ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Leave this column out; repeatable.")] = None,
     list_unmatched: Unmatched = None,
     more: MoreMessages = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Account for the messages, join, correct, train, and save a model with its card."""
-    from features_party.offline import train_files
-    from features_party.trainer import Options
+    from features_party.files import train_files
+    from features_party.models.trainer import check_learning
 
-    options = Options(model, loss, correction, tuple(categorical or ()), tuple(exclude or ()))
-    options.check()
+    check_learning(learning)
     with progress("train", as_json) as report:
         card = train_files(
             services(),
@@ -102,7 +90,7 @@ def train(
             public_key(labels_key),
             features,
             id_column,
-            options,
+            learning,
             out,
             list_unmatched,
             report,
@@ -146,7 +134,7 @@ def evaluate(
     if (label_column is None) == (message is None):
         raise InvalidInput("Give --label-column for true labels in the file, or --message for privatized ones.")
     if message is not None:
-        from features_party.offline import evaluate_files
+        from features_party.files import evaluate_files
 
         if id_column is None or clip:
             raise InvalidInput("--message needs --id-column, and true labels alone can be clipped with --clip.")
@@ -154,8 +142,8 @@ def evaluate(
             named = [*message, *(more or ())]
             result = evaluate_files(services(), model, named, public_key(labels_key), examples, id_column, report)
     else:
-        from features_party.evaluation import evaluate as run_evaluate
-        from features_party.registry.folder import load_model
+        from features_party.models.evaluation import evaluate as run_evaluate
+        from features_party.models.folder import load_model
 
         threads = reader()[0].threads
         result = run_evaluate(load_model(model), examples, str(label_column), clip=clip, threads=threads)
@@ -173,8 +161,8 @@ def predict(
 ) -> None:
     """Predict every row of a file."""
     from features_party.bootstrap import reader
-    from features_party.evaluation import predict_file
-    from features_party.registry.folder import load_model
+    from features_party.models.evaluation import predict_file
+    from features_party.models.folder import load_model
 
     rows = predict_file(load_model(model), features, id_column, out, threads=reader()[0].threads, force=force)
     emit({"predictions": str(out), "rows": rows}, as_json, lambda: typer.echo(f"{out}: {rows:,} predictions"))

@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.documents.signing import SigningKey
 from shared.errors import Unavailable
-from shared.message.signing import SigningKey
 from shared.service.folders import fsync_folder, make_private, own_key
 
 LEFTOVER_SECONDS = 86_400.0

@@ -1,4 +1,5 @@
-"""Idempotency keys: scoped to the API key, with a keyed MAC of the request; kept for a month.
+"""Idempotency keys: scoped to the API key, with a keyed MAC of the request; kept for a month, at most MOST for each API
+key. After that a repeated call is a new one; it charges nothing, since nothing is charged here.
 
 A call claims its key, has its effect, and keeps its answer. While it is in flight the same key is refused; a claim
 whose process died runs out. A refusal gives the key back, so that the corrected circumstances can be tried again.
@@ -22,7 +23,8 @@ from shared.service.database import Database
 MAX_KEY = 200
 IN_FLIGHT_SECONDS = 1800.0  # longer than any upload or pull takes
 KEPT = timedelta(days=30)
-Answer = tuple[int, dict[str, Any]]
+MOST = 10_000
+Reply = tuple[int, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Claim:
     caller: str
     key: str | None
     holder: str = field(default_factory=lambda: secrets.token_hex(16))
-    answer: Answer | None = None
+    answer: Reply | None = None
 
     def keep(self, connection: Connection, status: int, answer: dict[str, Any]) -> None:
         """Remember the answer, in the caller's transaction."""
@@ -84,11 +86,12 @@ class Idempotency:
         }
         old = f"{now - KEPT:%Y-%m-%dT%H:%M:%SZ}"
 
-        def work(connection: Connection) -> Answer | None:
+        def work(connection: Connection) -> Reply | None:
             connection.execute(sa.delete(t).where(t.c.created < old))
             found = connection.execute(sa.select(t).where(t.c.caller == caller, t.c.key == key)).first()
             if found is None:
                 connection.execute(sa.insert(t).values(**row))
+                self._make_room(connection, caller)
                 return None
             if found.body_mac != body_mac:
                 raise IdempotencyConflict(
@@ -105,3 +108,10 @@ class Idempotency:
 
         earlier = self.database.write("idempotency.claim", work)
         return Claim(self.database, caller, key, mine.holder, earlier)
+
+    @staticmethod
+    def _make_room(connection: Connection, caller: str) -> None:
+        """Forget the oldest answers of an API key; what is in flight stays."""
+        own = (t.c.caller == caller, t.c.status.is_not(None))
+        last = sa.select(t.c.created).where(*own).order_by(t.c.created.desc()).offset(MOST - 1).limit(1)
+        connection.execute(sa.delete(t).where(*own, t.c.created < last.scalar_subquery()))

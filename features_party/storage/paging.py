@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,3 +48,15 @@ def select_page(connection: Connection, query: sa.Select[Any], time: Any, key: A
     rows = [dict(row._mapping) for row in found[: page.limit]]
     more = len(found) > page.limit
     return Listing(rows, f"{rows[-1][time.name]}{SEPARATOR}{rows[-1][key.name]}" if more else None)
+
+
+def all_rows(page_of: Callable[[Page], Listing]) -> list[dict[str, Any]]:
+    """Every row of a listing, page after page."""
+    rows: list[dict[str, Any]] = []
+    listing = Listing([], None)
+    while not rows or listing.cursor is not None:
+        listing = page_of(Page(cursor=listing.cursor))
+        rows += listing.rows
+        if not listing.rows:
+            break
+    return rows

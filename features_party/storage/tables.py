@@ -1,4 +1,4 @@
-"""The features party's tables. Ids are ours and random, except `release` and `answer`, which a labels party chose."""
+"""The features party's tables. Ids are ours and random, but for the `name` of what came: its labels party chose it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from shared.audit.store import audit_table
+from shared.audit.store import audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.database import Database
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0006"
+HEAD = "0001"
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
+# what a batch was charged, which every acceptance is held against
+sa.Index("ix_audit_events_batch_kind", audit_events.c.batch, audit_events.c.kind)
+seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
 
 feature_tables = sa.Table(
@@ -32,48 +35,28 @@ feature_tables = sa.Table(
     sa.Column("created", sa.String(20), nullable=False),
 )
 
-messages = sa.Table(
-    "messages",
+# accepted messages and answers, each with its receipt, which is in the audit event `event`
+received = sa.Table(
+    "received",
     metadata,
-    # a labels party chooses its release ids, so they say nothing about another's
+    # a labels party chooses its ids, so they say nothing about another's
     sa.Column("key_id", sa.String(80), primary_key=True),
-    sa.Column("release", sa.String(64), primary_key=True, index=True),
+    sa.Column("sort", sa.String(8), primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True, index=True),
+    sa.Column("kind", sa.String(40), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
-    sa.Column("population", sa.String(64), nullable=False, index=True),
+    sa.Column("population", sa.String(64), nullable=False),
+    sa.Column("population_name", sa.String(400), nullable=False),
     sa.Column("batch", sa.String(64), nullable=False),
     sa.Column("mechanism", sa.String(400), nullable=False),
     sa.Column("n", sa.BigInteger, nullable=False),
     sa.Column("epsilon", sa.JSON, nullable=False),
-    sa.Column("folder", sa.String(200), nullable=False, unique=True),
     sa.Column("accepted", sa.String(20), nullable=False),
-)
-
-answers = sa.Table(
-    "answers",
-    metadata,
-    sa.Column("key_id", sa.String(80), primary_key=True),
-    sa.Column("answer", sa.String(64), primary_key=True, index=True),
-    sa.Column("digest", sa.String(64), nullable=False, unique=True),
-    sa.Column("kind", sa.String(40), nullable=False),
-    sa.Column("population", sa.String(64), nullable=False, index=True),
-    sa.Column("population_name", sa.String(400), nullable=False, server_default=""),
-    sa.Column("batch", sa.String(64), nullable=False),
-    sa.Column("n", sa.BigInteger, nullable=False),
-    sa.Column("epsilon", sa.JSON, nullable=False),
-    sa.Column("file", sa.String(200), nullable=False, unique=True),
-    sa.Column("accepted", sa.String(20), nullable=False),
-)
-
-# for look-ups: the receipts themselves are in the audit events `event`, of this `kind`
-receipts = sa.Table(
-    "receipts",
-    metadata,
-    sa.Column("key_id", sa.String(80), primary_key=True),
-    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("event", sa.BigInteger, nullable=False, unique=True),
-    sa.Column("kind", sa.String(40), nullable=False),
-    sa.Column("subject", sa.String(64), nullable=False),
+    # of the receipt: its place in our list for this key, and its digest
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Column("receipt", sa.String(64), nullable=False, unique=True),
+    sa.UniqueConstraint("key_id", "position"),
 )
 
 trainings = sa.Table(

@@ -23,7 +23,10 @@ labels would need an unbiased channel (DESIGN §4); this rule does not look at e
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from features_party.training.reading import number
 
 FLOOR = 0.005
 SMALLEST = 1e-9  # keeps the figures finite when a domain has one value, or ε is next to nothing
@@ -66,6 +69,14 @@ class Capacity:
 
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {"why": self.why}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Capacity:
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        given = {name: value for name, value in data.items() if name != "why"}
+        for field in fields(cls):
+            number(given[field.name])
+        return cls(**given)
 
 
 def choose_capacity(

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training import reading
+
 Float32 = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -50,14 +52,13 @@ class Statistic:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Statistic:
-        """Inverse of `as_json`; raises KeyError, TypeError, ValueError or IndexError for what is not one."""
-        category, less = int(data["category"]), data["less"]
-        table = np.array(data["table"], np.float32)
-        if table.shape != (sizes[category],) or category < 0 or not np.all(np.isfinite(table)):
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        category = reading.whole(data["category"], 0, len(sizes) - 1)
+        table = reading.numbers(data["table"], sizes[category]).astype(np.float32)
+        less = None if data["less"] is None else reading.whole(data["less"], 0, numbers - 1)
+        if not np.all(np.isfinite(table)) or type(data["trees_only"]) is not bool:
             raise ValueError("a statistic does not fit its category")
-        if less is not None and not 0 <= int(less) < numbers:
-            raise ValueError("a statistic is of a number that is not there")
-        return cls(str(data["name"]), category, table, None if less is None else int(less), bool(data["trees_only"]))
+        return cls(reading.text(data["name"]), category, table, less, data["trees_only"])
 
 
 def learn_statistics(

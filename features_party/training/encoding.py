@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.category_statistics import Statistic, learn_statistics
+from features_party.training.reading import listed, text
 from shared.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ class Column:
         shown: dict[str, Any] = {"name": self.name, "kind": self.kind}
         return shown | {"vocabulary": list(self.vocabulary)} if self.kind == "category" else shown
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Column:
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        vocabulary = tuple(text(value) for value in listed(data.get("vocabulary", [])))
+        if text(data["kind"]) not in PARTS or len(vocabulary) > MAX_VOCABULARY:
+            raise ValueError("a feature column is malformed")
+        return cls(text(data["name"]), data["kind"], vocabulary)
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -80,6 +89,11 @@ class FeatureSchema:
         return [c for c in self.columns if c.kind == "category"]
 
     @property
+    def sizes(self) -> list[int]:
+        """Per category its values and missing."""
+        return [len(column.vocabulary) + 1 for column in self.categories]
+
+    @property
     def number_names(self) -> list[str]:
         """Of the encoded numbers: those of the columns, then the statistics."""
         return [*self.column_numbers, *(statistic.name for statistic in self.statistics)]
@@ -92,8 +106,7 @@ class FeatureSchema:
         """This schema with statistics of its large categories, learned from its own encoding of the training rows, and
         that encoding with them."""
         names = [column.name for column in self.categories]
-        sizes = [len(column.vocabulary) + 1 for column in self.categories]
-        found = learn_statistics(encoded.numbers, encoded.codes, sizes, self.column_numbers, names)
+        found = learn_statistics(encoded.numbers, encoded.codes, self.sizes, self.column_numbers, names)
         return replace(self, statistics=found), self._extended(found, encoded)
 
     @staticmethod
@@ -104,7 +117,9 @@ class FeatureSchema:
         numbers = np.empty((len(encoded), p + len(statistics)), dtype=np.float32, order="F")
         numbers[:, :p] = encoded.numbers
         for at, statistic in enumerate(statistics):
-            numbers[:, p + at] = statistic.of(encoded.numbers, encoded.codes)
+            with np.errstate(over="ignore"):
+                found = statistic.of(encoded.numbers, encoded.codes)
+            numbers[:, p + at] = np.where(np.isinf(found), np.nan, found)  # beyond floats counts as missing here, too
         return Encoded(numbers, encoded.codes)
 
     @classmethod
@@ -173,14 +188,12 @@ class FeatureSchema:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> FeatureSchema:
         """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
-        columns = tuple(Column(c["name"], c["kind"], tuple(c.get("vocabulary", ()))) for c in data["columns"])
-        for column in columns:
-            texts = (column.name, *column.vocabulary)
-            if column.kind not in PARTS or not all(isinstance(t, str) for t in texts):
-                raise ValueError("a feature column is malformed")
-        schema = cls(columns, tuple((left["column"], left["why"]) for left in data["left_out"]))
-        sizes, numbers = [len(c.vocabulary) + 1 for c in schema.categories], len(schema.column_numbers)
-        found = tuple(Statistic.from_json(one, sizes, numbers) for one in data.get("statistics", ()))
+        columns = tuple(Column.from_json(c) for c in listed(data["columns"]))
+        if len({column.name for column in columns}) < len(columns):
+            raise ValueError("a feature column occurs twice")
+        schema = cls(columns, tuple((text(left["column"]), text(left["why"])) for left in listed(data["left_out"])))
+        sizes, numbers = schema.sizes, len(schema.column_numbers)
+        found = tuple(Statistic.from_json(one, sizes, numbers) for one in listed(data["statistics"]))
         return replace(schema, statistics=found)
 
 

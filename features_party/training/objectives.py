@@ -13,16 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.channel import Channel, N, RRChannel
+from features_party.training.reading import number
+from shared.channels.base import Channel, N
+from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
+MOST_SCORE = 700.0  # e^score is finite
 HESSIAN_FLOOR = 0.1  # of the mean prediction
 LARGEST_STEP = 0.7  # of f in one leaf: no tree may double a prediction
 ROUNDED = 0.5  # of the standard deviation: a corner as sharp as that of clean labels would only be noise
@@ -47,6 +51,17 @@ class PoissonScore:
         scale = min(max(mean, 1e-3 * top), top)
         low = max(smallest, 1e-3 * scale)
         return cls(float(np.log(low)), float(np.log(max(top, low))), float(scale))
+
+    def as_json(self) -> dict[str, float]:
+        return {"low": self.low, "high": self.high, "scale": self.scale}
+
+    @classmethod
+    def from_json(cls, data: Any) -> PoissonScore | None:
+        """Inverse of `as_json`, or None for null. Raises KeyError, TypeError or ValueError."""
+        if data is None:
+            return None
+        low = number(data["low"], -MOST_SCORE, MOST_SCORE)
+        return cls(low, number(data["high"], low, MOST_SCORE), number(data["scale"], 0.0))
 
     def base(self) -> float:
         return float(np.clip(np.log(self.scale), self.low, self.high))
@@ -152,8 +167,8 @@ class RowGradients:
 
     def __call__(self, score: FloatArray, _: FloatArray) -> tuple[FloatArray, FloatArray]:
         slope, hessian = np.empty(len(score)), np.empty(len(score))
-        for number, correction in enumerate(self.corrections):
-            here = self.message == number
+        for at, correction in enumerate(self.corrections):
+            here = self.message == at
             slope[here], hessian[here] = correction.gradients(score[here], self.outputs[here])
         return slope, hessian
 

@@ -9,43 +9,28 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from labels_party.api import (
-    answers,
-    approvals,
-    audit,
-    calibrations,
-    daily,
-    erasures,
-    intake,
-    listing,
-    medians,
-    own_features,
-    predictors,
-    receipts,
-    releases,
-    webhooks,
-)
+from labels_party.api import asking, audit, calibrations, daily, erasures, intake, plans, predictors, webhooks, work
 from labels_party.api.models import Health
 from labels_party.bootstrap import Services
+from labels_party.work.kind import FAMILIES
 from shared.errors import Unavailable
 from shared.service.docs import install_docs
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
-UPLOADS = ("/v1/batches/[^/]+/(labels|examples|calibrations|features)",)
 DEPENDS_ON_LABELS = frozenset(
     {
         "/v1/batches/{batch}/labels",
         "/v1/batches/{batch}/examples",  # the owner is refused another list once there are labels
         "/v1/batches/{batch}/seal",
+        "/v1/batches/{batch}/set-aside",
+        "/v1/batches/{batch}/set-aside/{upload}",
         "/v1/batches/{batch}/purge",
         # these are refused before the batch has sealed, or afterwards, and whether it sealed by itself tells of labels
         "/v1/batches/{batch}",
         "/v1/batches/{batch}/releases",
         "/v1/batches/{batch}/calibrations",
         "/v1/batches/{batch}/calibration-allowance",
-        "/v1/batches/{batch}/medians",
-        *(f"/v1/batches/{{batch}}/{kind}{plan}" for kind in ("rectangles", "linear-models") for plan in ("", "/plan")),
         "/v1/predictors",
         "/v1/populations/{population}/plan",
     }
@@ -72,29 +57,20 @@ def create_app(services: Services) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
-    install(app, services.apikeys, bounds=services.settings.bounds, uploads=UPLOADS, silent=DEPENDS_ON_LABELS)
+    kinds = [kind for kind in services.work.kinds.values() if kind.schema is not None]
+    silent = DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)}
+    install(app, services.apikeys, bounds=services.settings.bounds, silent=silent)
     install_docs(app)
-    install_metrics(app, silent=DEPENDS_ON_LABELS)
-    for part in (
-        intake,
-        listing,
-        releases,
-        answers,
-        calibrations,
-        medians,
-        own_features,
-        predictors,
-        receipts,
-        approvals,
-        erasures,
-        daily,
-        webhooks,
-        audit,
-    ):
+    install_metrics(app, silent=silent)
+    for part in (intake, plans, work, calibrations, predictors, erasures, daily, webhooks, audit):
         app.include_router(part.router)
+    for family in FAMILIES:
+        app.include_router(work.router_of(family))
+    for kind in kinds:
+        app.include_router(asking.router_of(kind))
 
     @app.get("/healthz", tags=["service"])
-    def healthz() -> Health:
+    async def healthz() -> Health:
         """The process answers."""
         return Health(status="ok")
 

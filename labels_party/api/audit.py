@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Auditor, Ctx, Viewer
 from labels_party.api.models import BudgetOut
+from labels_party.work.kind import RELEASES
+from shared.documents.statement import CONTENT_SECURITY_POLICY
 from shared.errors import NotFound
-from shared.message.statement import CONTENT_SECURITY_POLICY
-from shared.service.audit_events import LINK_DOCS, After, Limit, WantedEvents, page_of_events
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.audit_events import add_audit_calls
+from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+add_audit_calls(router, "auditor", "owner", own_key=lambda services: services.key, exact="owner")
 
 
 @router.get("/populations/{population}/budget", tags=["audit"])
@@ -26,29 +27,6 @@ def budget(population: str, ctx: Ctx, _: Auditor) -> BudgetOut:
         return ctx.ledger.report(connection, ctx.populations.get(connection, population))
 
     return BudgetOut(**ctx.database.read("budget.look", look))
-
-
-@router.get("/audit/events", tags=["audit"], responses=LINK_DOCS)
-def events(
-    request: Request,
-    response: Response,
-    ctx: Ctx,
-    _: Auditor,
-    wanted: WantedEvents,
-    after: After = 0,
-    limit: Limit = 200,
-) -> list[dict[str, Any]]:
-    """Audit events in order, each with its exact ε split and a sentence for people; a `Link` leads to the next page."""
-    return page_of_events(ctx.database, ctx.audit, wanted, after, limit, request, response)
-
-
-@router.get("/audit/export", tags=["audit"])
-def export(ctx: Ctx, _: Auditor) -> Response:
-    """All events as one signed document (DSSE envelope)."""
-    data = ctx.database.read("audit.export", lambda c: ctx.audit.export(c, ctx.key))
-    return Response(
-        data, media_type="application/json", headers={"Content-Disposition": 'attachment; filename="audit.dsse.json"'}
-    )
 
 
 @router.get(
@@ -62,8 +40,8 @@ def statement(release: str, ctx: Ctx, caller: Viewer) -> HTMLResponse:
     for owner and auditor with what the audit store recorded since."""
 
     def allowed(connection: Connection) -> None:
-        _, population = ctx.releases.population_of(connection, ctx.releases.get(connection, release))
-        if caller.role == "features" and caller.audience not in population.audiences:
+        found = ctx.work.get(connection, release, RELEASES)
+        if caller.role == "features" and caller.audience not in found.audiences:
             raise NotFound(f"There is no release '{release}'.")
 
     ctx.database.read("statement.allowed", allowed)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 from sqlalchemy.engine import Connection
 
-from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent
-from labels_party.api.models import Body, whole
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent, to_the_day
+from shared.schemas.base import Ask, whole
+from shared.schemas.numbers import PLAIN
+from shared.service.http import LARGE, PROBLEM_RESPONSES, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)
 
 
-class ErasureIn(Body):
+class ErasureIn(Ask):
     model_config = whole({"example_ids": ["click-1", "click-2"]})
 
     example_ids: list[StrictStr | StrictInt] = Field(
@@ -56,7 +57,7 @@ class ErasureList(BaseModel):
     next: str | None
 
 
-@router.post("/{population}/erasures", status_code=202, responses=problem_responses(409, 413))
+@router.post("/{population}/erasures", status_code=202, responses=problem_responses(409, 413), dependencies=[LARGE])
 def ask(
     population: str, body: ErasureIn, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
 ) -> ErasureAsked:
@@ -72,10 +73,10 @@ def ask(
 def erasures(
     population: str,
     ctx: Ctx,
-    _: Auditor,
+    caller: Auditor,
     example_id: Annotated[str | None, Query(max_length=1024, description="What became of this one.")] = None,
     after: Annotated[str, Query(max_length=40, description="`next` of the page before.")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    limit: Annotated[int, Query(ge=1, le=1000), PLAIN] = 200,
 ) -> ErasureList:
     """What was asked for and done, and which releases carry the label's randomized value and cannot be recalled."""
 
@@ -86,5 +87,5 @@ def erasures(
             return []
         return ctx.erasures.list(connection, found, ids=ids, after=after, limit=limit + 1)
 
-    listed = [ErasureOut(**e) for e in ctx.database.read("erasure.list", look)]
+    listed = [ErasureOut(**to_the_day(e, caller)) for e in ctx.database.read("erasure.list", look)]
     return ErasureList(erasures=listed[:limit], next=listed[limit - 1].id if len(listed) > limit else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import IdColumns, LabelColumns
@@ -18,46 +18,45 @@ from labels_party.api.context import (
     actor,
     idempotent,
 )
-from labels_party.api.models import Accepted, BatchIn, BatchOut, Listed, PopulationIn, PopulationOut
+from labels_party.api.models import (
+    Accepted,
+    BatchOut,
+    DecisionIn,
+    Listed,
+    PopulationOut,
+    SetAsideOut,
+)
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
-from labels_party.budget.populations import Population
 from labels_party.labels.intake import UPSERT
 from labels_party.labels.parsing import ID, LABEL
-from labels_party.options import parse_population
-from labels_party.storage.idempotency import Answer
-from shared.domain import Domain
+from labels_party.ledger.populations import Population, declare
+from labels_party.storage.idempotency import Reply
 from shared.errors import NotFound
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.schemas.population import Batch
+from shared.schemas.population import Population as PopulationAsked
+from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
-UPLOAD = problem_responses(409, 413, 415)
+router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+UPLOADED = problem_responses(409, 413, 415)
 Mode = Literal["insert", "upsert"]
 
 
-@router.post("/populations", status_code=201, tags=["populations"], responses=problem_responses(409, 413))
+@router.post(
+    "/populations",
+    status_code=201,
+    tags=["populations"],
+    responses=problem_responses(409, 413),
+    dependencies=[LARGE],
+)
 def create_population(
-    body: PopulationIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+    body: PopulationAsked, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
 ) -> PopulationOut:
     """Declare a label column of a body of people: public domain, rules, audiences, lifetime ε per example."""
-    population = parse_population(
-        body.name,
-        body.label,
-        Domain.from_json(body.domain),
-        body.lifetime_epsilon,
-        out_of_domain=body.out_of_domain,
-        missing_label=body.missing_label,
-        audiences=body.audiences,
-        unit_column=body.unit_column,
-        max_examples_per_unit=body.max_examples_per_unit,
-        four_eyes=body.four_eyes,
-        retention_days=body.retention_days,
-        alert_percent=body.alert_percent,
-        lifetime_delta=body.lifetime_delta,
-    )
+    population = declare(body)
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
 
-    def store(connection: Connection) -> Answer:
+    def store(connection: Connection) -> Reply:
         return call.once(
             connection, lambda: (201, ctx.populations.create(connection, population, actor(caller)).as_json())
         )
@@ -80,29 +79,35 @@ def get_population(population: str, ctx: Ctx, _: Owner) -> PopulationOut:
     return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
 
 
-@router.post("/populations/{population}/batches", status_code=201, tags=["batches"], responses=problem_responses(413))
+@router.post(
+    "/populations/{population}/batches",
+    status_code=201,
+    tags=["batches"],
+    responses=problem_responses(413),
+    dependencies=[LARGE],
+)
 def create_batch(
     population: str,
     request: Request,
     response: Response,
     ctx: Ctx,
     caller: Owner,
-    body: BatchIn | None = None,
+    body: Batch | None = None,
     key: IdempotencyKey = None,
 ) -> BatchOut:
     """Open a batch of examples; with `seal_at` it seals, and releases as `release` says, by itself."""
-    wanted = body or BatchIn()
+    wanted = body or Batch()
     call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
 
-    def look(connection: Connection) -> tuple[Answer | None, Population]:
+    def look(connection: Connection) -> tuple[Reply | None, Population]:
         return call.earlier(connection), ctx.populations.get(connection, population)
 
     earlier, found = ctx.database.read("batch.look", look)
     changes = wanted.changes() if earlier is None else {}
     checked = ctx.schedule.check(found, changes) if changes else {}
 
-    def store(connection: Connection) -> Answer:
-        def effect() -> Answer:
+    def store(connection: Connection) -> Reply:
+        def effect() -> Reply:
             batch = ctx.batches.create(connection, found, wanted.presence)
             return 201, (ctx.schedule.set(connection, batch, checked, actor(caller)) if checked else batch).as_json()
 
@@ -128,7 +133,13 @@ def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
     return BatchOut(**ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json())
 
 
-@router.put("/batches/{batch}/examples", tags=["batches"], openapi_extra=upload_docs((ID,)), responses=UPLOAD)
+@router.put(
+    "/batches/{batch}/examples",
+    tags=["batches"],
+    openapi_extra=upload_docs((ID,)),
+    responses=UPLOADED,
+    dependencies=[UPLOAD],
+)
 async def put_examples(
     batch: str, request: Request, ctx: Ctx, caller: Lister, columns: IdColumns, key: IdempotencyKey = None
 ) -> Listed:
@@ -138,7 +149,7 @@ async def put_examples(
     """
     owner = caller.role == "owner"
 
-    def work(upload: Upload) -> Answer:
+    def work(upload: Upload) -> Reply:
         if not owner:
             _, population = ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))
             if caller.audience not in population.audiences:
@@ -148,7 +159,13 @@ async def put_examples(
     return Listed(**await receive(request, ctx, caller, key, batch, columns, work))
 
 
-@router.post("/batches/{batch}/labels", tags=["batches"], openapi_extra=upload_docs((ID, LABEL)), responses=UPLOAD)
+@router.post(
+    "/batches/{batch}/labels",
+    tags=["batches"],
+    openapi_extra=upload_docs((ID, LABEL)),
+    responses=UPLOADED,
+    dependencies=[UPLOAD],
+)
 async def add_labels(
     batch: str,
     request: Request,
@@ -160,13 +177,16 @@ async def add_labels(
 ) -> Accepted:
     """Add labels to an open batch: all rows or none.
 
-    With `mode=insert` a second record of an id is refused whatever it says, also after a deletion. With `mode=upsert`
-    a later record replaces an earlier one, and the label null deletes it. The id stays in the batch either way.
+    With `mode=insert` a second record of an id is refused whatever it says, also after a deletion. A key of role
+    `ingest` is not told of that, or it would learn which ids have a label: its upload is answered alike and set aside
+    as a whole, and the batch's owner decides of it before the seal. With `mode=upsert` a later record replaces an
+    earlier one, and the label null deletes it. The id stays in the batch either way.
     """
 
-    def work(upload: Upload) -> Answer:
+    def work(upload: Upload) -> Reply:
         chunks = partial(upload.chunks, nulls=mode == UPSERT)
-        return ctx.intake.add_label_chunks(batch, chunks, call=upload.call, mode=mode)
+        owner = caller.role == "owner"
+        return ctx.intake.add_label_chunks(batch, chunks, call=upload.call, mode=mode, owner=owner)
 
     return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
 
@@ -175,7 +195,8 @@ async def add_labels(
     "/batches/{batch}/labels",
     tags=["batches"],
     openapi_extra=upload_docs((ID,), note="The ids whose labels are deleted."),
-    responses=UPLOAD,
+    responses=UPLOADED,
+    dependencies=[UPLOAD],
 )
 async def delete_labels(
     batch: str, request: Request, ctx: Ctx, caller: Ingest, columns: IdColumns, key: IdempotencyKey = None
@@ -185,8 +206,8 @@ async def delete_labels(
     An id without a label is accepted alike: this call tells nobody which ids have one.
     """
 
-    def work(upload: Upload) -> Answer:
-        return ctx.intake.delete_label_chunks(batch, upload.chunks, call=upload.call)
+    def work(upload: Upload) -> Reply:
+        return ctx.intake.delete_label_chunks(batch, upload.chunks, call=upload.call, owner=caller.role == "owner")
 
     return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
 
@@ -197,9 +218,24 @@ def discard_batch(batch: str, request: Request, ctx: Ctx, caller: Owner, key: Id
     ctx.intake.discard(batch, idempotent(ctx, caller, key, "DELETE " + request.url.path, b""))
 
 
+@router.get("/batches/{batch}/set-aside", tags=["batches"])
+def list_set_aside(batch: str, ctx: Ctx, _: Owner) -> list[SetAsideOut]:
+    """Uploads of keys of role `ingest` in which an id had a record already; those that wait for a decision first."""
+    return [SetAsideOut(**upload) for upload in ctx.set_aside.listed(batch)]
+
+
+@router.post("/batches/{batch}/set-aside/{upload}", tags=["batches"], responses=problem_responses(409, 413))
+def decide_set_aside(
+    batch: str, upload: str, body: DecisionIn, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+) -> SetAsideOut:
+    """Drop such an upload, or let it replace what was there, as `mode=upsert` does. Then the batch can be sealed."""
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
+    return SetAsideOut(**ctx.set_aside.decide(batch, upload, body.decision, actor(caller), call)[1])
+
+
 @router.post("/batches/{batch}/seal", tags=["batches"], responses=problem_responses(409))
 def seal(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
     """Check ids, missing labels and disjointness, and close the batch for ever."""
-    call = idempotent(ctx, caller, key, request.url.path, b"")
+    call = idempotent(ctx, caller, key, request.url.path, b"", batch)
     _, answer = ctx.sealer.seal(batch, actor(caller), call)
     return BatchOut(**answer)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr
+from fastapi import Query, Request, Response
+from pydantic import BaseModel, Field
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, actor, idempotent
-from labels_party.api.models import Body, Decimalish, whole
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, actor, idempotent, to_the_day
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.formats.formats import CSV, PARQUET
-from labels_party.options import parse_predictor
-from labels_party.storage.idempotency import Answer
+from labels_party.storage.idempotency import Reply
 from shared.errors import NotFound, UnsupportedMediaType
+from shared.schemas.predictor import Predictor, PredictorQuery
 from shared.service.apikeys import Principal
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1", tags=["predictors"], responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1", tags=["predictors"], responses=PROBLEM_RESPONSES)
 LEFT = "Queries-Left"
 BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 TABLE: dict[str, Any] = {
@@ -36,70 +35,6 @@ class FeaturesOut(BaseModel):
     batch: str
     rows: int
     features: list[str]
-
-
-class NumberFeature(Body):
-    name: str = Field(min_length=1, max_length=200)
-    range: list[StrictStr | StrictInt | StrictFloat] = Field(
-        min_length=2, max_length=2, description="Public ends; numbers outside are clipped."
-    )
-
-
-class CategoryFeature(Body):
-    name: str = Field(min_length=1, max_length=200)
-    values: list[StrictStr | StrictInt] = Field(min_length=1, max_length=100, description="Others count as missing.")
-
-
-class PredictorIn(Body):
-    model_config = whole(
-        {
-            "batch": "bat_0123456789abcdef01234567",
-            "method": "average",
-            "epsilon": "0.1",
-            "epsilon_cap": "1",
-            "features": [{"name": "age", "range": [0, 90]}, {"name": "sector", "values": ["a", "b"]}],
-        }
-    )
-
-    batch: str = Field(max_length=64)
-    method: Literal["soft-majority", "average", "stable-ridge", "stable-logistic", "walk"] = Field(
-        description="average and stable-ridge answer a value of the domain, stable-logistic a probability of reaching "
-        "the threshold, soft-majority and walk 0 or 1."
-    )
-    epsilon: Decimalish = Field(description="Of every query.")
-    epsilon_cap: Decimalish = Field(description="What all its queries may charge together.")
-    features: list[NumberFeature | CategoryFeature] = Field(
-        min_length=1,
-        max_length=64,
-        description="Columns of the stored table: numbers by their public `range`, texts by their `values`.",
-    )
-    threshold: str | StrictInt | StrictFloat | None = Field(
-        default=None, description="Labels of at least that are 1, others 0; not for average and stable-ridge."
-    )
-    learner: Literal["ridge", "logistic", "trees"] | None = Field(
-        default=None, description="Of the parts of average and soft-majority."
-    )
-    parts: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        description="Of average and soft-majority: disjoint parts of the examples, each with its model.",
-    )
-    regularisation: str | StrictInt | StrictFloat | None = Field(
-        default=None, description="Of stable-ridge and stable-logistic; default from n and ε."
-    )
-    centre: str | StrictInt | StrictFloat | None = Field(
-        default=None, description="The public value that stable-ridge shrinks to; default the middle of the domain."
-    )
-    bound: int | None = Field(
-        default=None,
-        ge=1,
-        le=1 << 40,
-        description="T of a walk: its value stays within ±T; default from n and ε.",
-    )
-    additional_release: bool = Field(
-        default=False, description="Charge queries on top of what the batch carries already."
-    )
 
 
 class PredictorOut(BaseModel):
@@ -129,16 +64,12 @@ class PredictorOut(BaseModel):
     problem: dict[str, Any] | None
 
 
-class QueryIn(Body):
-    model_config = whole({"query": {"age": 31, "sector": "a"}})
-
-    query: dict[str, StrictStr | StrictInt | StrictFloat | None] = Field(
-        max_length=64, description="A value per feature; what is absent or null is missing."
-    )
-
-
 @router.put(
-    "/batches/{batch}/features", openapi_extra=TABLE, responses=problem_responses(409, 413, 415), status_code=200
+    "/batches/{batch}/features",
+    openapi_extra=TABLE,
+    responses=problem_responses(409, 413, 415),
+    status_code=200,
+    dependencies=[UPLOAD],
 )
 async def put_features(
     batch: str,
@@ -151,10 +82,10 @@ async def put_features(
     """The labels party's own features of a batch's examples: stored here, sent nowhere; a second table replaces the
     first for predictors made from then on."""
 
-    def work(upload: Upload) -> Answer:
+    def work(upload: Upload) -> Reply:
         if upload.kind not in (CSV, PARQUET):
             raise UnsupportedMediaType(f"Send features as {CSV.types[0]} or {PARQUET.types[0]}.")
-        store = ctx.predictors.features
+        store = ctx.features
         return store.put(batch, store.read(upload, ctx.home.spill, id_column), id_column, upload.call)
 
     return FeaturesOut(**await receive(request, ctx, caller, key, batch, {}, work))
@@ -162,15 +93,14 @@ async def put_features(
 
 @router.post("/predictors", status_code=202, responses=problem_responses(403, 409, 413))
 def create_predictor(
-    body: PredictorIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+    body: Predictor, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
 ) -> PredictorOut:
     """Have a model trained on a sealed batch and the owner's features of it. Nothing is charged yet.
 
     The population's audiences may then ask queries, each charged to the whole batch, up to the cap.
     """
-    asked = parse_predictor(**body.model_dump(exclude={"batch"}))
-    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
-    _, answer = ctx.predictors.create(body.batch, asked, actor(caller), call)
+    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), body.batch)
+    _, answer = ctx.predictors.create(body.batch, body, actor(caller), call)
     ctx.worker.wake()
     response.headers["Location"] = f"/v1/predictors/{answer['id']}"
     return PredictorOut(**answer)
@@ -184,7 +114,7 @@ def list_predictors(
     if caller.role == "features" and caller.audience is None:
         return []
     found = ctx.database.read("predictor.list", lambda c: ctx.predictors.list(c, _audience(caller), batch))
-    return [PredictorOut(**predictor) for predictor in found]
+    return [PredictorOut(**to_the_day(predictor, caller)) for predictor in found]
 
 
 @router.get("/predictors/{predictor}")
@@ -196,7 +126,7 @@ def get_predictor(predictor: str, ctx: Ctx, caller: Viewer) -> PredictorOut:
         found, population = ctx.predictors.for_audience(connection, predictor, audience)
         return ctx.predictors.describe(connection, found, population, owner=audience is None)
 
-    return PredictorOut(**ctx.database.read("predictor.get", look))
+    return PredictorOut(**to_the_day(ctx.database.read("predictor.get", look), caller))
 
 
 @router.post("/predictors/{predictor}/retire", responses=problem_responses(413))
@@ -217,7 +147,7 @@ def retire_predictor(predictor: str, ctx: Ctx, caller: Owner) -> PredictorOut:
         **problem_responses(403, 409, 413),
     },
 )
-def predict(predictor: str, body: QueryIn, ctx: Ctx, caller: Reader) -> Response:
+def predict(predictor: str, body: PredictorQuery, ctx: Ctx, caller: Reader) -> Response:
     """Answer one query: charged, drawn, stored and answered at once. The same query is answered the same for ever, at
     no charge: its numbers are those that they were rounded to, so -0 is 0 and NaN is missing."""
     answered = ctx.queries.predict(predictor, body.query, actor(caller), _audience(caller, predictor))

@@ -16,7 +16,7 @@ from fastapi import Request
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
-from labels_party.storage.idempotency import Answer, Claim, IdempotentCall
+from labels_party.storage.idempotency import Claim, IdempotentCall, Reply
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
 
@@ -109,7 +109,7 @@ async def receive(
     key: str | None,
     batch: str,
     columns: Mapping[str, str],
-    work: Callable[[Upload], Answer],
+    work: Callable[[Upload], Reply],
 ) -> dict[str, Any]:
     """Run `work` on the request's body in a thread; its answer. `columns`: names that a table has for our fields.
 
@@ -125,7 +125,7 @@ async def receive(
         upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)
         call.body_mac = upload.mac
 
-        def run() -> Answer:
+        def run() -> Reply:
             with upload.claim:
                 return work(upload)
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
-from labels_party.api.models import Body, whole
 from labels_party.notify.outbox import EVENTS
-from labels_party.storage.idempotency import Answer
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from labels_party.storage.idempotency import Reply
+from shared.schemas.base import Ask, whole
+from shared.schemas.numbers import PLAIN
+from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
+router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
 
 
-class WebhookIn(Body):
+class WebhookIn(Ask):
     model_config = whole({"url": "https://example.org/label-dp", "events": ["release.published", "budget.alert"]})
 
     url: str = Field(max_length=2000, examples=["https://example.org/label-dp"])
@@ -58,8 +59,8 @@ def create_webhook(
     """Have a URL told of events: signed by the Standard Webhooks convention, repeated until a day is over."""
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
 
-    def store(connection: Connection) -> Answer:
-        def effect() -> Answer:
+    def store(connection: Connection) -> Reply:
+        def effect() -> Reply:
             population = None if body.population is None else ctx.populations.get(connection, body.population).id
             made = ctx.webhooks.create(connection, body.url, body.events, population, actor(caller))
             return 201, made.as_json()
@@ -90,7 +91,7 @@ def delete_webhook(webhook: str, ctx: Ctx, _: Owner) -> None:
 
 @router.get("/{webhook}/deliveries")
 def deliveries(
-    webhook: str, ctx: Ctx, _: Owner, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    webhook: str, ctx: Ctx, _: Owner, limit: Annotated[int, Query(ge=1, le=1000), PLAIN] = 100
 ) -> list[DeliveryOut]:
     """The newest notices: delivered, pending (with what went wrong last), or failed for good."""
     found = ctx.database.read("webhook.deliveries", lambda c: ctx.webhooks.deliveries(c, webhook, limit))

@@ -8,16 +8,16 @@ from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
-from labels_party.cli import predictors as predictors
-from labels_party.cli import calibrate as calibrate
-from labels_party.cli import median as median
-from labels_party.cli import own_features as own_features
-from labels_party.cli import approvals as approvals
-from labels_party.cli import erasures as erasures
-from labels_party.cli import statement as statement
-from labels_party.cli import daily as daily
-from labels_party.cli import webhooks as webhooks
 from labels_party.cli import audit as audit
+from labels_party.cli import statement as statement
+from labels_party.cli import erasures as erasures
+from labels_party.cli import work as work
+from labels_party.cli import predictors as predictors
+from labels_party.cli import answers as answers
+from labels_party.cli import approvals as approvals
+from labels_party.cli import daily as daily
+from labels_party.cli import set_aside as set_aside
+from labels_party.cli import webhooks as webhooks
 # isort: on
 
 from labels_party.cli.app import app as app

@@ -9,10 +9,10 @@ import typer
 from labels_party.cli.app import FilePath, Force, Json, app, services
 from labels_party.cli.names import told_apart
 from shared.service.answers import answer_rows, show_result
-from shared.service.cli import emit, say, table
+from shared.service.cli import AROUND, emit, say, table
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def answers(
     population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
     kind: Annotated[
@@ -21,10 +21,11 @@ def answers(
     as_json: Json = False,
 ) -> None:
     """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε."""
-    from labels_party.answers.listing import all_answers
+    from labels_party.work.kind import ANSWERS
+    from labels_party.work.listing import everything
 
     party = services(existing=True)
-    found = party.database.read("answer.list", lambda c: all_answers(c, party.populations, population, kind))
+    found = party.database.read("answer.list", lambda c: everything(c, party.work, ANSWERS, population, kind))
 
     def human() -> None:
         if not found:
@@ -38,7 +39,7 @@ def answers(
     emit(found, as_json, human)
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def answer(
     name: Annotated[str, typer.Argument(metavar="ANSWER", help="Id of a charged or published answer.")],
     out: Annotated[FilePath, typer.Option(help="Where its signed document goes (.json).")],
@@ -46,17 +47,22 @@ def answer(
     as_json: Json = False,
 ) -> None:
     """Write the signed document of an answer once more, byte for byte; nothing is charged."""
-    from labels_party.offline_answers import finish, write_out
+    from labels_party.files.answers import write_out
+    from labels_party.files.jobs import finish
+    from labels_party.work.kind import ANSWERS
 
     party = services(existing=True)
     with told_apart(party, name):
-        finish(party, name)
+        finish(party, name, ANSWERS)
     result = write_out(party, name, out, force=force)
     emit(result, as_json, lambda: show_answer(result))
 
 
 def show_answer(data: dict[str, Any]) -> None:
-    """What people see of a signed answer."""
+    """What people see of a signed answer, or of one that waits for an approval."""
+    if "next" in data:
+        say(f"{data['answer']} is {data['state']}: {data['next']}")
+        return
     eps = data["epsilon"]
     rows = [
         ["document", str(data["out"])],

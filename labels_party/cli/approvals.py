@@ -1,4 +1,4 @@
-"""`approve`, `decline` and `cancel`: decisions on releases that wait or were not begun."""
+"""`approve`, `decline` and `cancel`: decisions on releases and answers that wait or were not begun."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import Json, app, services
-from shared.service.cli import emit
+from shared.service.cli import ADMINISTRATION, OFFICER, emit
 
-Name = Annotated[str, typer.Option("--as", help="Who decides; another name than that of who asked for the release.")]
-ReleaseId = Annotated[str, typer.Argument(help="Id of the release.")]
+Name = Annotated[str, typer.Option("--as", help="Who decides; another name than that of who asked for it.")]
+ReleaseId = Annotated[str, typer.Argument(help="Id of the release or answer.")]
 
 
 def _shown(data: dict[str, Any], as_json: bool, text: str) -> None:
     emit(data, as_json, lambda: typer.echo(text))
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def approve(release: ReleaseId, name: Name, as_json: Json = False) -> None:
-    """Let a waiting release of a four-eyes population be charged and drawn."""
-    from labels_party.release.approvals import person
+    """Let what waits in a four-eyes population be charged and drawn."""
+    from labels_party.work.decisions import person
 
-    _, data = services(existing=True).approvals.approve(release, person(name))
-    told = f"{release} is charged ε {data['epsilon']['total']}. Its message: labels-party message {release} --out FILE"
+    _, data = services(existing=True).decisions.approve(release, person(name))
+    write = "message" if data["kind"] == "release" else "answer"
+    told = f"{release} is charged ε {data['epsilon']['total']}. Write it: labels-party {write} {release} --out FILE"
     _shown(data, as_json, told)
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def decline(
     release: ReleaseId,
     name: Name,
     reason: Annotated[str, typer.Option(help="One line for the audit store.")] = "",
     as_json: Json = False,
 ) -> None:
-    """End a waiting release of a four-eyes population; nothing is charged."""
-    from labels_party.release.approvals import person
+    """End what waits in a four-eyes population; nothing is charged."""
+    from labels_party.work.decisions import person
 
-    _, data = services(existing=True).approvals.decline(release, person(name), reason)
+    _, data = services(existing=True).decisions.decline(release, person(name), reason)
     _shown(data, as_json, f"{release} is declined; nothing was charged.")
 
 
-@app.command()
+@app.command(rich_help_panel=ADMINISTRATION)
 def cancel(release: ReleaseId, as_json: Json = False) -> None:
-    """Take a release back while no draw of it ever began; what was charged is returned."""
-    from labels_party.release.approvals import COMMAND_LINE
+    """Take a release or answer back while no draw of it ever began; what was charged is returned."""
+    from labels_party.work.decisions import COMMAND_LINE
 
-    _, data = services(existing=True).approvals.cancel(release, COMMAND_LINE)
+    _, data = services(existing=True).decisions.cancel(release, COMMAND_LINE)
     _shown(data, as_json, f"{release} is cancelled; its charge, if it had one, is returned.")

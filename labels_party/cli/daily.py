@@ -8,10 +8,10 @@ import typer
 
 from labels_party.cli.app import Json, app, services
 from shared.errors import InvalidInput
-from shared.service.cli import emit
+from shared.service.cli import ADMINISTRATION, emit
 
 
-@app.command()
+@app.command(rich_help_panel=ADMINISTRATION)
 def purge(
     batch: Annotated[str | None, typer.Argument(help="Id of a sealed batch.")] = None,
     due: Annotated[

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import FilePath, Json, app, services
-from shared.service.cli import emit, table
+from shared.service.cli import OFFICER, emit, table, whole
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def erase(
     population: PopulationName,
     example: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; repeatable.")] = None,
@@ -28,7 +28,7 @@ def erase(
     What was published with them cannot be recalled; `erasures` and the release's statement say what that is.
     """
     from labels_party.labels.erasures import MOST_IDS
-    from labels_party.release.approvals import COMMAND_LINE
+    from labels_party.work.decisions import COMMAND_LINE
     from shared.errors import InvalidInput
 
     wanted: list[str | int] = [*(example or []), *(_read(ids, id_column) if ids is not None else [])]
@@ -45,11 +45,13 @@ def erase(
     emit(data, as_json, lambda: typer.echo(f"{subject} no longer {verb}{then}."))
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def erasures(
     population: PopulationName,
     example: Annotated[list[str] | None, typer.Option("--id", help="Only of these examples; repeatable.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 1000,
+    limit: Annotated[
+        int, typer.Option(parser=whole("--limit", 1), metavar="INTEGER", help="At most this many.")
+    ] = 1000,
     as_json: Json = False,
 ) -> None:
     """What was erased, and which releases cannot be recalled."""
@@ -78,8 +80,8 @@ def erasures(
 
 
 def _read(path: Path, column: str) -> list[str]:
+    from shared.columnar.tables import read_bytes, read_table
     from shared.errors import InvalidFile
-    from shared.tables import read_bytes, read_table
 
     if path.suffix.lower() in (".parquet", ".csv"):
         values = read_table(path, text_columns=[column], columns=[column])[column].to_pylist()

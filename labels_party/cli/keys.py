@@ -7,23 +7,21 @@ from typing import Annotated
 import typer
 
 from labels_party.cli.app import Json, apikey, app, services
-from shared.service import apikey_commands
-from shared.service.cli import emit
+from shared.service.party_commands import Expires, add_apikey_list_and_revoke, create_apikey, show_own_key
 
 
 @app.command()
 def keygen(as_json: Json = False) -> None:
     """Make the signing key (once) and show where its public half is; give that file to the features party."""
     party = services()
-    data = {"key_id": party.key.public.id, "public_key": str(party.home.public_key_path)}
-    emit(data, as_json, lambda: typer.echo(f"{data['key_id']}\n{data['public_key']}"))
+    show_own_key(party.key.public.id, party.home.public_key_path, as_json)
 
 
 @apikey.command("create")
 def apikey_create(
     role: Annotated[str, typer.Option(help="owner, ingest, features or auditor.")],
     audience: Annotated[str | None, typer.Option(help="For role features: whose messages the key may read.")] = None,
-    expires: apikey_commands.Expires = None,
+    expires: Expires = None,
     receipt_key: Annotated[
         str | None,
         typer.Option(
@@ -34,7 +32,7 @@ def apikey_create(
     as_json: Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
-    from labels_party.release.receipts import receipt_key as read_key
+    from labels_party.work.receipts import receipt_key as read_key
     from shared.errors import InvalidInput
 
     reads = audience or ("features-party" if role == "features" else None)
@@ -45,16 +43,7 @@ def apikey_create(
     if key is not None and reads is not None:
         party.receipts.register(reads, key, "command line")
         typer.echo(f"receipts of {reads} are checked with {key.id}; compare it with its owner", err=True)
-    apikey_commands.create(party.apikeys, role, reads, expires, as_json)
+    create_apikey(party.apikeys, role, reads, expires, as_json)
 
 
-@apikey.command("list")
-def apikey_list(as_json: Json = False) -> None:
-    """Show ids, roles and when each was last used; the keys themselves are not stored."""
-    apikey_commands.show(services(existing=True).apikeys, as_json)
-
-
-@apikey.command("revoke")
-def apikey_revoke(key_id: apikey_commands.KeyId, as_json: Json = False) -> None:
-    """Make a key useless from now on."""
-    apikey_commands.revoke(services(existing=True).apikeys, key_id, as_json)
+add_apikey_list_and_revoke(apikey, services)

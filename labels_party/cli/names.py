@@ -25,7 +25,9 @@ def told_apart(party: Any, name: str) -> Iterator[None]:
 
 
 def _answer(party: Any, connection: Any, name: str) -> str:
-    kind = party.answers.get(connection, name).kind
+    from labels_party.work.kind import ANSWERS
+
+    kind = party.work.get(connection, name, ANSWERS).kind
     return (
         f"It is an answer ({kind}), and its signed document says what left, to whom and at which ε: "
         f"labels-party answer {name} --out FILE.json  writes and shows it."
@@ -33,7 +35,9 @@ def _answer(party: Any, connection: Any, name: str) -> str:
 
 
 def _release(party: Any, connection: Any, name: str) -> str:
-    party.releases.get(connection, name)
+    from labels_party.work.kind import RELEASES
+
+    party.work.get(connection, name, RELEASES)
     return (
         f"It is a release:  labels-party message {name} --out FILE.parquet  writes its message,  "
         f"labels-party statement {name} --out FILE.html  its statement."

@@ -7,30 +7,23 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import Json, app, services
+from shared.schemas.plan import Plan
 from shared.service.cli import emit, say, table
+from shared.service.commands import command
 from shared.service.layout import number
 
 
-@app.command()
+@command(app)
 def plan(
+    *,
     population: Annotated[str, typer.Option(help="Name or id of the population.")],
-    epsilon: Annotated[list[str], typer.Option(help="ε to plan for; repeatable.")],
-    n: Annotated[int | None, typer.Option(min=1, help="Number of examples; or give --batch.")] = None,
-    batch: Annotated[str | None, typer.Option(help="A sealed batch.")] = None,
-    loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
-    prior: Annotated[str | None, typer.Option(help="latest: as with a carried-over prior, which costs no ε.")] = None,
-    clip_quantile: Annotated[
-        str | None,
-        typer.Option(help="As with clipping at this quantile (0.95, or 0.05:0.95), bought with --clip-epsilon."),
-    ] = None,
-    clip_epsilon: Annotated[str | None, typer.Option(help="Of every ε, what the clipping bounds cost.")] = None,
+    asked: Plan,
     as_json: Json = False,
 ) -> None:
     """What each mechanism would give at each ε, from public or already private facts only, and which to take."""
-    from labels_party.options import make_preview
+    from labels_party.planning import planned
 
-    party = services(existing=True)
-    result = make_preview(party, population, epsilon, loss, n, batch, prior, clip_quantile, clip_epsilon)
+    result = planned(services(existing=True), population, asked)
 
     def human() -> None:
         rows = [

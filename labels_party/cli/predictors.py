@@ -8,83 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from labels_party.cli.app import FilePath, Force, Json, app, services
-from shared.service.cli import emit, replacing, say, table, writable
+from shared.errors import InvalidInput
+from shared.schemas.features import pair
+from shared.schemas.predictor import Predictor
+from shared.service.cli import AROUND, emit, replacing, say, table, whole, writable
+from shared.service.commands import command
 
 if TYPE_CHECKING:
-    from labels_party.predictors.queries import Answered
+    from labels_party.kinds.prediction.queries import Answered
 
 predictor = typer.Typer(help="Models of raw labels that stay here and answer single queries.", no_args_is_help=True)
-app.add_typer(predictor, name="predictor")
+app.add_typer(predictor, name="predictor", rich_help_panel=AROUND)
 COMMAND_LINE = "command line"
-FEATURE = "NAME=LOW:HIGH for a number and its public range, NAME=a,b,c for texts"
 PredictorId = Annotated[str, typer.Argument(metavar="PREDICTOR", help="Its id, as `predictor list` shows it.")]
 
 
-@predictor.command()
+@command(predictor)
 def create(
-    batch: Annotated[str, typer.Option(help="Id of a sealed batch.")],
-    method: Annotated[
-        str,
-        typer.Option(
-            help="average or stable-ridge (a value of the domain), stable-logistic (a probability), soft-majority or "
-            "walk (0 or 1)."
-        ),
-    ],
-    epsilon: Annotated[str, typer.Option(help="ε of every query.")],
-    cap: Annotated[str, typer.Option(help="ε that all its queries may charge together.")],
-    feature: Annotated[list[str], typer.Option(help=f"{FEATURE}; repeatable.")],
+    *,
+    asked: Predictor,
     features: Annotated[
         FilePath | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
-    threshold: Annotated[
-        str | None,
-        typer.Option(help="Labels of at least that are 1, others 0: for soft-majority, stable-logistic and walk."),
-    ] = None,
-    learner: Annotated[
-        str | None, typer.Option(help="Of the parts of average and soft-majority: ridge, logistic or trees.")
-    ] = None,
-    parts: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of average and soft-majority: disjoint parts of the examples, each with its model."),
-    ] = None,
-    regularisation: Annotated[
-        str | None, typer.Option(help="Of stable-ridge and stable-logistic; default from n and ε.")
-    ] = None,
-    centre: Annotated[
-        str | None,
-        typer.Option(help="The public value that stable-ridge shrinks to; default the middle of the domain."),
-    ] = None,
-    bound: Annotated[
-        int | None, typer.Option(min=1, help="T of a walk: its value stays within ±T; default from n and ε.")
-    ] = None,
-    additional_release: Annotated[
-        bool, typer.Option("--additional-release", help="Charge queries on top of what the batch carries already.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a predictor on a sealed batch and the labels party's own features. Nothing is charged; queries are."""
-    from labels_party.options import parse_predictor
     from shared.errors import Conflict
 
-    asked = parse_predictor(
-        method=method,
-        epsilon=epsilon,
-        epsilon_cap=cap,
-        features=[feature_of(text) for text in feature],
-        threshold=threshold,
-        learner=learner,
-        parts=parts,
-        regularisation=regularisation,
-        centre=centre,
-        bound=bound,
-        additional_release=additional_release,
-    )
     party = services(existing=True)
     if features is not None:
-        store = party.predictors.features
-        store.put(batch, store.read_file(features, id_column), id_column)
-    _, made = party.predictors.create(batch, asked, COMMAND_LINE)
+        store = party.features
+        store.put(asked.batch, store.read_file(features, id_column), id_column)
+    _, made = party.predictors.create(asked.batch, asked, COMMAND_LINE)
     party.predictors.train(made["id"])
     told = _told(party, made["id"])
     if told["state"] == "failed":
@@ -123,12 +79,15 @@ def retire(name: PredictorId, as_json: Json = False) -> None:
     emit(told, as_json, lambda: say(f"Predictor {name} is retired; what it learned is deleted."))
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def predict(
     name: PredictorId,
     query: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of one query; repeatable.")] = None,
     queries: Annotated[FilePath | None, typer.Option(help="Or a table of queries (Parquet or CSV).")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Of --queries, the first so many rows only.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(parser=whole("--limit", 1), metavar="INTEGER", help="Of --queries, the first so many rows only."),
+    ] = None,
     out: Annotated[FilePath | None, typer.Option(help="Where signed answers go, one JSON document a line.")] = None,
     force: Force = False,
     as_json: Json = False,
@@ -138,7 +97,7 @@ def predict(
     More new queries than the predictor has left are refused before the first is charged. Where others ask meanwhile,
     the first refusal ends it; what was answered until then is kept and written.
     """
-    from shared.errors import InvalidInput, LabelDPError
+    from shared.errors import LabelDPError
 
     if (queries is None) == (not query):
         raise InvalidInput("Give one query with --query NAME=VALUE, repeated, or a table of them with --queries.")
@@ -229,25 +188,16 @@ def _declared(feature: dict[str, Any]) -> str:
     return f"{feature['name']}={(':' if ends else ',').join(str(v) for v in feature['range' if ends else 'values'])}"
 
 
-def feature_of(text: str) -> dict[str, Any]:
-    """A declared feature from NAME=LOW:HIGH or NAME=a,b,c. Raises InvalidInput."""
-    name, values = _pair(text, FEATURE)
-    ends = values.split(":")
-    return {"name": name, "range": ends} if len(ends) == 2 else {"name": name, "values": values.split(",")}
-
-
-def _pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
-    from shared.errors import InvalidInput
-
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InvalidInput(f"'{text[:60]}' is not of the form {form}.")
-    return name, value
+def _pair(text: str) -> tuple[str, str]:
+    try:
+        return pair(text)
+    except ValueError as form:
+        raise InvalidInput(f"'{text[:60]}' is not of the form {form}.") from None
 
 
 def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
     """The columns that are features of the predictor, all of which must be there. Raises InvalidFile, InvalidTable."""
-    from shared.tables import read_table
+    from shared.columnar.tables import read_table
 
     rows: list[dict[str, Any]] = read_table(path, columns=names).to_pylist()
     return rows

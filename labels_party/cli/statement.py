@@ -8,10 +8,10 @@ import typer
 
 from labels_party.cli.app import FilePath, Force, Json, app, services
 from labels_party.cli.names import told_apart
-from shared.service.cli import emit, replacing, writable
+from shared.service.cli import OFFICER, emit, replacing, writable
 
 
-@app.command()
+@app.command(rich_help_panel=OFFICER)
 def statement(
     release: Annotated[str, typer.Argument(help="Id of a published release.")],
     out: Annotated[FilePath, typer.Option(help="Where the page goes (.html).")],

@@ -8,10 +8,10 @@ import typer
 
 from labels_party.cli.app import Json, app, services
 from shared.errors import Unavailable
-from shared.service.cli import emit, table
+from shared.service.cli import ADMINISTRATION, emit, table
 
 webhook = typer.Typer(help="Signed notices to your own services.", no_args_is_help=True)
-app.add_typer(webhook, name="webhook")
+app.add_typer(webhook, name="webhook", rich_help_panel=ADMINISTRATION)
 Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Id of the webhook.")]
 
 
@@ -21,7 +21,10 @@ def webhook_create(
     population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option(help="release.published, release.failed, budget.alert, approval.requested; repeatable."),
+        typer.Option(
+            help="release.published, release.failed, answer.published, answer.failed, budget.alert, "
+            "approval.requested; repeatable."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

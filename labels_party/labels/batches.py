@@ -12,15 +12,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.populations import Population, Populations
 from labels_party.labels.standing import RETIRED
-from labels_party.storage.tables import batches, predictors, segments
+from labels_party.ledger.populations import Population, Populations
+from labels_party.storage.tables import batches, predictors, segments, set_aside
 from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
 ERASED = "erased"  # replaced objects, noted until they are deleted
+ASIDE = "aside"  # uploads that wait for the owner's decision; nothing of them counts
+
+
+_WAITING = sa.select(sa.func.count()).where(set_aside.c.batch == batches.c.id, set_aside.c.decision.is_(None))
+_COUNTED = sa.select(batches, _WAITING.scalar_subquery().label("set_aside"))
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Batch:
     schedule_problem: dict[str, Any] | None = None
     scheduled_release: str | None = None
     purged: str | None = None
+    closed: str | None = None
+    set_aside: int = 0  # uploads that wait for the owner's decision; counted, not stored
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +67,8 @@ class Batch:
             "schedule_problem": self.schedule_problem,
             "scheduled_release": self.scheduled_release,
             "purged": self.purged,
+            "closed": self.closed,
+            "set_aside": self.set_aside,
         }
 
 
@@ -117,18 +126,19 @@ class Batches:
         )
 
     def insert(self, connection: Connection, batch: Batch) -> None:
-        connection.execute(sa.insert(batches).values(**batch.__dict__))
+        stored = {name: value for name, value in batch.__dict__.items() if name in batches.c}
+        connection.execute(sa.insert(batches).values(**stored))
 
     def get(self, connection: Connection, batch: str) -> tuple[Batch, Population]:
         # what is not printable is no id, and not every database takes it as a parameter
-        row = batch.isprintable() and connection.execute(sa.select(batches).where(batches.c.id == batch)).first()
+        row = batch.isprintable() and connection.execute(_COUNTED.where(batches.c.id == batch)).first()
         if not row:
             raise NotFound(f"There is no batch '{batch}'.")
         found = Batch(**row._mapping)
         return found, self.populations.get(connection, found.population)
 
     def of_population(self, connection: Connection, population: str) -> list[Batch]:
-        query = sa.select(batches).where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
+        query = _COUNTED.where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
         return [Batch(**row._mapping) for row in connection.execute(query)]
 
     def sealed_of_label(self, connection: Connection, label: str, after: int) -> list[Batch]:
@@ -191,8 +201,15 @@ class Batches:
         self.bump(connection, batch)
         keys = list(connection.execute(sa.select(segments.c.key).where(segments.c.batch == batch.id)).scalars())
         connection.execute(sa.delete(segments).where(segments.c.batch == batch.id))
+        connection.execute(sa.delete(set_aside).where(set_aside.c.batch == batch.id))
         connection.execute(sa.delete(batches).where(batches.c.id == batch.id))
         return keys
+
+    def close(self, connection: Connection, batch: str) -> None:
+        """Take no more labels of keys that may send labels only: what a seal then finds, they cannot see."""
+        t, now = batches, timestamp(self.clock())
+        still = (t.c.id == batch, t.c.state == "open", t.c.closed.is_(None))
+        connection.execute(sa.update(t).where(*still).values(closed=now))
 
     def bump(self, connection: Connection, batch: Batch) -> None:
         """Note an accepted upload. Raises Conflict if the batch is not as the caller last saw it."""
@@ -216,6 +233,14 @@ def require_open(batch: Batch) -> None:
         raise Conflict(
             f"Batch '{batch.id}' is {batch.state}; a sealed batch never changes. Open a new batch for new examples."
         )
+
+
+def require_window(batch: Batch, now: dt.datetime) -> None:
+    """For keys that may send labels only. A batch whose time has come and one that has sealed answer alike: whether the
+    seal succeeded depends on labels. Raises Conflict."""
+    timely = batch.seal_at is None or timestamp(now) < batch.seal_at
+    if batch.state != "open" or batch.closed is not None or not timely:
+        raise Conflict(f"Batch '{batch.id}' takes no more labels. Open a new batch for new examples.")
 
 
 def require_sealed(batch: Batch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import tempfile
@@ -14,37 +15,65 @@ from labels_party.labels.batches import LABELS, RUNS, Batches, Segment
 from labels_party.labels.runs import merge
 from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled
 from labels_party.labels.vault import LabelVault
+from shared.errors import LabelDPError
 from shared.service.database import Database
 
+log = logging.getLogger("label_dp.labels")
 FACTOR = 8  # runs of about one size that are merged into one: a batch keeps about 8·log₈ of its uploads
 
 
 class Compaction:
+    """Merges on threads of its own, one at a time: whether there is something to merge depends on which uploads count,
+    and who sends them must not wait longer where an upload does (see `aside.py`)."""
+
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, spill: Path) -> None:
         self.database, self.batches, self.vault, self.spill = database, batches, vault, spill
-        self._busy: set[str] = set()
-        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Thread] = {}
+        self._lock, self._turn, self._closed = threading.Lock(), threading.Lock(), threading.Event()
 
     def run(self, batch_id: str, seen: list[Segment]) -> None:
-        """Merge runs of a batch while there are enough of one size. Digests stay the same; nobody else need know.
+        """Have runs of a batch merged while there are enough of one size; does not wait for it. Digests stay the same;
+        nobody else need know.
 
         `seen` are the runs there were before the last upload: mostly they tell that there is nothing to do.
         """
         if not any(len(found) >= FACTOR - 1 for found in _tiers(seen)):
             return
         with self._lock:
-            if batch_id in self._busy:
+            if batch_id in self._busy or self._closed.is_set():
                 return
-            self._busy.add(batch_id)
+            thread = threading.Thread(target=self._work, args=(batch_id,), name="compaction", daemon=True)
+            self._busy[batch_id] = thread
+            thread.start()
+
+    def close(self) -> None:
+        """Take no more, and wait for the merge in progress."""
+        self._closed.set()
+        self.wait()
+
+    def wait(self) -> None:
+        """Until no merge is in progress."""
+        with self._lock:
+            waiting = list(self._busy.values())
+        for thread in waiting:
+            thread.join()
+
+    def _work(self, batch_id: str) -> None:
         try:
-            while chosen := self._choose(batch_id):
-                if not self._merge(batch_id, chosen):
-                    return
+            with self._turn:
+                while not self._closed.is_set() and (chosen := self._choose(batch_id)):
+                    if not self._merge(batch_id, chosen):
+                        return
         except FileNotFoundError:  # another process merged them first
             return
+        except LabelDPError as error:  # the next upload tries again
+            log.warning("runs of batch %s are not merged yet: %s", batch_id, error.code)
+        except Exception as error:
+            # neither text nor locals: they may hold ids
+            log.error("merging runs: internal error of type %s", type(error).__name__)
         finally:
             with self._lock:
-                self._busy.discard(batch_id)
+                del self._busy[batch_id]
 
     def _choose(self, batch_id: str) -> list[Segment]:
         runs = self.database.read("runs.look", lambda c: self.batches.segments(c, batch_id, RUNS, LABELS))

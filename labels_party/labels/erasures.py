@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.populations import Population, Populations
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
 from labels_party.labels.digests import mask, siphash128
 from labels_party.labels.erased import run_of, text_of
@@ -31,7 +30,8 @@ from labels_party.labels.parsing import ID, canonical_column
 from labels_party.labels.runs import Run, contains, members, run_parts
 from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.ledger.populations import Population, Populations
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import erasures, segments
 from shared.audit.events import ERASED as LABEL_ERASED
@@ -79,7 +79,7 @@ class Erasures:
 
     # --- asking -------------------------------------------------------------------------------------------
 
-    def request(self, population: str, ids: list[str | int], actor: str, call: IdempotentCall = NO_KEY) -> Answer:
+    def request(self, population: str, ids: list[str | int], actor: str, call: IdempotentCall = NO_KEY) -> Reply:
         """Note that the labels of `ids` are to be erased; (202, what was asked), the same whatever is known of an id.
 
         `finish` then does it. Raises InvalidInput, InvalidRows, Conflict (no missing-label value).
@@ -96,7 +96,7 @@ class Erasures:
         asked = self.digests(found, ids)
         texts = text_of(*asked)
 
-        def store(connection: Connection) -> Answer:
+        def store(connection: Connection) -> Reply:
             return call.once(connection, lambda: (202, self._note(connection, found, asked, texts, actor)))
 
         return self.database.write("erasure.request", store)
@@ -122,11 +122,11 @@ class Erasures:
         event = self.audit.append(
             connection, Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
         )
-        row = {"population": population.id, "state": REQUESTED, "requested": event.time, "requested_by": actor}
+        row = {"population": population.id, "state": REQUESTED, "requested": event.moment, "requested_by": actor}
         rows = [{"id": "era_" + secrets.token_hex(12), "id_digest": d} | row for d in texts if d not in known]
         for start in range(0, len(rows), AT_ONCE):
             connection.execute(sa.insert(t), rows[start : start + AT_ONCE])
-        return {"population": population.id, "examples": len(texts), "requested": event.time}
+        return {"population": population.id, "examples": len(texts), "requested": event.moment}
 
     def _mac(self, population: Population, run: Run) -> str:
         """Comparable by this party only: whether two requests were about the same ids."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.populations import Population, Populations
 from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, PUBLIC, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.receive import INSERT, Known, Receiver, has_units
 from labels_party.labels.seal import RETRIES, Passing, Sealer, sealed_key
 from labels_party.labels.sorting import Examples
-from shared.csv_text import with_lines
+from labels_party.ledger.populations import Population, Populations
+from shared.columnar.csv_text import with_lines
 from shared.errors import Conflict, InvalidRows, LabelDPError, Unavailable
 
 
@@ -92,7 +92,7 @@ class FileBatches:
         name = token_hex(8)
         vault, secrets, sort = self.sealer.vault, self.sealer.secrets, self.sealer.sort
         with (
-            Receiver(vault, secrets, sort.spill, batch, population, file.columns, INSERT, Known()) as taken,
+            Receiver(vault, secrets, sort.spill, batch, population, file.columns, INSERT, Known(), owner=True) as taken,
             # every example has one record, so the sort may spill it under the mask of the sealed file
             sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
         ):
@@ -114,7 +114,7 @@ class FileBatches:
         known: Known,
     ) -> Receiver:
         vault, secrets, spill = self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill
-        with Receiver(vault, secrets, spill, batch, population, file.columns, mode, known) as found:
+        with Receiver(vault, secrets, spill, batch, population, file.columns, mode, known, owner=True) as found:
             stack.callback(self._delete, found)  # what counts is in the sealed file then
             try:
                 found.receive(file.chunks())

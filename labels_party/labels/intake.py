@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.populations import Population
+from labels_party.labels.aside import note_aside
 from labels_party.labels.batches import (
+    ASIDE,
     EXAMPLES,
     ID_LIST,
     LABELS,
@@ -21,6 +22,7 @@ from labels_party.labels.batches import (
     Segment,
     StaleBatch,
     require_open,
+    require_window,
 )
 from labels_party.labels.chunks import Chunks, Findings
 from labels_party.labels.compaction import Compaction
@@ -43,7 +45,8 @@ from labels_party.labels.receive import (
 )
 from labels_party.labels.runs import Marks, Run
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall, forget_batch
+from labels_party.ledger.populations import Population
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply, forget_batch
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from shared.service.database import Database
@@ -73,7 +76,7 @@ class Intake:
         *,
         may_replace: bool = True,
         unit_field: str = UNIT,
-    ) -> Answer:
+    ) -> Reply:
         """As `put_example_chunks`, for one table."""
         return self.put_example_chunks(batch_id, [table], (field, unit_field), call, may_replace=may_replace)
 
@@ -85,7 +88,7 @@ class Intake:
         call: IdempotentCall = NO_KEY,
         *,
         may_replace: bool = True,
-    ) -> Answer:
+    ) -> Reply:
         """Declare the set of ids of an open batch (and their units, where the population has them); the same list
         again changes nothing.
 
@@ -105,16 +108,16 @@ class Intake:
                 "names the units decides what the bound per unit is worth."
             )
         wanted = fields if has_units(population) else fields[:1]
-        with self._receiver(batch, population, wanted, None, Known()) as received:
+        with self._receiver(batch, population, wanted, None, Known(), owner=True) as received:
 
-            def attempt() -> Answer:
+            def attempt() -> Reply:
                 return self._store_examples(received, call, may_replace=may_replace)
 
             return self._kept_or_removed(received, _opened(chunks, wanted), attempt, call)
 
-    def _store_examples(self, received: Receiver, call: IdempotentCall, *, may_replace: bool) -> Answer:
+    def _store_examples(self, received: Receiver, call: IdempotentCall, *, may_replace: bool) -> Reply:
         batch_id, stored = received.batch.id, received.stored[0]
-        answer: Answer = 200, {"batch": batch_id, "examples": stored.rows}
+        answer: Reply = 200, {"batch": batch_id, "examples": stored.rows}
         look, runs = self.database.read(
             "examples.listed", lambda c: (self._segments(c, batch_id, EXAMPLES), self._runs(c, batch_id, EXAMPLES))
         )
@@ -129,10 +132,10 @@ class Intake:
         self.vault.put_run(run_key, *received.run)
         unused = [stored.key, run_key]
 
-        def store(connection: Connection) -> Answer:
+        def store(connection: Connection) -> Reply:
             unused[:] = stored.key, run_key
 
-            def effect() -> Answer:
+            def effect() -> Reply:
                 now, _ = self.batches.get(connection, batch_id)
                 self._may_list(now)
                 listed = self._segments(connection, batch_id, EXAMPLES)
@@ -169,9 +172,10 @@ class Intake:
         call: IdempotentCall = NO_KEY,
         *,
         mode: str = INSERT,
-    ) -> Answer:
+        owner: bool,
+    ) -> Reply:
         """As `add_label_chunks`, for one table."""
-        return self.add_label_chunks(batch_id, [table], fields, call, mode=mode)
+        return self.add_label_chunks(batch_id, [table], fields, call, mode=mode, owner=owner)
 
     def add_label_chunks(
         self,
@@ -181,18 +185,21 @@ class Intake:
         call: IdempotentCall = NO_KEY,
         *,
         mode: str = INSERT,
-    ) -> Answer:
+        owner: bool,
+    ) -> Reply:
         """Store the records of a stream of Arrow tables or record batches: all of them or none, with bounded memory.
 
         `fields` names the columns of id, label and unit; the unit is read only where the population has units and
         presence is public. `chunks` may also be a function that opens them, given the columns that are read.
         `mode` insert refuses an id that has a record already, whatever either says; upsert replaces its label, a null
-        label deletes it. Labels are mapped to the domain and masked before they touch a disk.
+        label deletes it. Labels are mapped to the domain and masked before they touch a disk. An insert of who
+        is not the `owner` is answered alike whether ids in it have records: then all of it is set aside, so that
+        nothing of it counts, and the batch's owner decides of it before the seal (`aside.py`).
         Raises InvalidRows, DuplicateId, Conflict.
         """
         if mode not in (INSERT, UPSERT):
             raise InvalidInput("mode is 'insert' or 'upsert'.")
-        return self._take(batch_id, chunks, fields, call, mode)
+        return self._take(batch_id, chunks, fields, call, mode, owner=owner)
 
     def delete_label_chunks(
         self,
@@ -200,16 +207,25 @@ class Intake:
         chunks: Chunks | Open,
         fields: tuple[str, ...] = (ID, UNIT),
         call: IdempotentCall = NO_KEY,
-    ) -> Answer:
+        *,
+        owner: bool,
+    ) -> Reply:
         """Delete the labels of the ids in a stream of tables, whether or not they have one; the ids stay in the batch.
 
         Raises InvalidRows, Conflict.
         """
-        return self._take(batch_id, chunks, fields, call, DELETE)
+        return self._take(batch_id, chunks, fields, call, DELETE, owner=owner)
 
     def _take(
-        self, batch_id: str, chunks: Chunks | Open, fields: tuple[str, ...], call: IdempotentCall, mode: str
-    ) -> Answer:
+        self,
+        batch_id: str,
+        chunks: Chunks | Open,
+        fields: tuple[str, ...],
+        call: IdempotentCall,
+        mode: str,
+        *,
+        owner: bool,
+    ) -> Reply:
         earlier = self._earlier(call)
         if earlier is not None:
             return earlier
@@ -221,18 +237,18 @@ class Intake:
                 continue
         else:
             raise Unavailable("A part of the batch is lost; see the service's log.")
-        require_open(batch)
+        self._may_send(batch, owner=owner)
         plain = fields[: 1 if mode == DELETE else 2]
         wanted = (*plain, fields[-1]) if labels_carry_units(batch, population) else plain
         runs: list[Segment] = []
-        with self._receiver(batch, population, wanted, mode, known) as received:
+        with self._receiver(batch, population, wanted, mode, known, owner=owner) as received:
 
-            def attempt() -> Answer:
+            def attempt() -> Reply:
                 try:
                     return self._store_labels(received, call, runs)
                 except (StaleBatch, FileNotFoundError):
                     now, _, new = self._known(batch_id, received.known)
-                    require_open(now)
+                    self._may_send(now, owner=owner)
                     self._check_again(received, new)
                     raise
 
@@ -240,7 +256,7 @@ class Intake:
         self.compaction.run(batch_id, runs)
         return answer
 
-    def _store_labels(self, received: Receiver, call: IdempotentCall, runs: list[Segment]) -> Answer:
+    def _store_labels(self, received: Receiver, call: IdempotentCall, runs: list[Segment]) -> Reply:
         """Raises StaleBatch where runs came that the upload was not compared with. `runs` gets the batch's runs."""
         batch_id, mode, known = received.batch.id, received.mode, received.known
         run = _fresh(received.run, known) if mode != INSERT else received.run
@@ -249,21 +265,25 @@ class Intake:
             self.vault.put_run(run_key, *run)
         written = [s.key for s in received.stored] + [run_key]
         unused = list(written)
-        answer: Answer = 200, {"batch": batch_id, "accepted": received.rows}
+        answer: Reply = 200, {"batch": batch_id, "accepted": received.rows}
 
-        def store(connection: Connection) -> Answer:
+        def store(connection: Connection) -> Reply:
             unused[:] = written
 
-            def effect() -> Answer:
+            def effect() -> Reply:
                 now, _ = self.batches.get(connection, batch_id)
-                require_open(now)
+                self._may_send(now, owner=received.owner)
                 runs[:] = self._check_new_runs(connection, received, known)
                 self.batches.bump(connection, now)
                 unused.clear()
+                kind = ASIDE if received.aside else LABELS
                 for stored in received.stored:
-                    self.batches.add_segment(connection, batch_id, LABELS, stored.key, stored.rows, mode=stored.mode)
+                    self.batches.add_segment(connection, batch_id, kind, stored.key, stored.rows, mode=stored.mode)
                 if len(run[0]):
-                    self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), LABELS)
+                    self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), kind)
+                if received.aside:
+                    (stored,) = received.stored
+                    note_aside(connection, batch_id, stored.key, stored.rows, call.caller, self.batches.clock())
                 return answer
 
             return call.once(connection, effect)
@@ -280,8 +300,9 @@ class Intake:
         if received.mode == INSERT:
             new = [run for key, run in known.taken.items() if key not in received.known.taken]
             taken = among(received.run, new)
-            if taken.any():
+            if taken.any() and received.owner:
                 self._refuse(received, taken, TAKEN)
+            received.aside |= bool(taken.any())
         received.known = known
 
     def _refuse(self, received: Receiver, marks: Marks, rule: str) -> None:
@@ -302,20 +323,20 @@ class Intake:
         new = [s for s in runs if s.key not in known.taken]
         if sum(s.rows for s in new) > CHECKED_INSIDE or (new and received.rows > CHECKED_INSIDE):
             raise StaleBatch("Many labels came meanwhile.")
-        if among(received.run, (self.vault.run(s.key) for s in new)).any():
+        if not received.aside and among(received.run, (self.vault.run(s.key) for s in new)).any():
             raise StaleBatch("A record of one of these ids came meanwhile.")
         return runs
 
     # --- batches ------------------------------------------------------------------------------------------
 
-    def discard(self, batch_id: str, call: IdempotentCall = NO_KEY) -> Answer:
+    def discard(self, batch_id: str, call: IdempotentCall = NO_KEY) -> Reply:
         """Remove an open batch with everything of it. Raises Conflict once it is sealed."""
         unused: list[str] = []
 
-        def store(connection: Connection) -> Answer:
+        def store(connection: Connection) -> Reply:
             unused.clear()
 
-            def effect() -> Answer:
+            def effect() -> Reply:
                 batch, _ = self.batches.get(connection, batch_id)
                 unused.extend(self.batches.discard(connection, batch))
                 forget_batch(connection, batch_id)
@@ -330,13 +351,20 @@ class Intake:
     # --- parts --------------------------------------------------------------------------------------------
 
     def _receiver(
-        self, batch: Batch, population: Population, fields: tuple[str, ...], mode: str | None, known: Known
+        self,
+        batch: Batch,
+        population: Population,
+        fields: tuple[str, ...],
+        mode: str | None,
+        known: Known,
+        *,
+        owner: bool,
     ) -> Receiver:
-        return Receiver(self.vault, self.secrets, self.spill, batch, population, fields, mode, known)
+        return Receiver(self.vault, self.secrets, self.spill, batch, population, fields, mode, known, owner=owner)
 
     def _kept_or_removed(
-        self, received: Receiver, chunks: Chunks, attempt: Callable[[], Answer], call: IdempotentCall
-    ) -> Answer:
+        self, received: Receiver, chunks: Chunks, attempt: Callable[[], Reply], call: IdempotentCall
+    ) -> Reply:
         """Receive, then store. Whatever goes wrong, also a caller who went away, leaves no object behind."""
         committing = False
         try:
@@ -359,12 +387,10 @@ class Intake:
         self._delete(key for key in received.started if key not in committed)
         return answer
 
-    def _earlier(self, call: IdempotentCall) -> Answer | None:
+    def _earlier(self, call: IdempotentCall) -> Reply | None:
         return None if call.key is None else self.database.read("intake.seen", call.earlier)
 
-    def _commit(
-        self, name: str, store: Callable[[Connection], Answer], written: list[str], unused: list[str]
-    ) -> Answer:
+    def _commit(self, name: str, store: Callable[[Connection], Reply], written: list[str], unused: list[str]) -> Reply:
         """Run transaction `store`, then remove what it left in `unused`: objects that were replaced, or the new ones
         where the same call had come first and its answer was given again. `written` goes if it failed."""
         try:
@@ -381,7 +407,7 @@ class Intake:
             self.vault.delete(key)
 
     @staticmethod
-    def _retry(attempt: Callable[[], Answer]) -> Answer:
+    def _retry(attempt: Callable[[], Reply]) -> Reply:
         for _ in range(RETRIES):
             try:
                 return attempt()
@@ -410,6 +436,12 @@ class Intake:
 
     def _runs(self, connection: Connection, batch_id: str, of: str) -> list[Segment]:
         return self.batches.segments(connection, batch_id, RUNS, of)
+
+    def _may_send(self, batch: Batch, *, owner: bool) -> None:
+        if owner:
+            require_open(batch)
+        else:
+            require_window(batch, self.batches.clock())
 
     @staticmethod
     def _may_list(batch: Batch) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.ahead import ahead
+from shared.columnar.rows import Expands, ParquetRows, table_bytes
+from shared.columnar.tables import PARQUET_MAGIC, require_columns, unreadable
+from shared.columnar.thrift import LyingFile
 from shared.errors import InvalidFile
-from shared.tables import PARQUET_MAGIC, require_columns, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +48,7 @@ class LabelFile:
             rows, names = (None, _csv_names(path)) if csv else _parquet_head(path)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(path, error) from None
-        except OSError as error:
+        except (OSError, LyingFile, Expands) as error:
             raise _broken(path, error) from None
         require_columns(names, wanted, str(path), names_are_public)
         return cls(path, wanted, rows, csv)
@@ -59,17 +61,12 @@ class LabelFile:
             yield from ahead(self._csv_chunks() if self.csv else self._parquet_chunks())
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(self.path, error) from None
-        except OSError as error:
+        except (OSError, LyingFile, Expands) as error:
             raise _broken(self.path, error) from None
 
     def _parquet_chunks(self) -> Iterator[pa.Table]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(self.path, buffer_size=READ_BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=list(self.columns), use_threads=False):
-                batch.validate(full=True)  # Parquet readers take any bytes for text
-                yield pa.Table.from_batches([batch])
+        with ParquetRows.open(self.path) as rows:
+            yield from rows.tables(self.columns, most=table_bytes(rows.claims.size), most_rows=CHUNK_ROWS)
 
     def _csv_chunks(self) -> Iterator[pa.Table]:
         import pyarrow as pa
@@ -92,17 +89,17 @@ class LabelFile:
                 yield pa.Table.from_batches([batch])
 
 
-def _broken(path: Path, error: OSError) -> InvalidFile:
-    if error.errno is not None:
+def _broken(path: Path, error: Exception) -> InvalidFile:
+    if isinstance(error, Expands):
+        return InvalidFile(f"'{path}' is too large: {error}. Write it in smaller parts.")
+    if isinstance(error, OSError) and error.errno is not None:
         return InvalidFile(f"'{path}' cannot be read ({error.strerror}).")
     return InvalidFile(f"'{path}' is a truncated or damaged Parquet file.")  # how Arrow says so
 
 
 def _parquet_head(path: Path) -> tuple[int, list[str]]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        return file.metadata.num_rows, list(file.schema_arrow.names)
+    with ParquetRows.open(path) as rows:
+        return rows.claims.rows, list(rows.schema.names)
 
 
 def _csv_names(path: Path) -> list[str]:

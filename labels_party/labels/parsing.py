@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shared.columnar.tables import MAX_ID_BYTES, canonical_ids, refuse_duplicates
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
-from shared.tables import MAX_ID_BYTES, canonical_ids, refuse_duplicates
+from shared.numbers import MEASURED_TEXT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,21 +103,14 @@ def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.boo
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = pc.utf8_trim_whitespace(pc.cast(column, pa.large_string()))
+    text = pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))
+    spelled = pc.fill_null(pc.match_substring_regex(text, MEASURED_TEXT), fill_value=False)
+    text = pc.if_else(spelled, text, pa.scalar("nan", pa.large_string()))
+    bad = ~np.asarray(spelled, dtype=bool)
     try:
-        values = pc.cast(text, pa.float64())
-        return np.asarray(pc.fill_null(values, float("nan"))), np.asarray(pc.is_null(values), dtype=bool)
-    except pa.ArrowInvalid:
-        parsed = [_float_or_none(t) for t in text.to_pylist()]
-        bad = np.array([p is None for p in parsed])
-        return np.array([np.nan if p is None else p for p in parsed]), bad
-
-
-def _float_or_none(text: str | None) -> float | None:
-    try:
-        return None if text is None or "_" in text or not text.isascii() else float(text)
-    except ValueError:
-        return None
+        return np.asarray(pc.cast(text, pa.float64())), bad
+    except pa.ArrowInvalid:  # it does not read a plus
+        return np.array([float(t) for t in text.to_pylist()], np.float64), bad
 
 
 def positions(labels: npt.NDArray[np.float64], domain: Domain, rule: str, field: str = LABEL) -> npt.NDArray[np.int64]:

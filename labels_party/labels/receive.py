@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.budget.populations import Population
 from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, PUBLIC, Batch, label_scope
 from labels_party.labels.chunks import Chunk, Chunks, Findings, sliced
 from labels_party.labels.digests import mask, siphash128
@@ -19,6 +18,7 @@ from labels_party.labels.parsing import ID, UNIT, absent, canonical_column, floa
 from labels_party.labels.runs import Run, contains, members
 from labels_party.labels.upload_runs import EMPTY, UploadRuns
 from labels_party.labels.vault import LabelVault
+from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
 
@@ -86,7 +86,8 @@ class Known:
 class Receiver:
     """Takes the chunks of one upload; a context manager that removes the temporary files, not the stored objects.
 
-    `mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples.
+    `mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples. Only the
+    `owner` is refused an insert of ids that have records; of others it is set `aside`, and they are told nothing.
     """
 
     def __init__(
@@ -99,8 +100,11 @@ class Receiver:
         fields: tuple[str, ...],
         mode: str | None,
         known: Known,
+        *,
+        owner: bool,
     ) -> None:
         self.vault, self.batch, self.population, self.mode, self.known = vault, batch, population, mode, known
+        self.owner, self.aside = owner, False
         self.id_field = fields[0]
         self.label_field = fields[1] if mode in (INSERT, UPSERT) else ""
         self.units = has_units(population) if mode is None else labels_carry_units(batch, population)
@@ -153,8 +157,9 @@ class Receiver:
                 self._findings.total = max(self._findings.total, self.runs.again)
         if self._findings:
             raise self._findings.error()
-        if self._taken:
+        if self._taken and self.owner:
             raise self.duplicates(self._taken)
+        self.aside = bool(self._taken)
 
     def duplicates(self, taken: Findings) -> DuplicateId:
         first = taken.problems[0]

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.populations import Population
+from labels_party.labels.aside import UploadsSetAside
 from labels_party.labels.batches import (
+    ASIDE,
     EXAMPLES,
     ID_LIST,
     LABELS,
@@ -40,7 +41,8 @@ from labels_party.labels.runs import Run, members, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, Answer, IdempotentCall
+from labels_party.ledger.populations import Population
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import batches as batches_table
 from shared.ahead import ahead
@@ -121,15 +123,17 @@ class Sealer:
         actor: str,
         call: IdempotentCall = NO_KEY,
         guard: Callable[[Connection], None] | None = None,
-    ) -> Answer:
+    ) -> Reply:
         """Seal an open batch. Raises Conflict, OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing
-        changed. Whatever is wrong with ids or units is said before labels are looked at.
+        changed, but that keys which may send labels only are refused from now on: they must not see how it ended.
+        Whatever is wrong with ids or units is said before labels are looked at.
 
         `guard` is asked in the transaction that seals, and may refuse.
         """
         earlier = self.database.read("seal.seen", call.earlier)
         if earlier is not None:
             return earlier
+        self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
         for _ in range(RETRIES):
             try:
                 return self._attempt(batch_id, actor, call, guard)
@@ -139,9 +143,11 @@ class Sealer:
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None
-    ) -> Answer:
+    ) -> Reply:
         batch, population, segments, runs = self.database.read("seal.look", lambda c: self._look(c, batch_id))
         require_open(batch)
+        if segments[ASIDE]:
+            raise UploadsSetAside(batch_id, len(segments[ASIDE]))
         if not segments[LABELS] and not (batch.presence == ID_LIST and segments[EXAMPLES] and population.missing_label):
             raise Conflict(f"Batch '{batch_id}' has no labels yet; send them before sealing.")
         if batch.presence == ID_LIST and not segments[EXAMPLES]:
@@ -152,8 +158,8 @@ class Sealer:
         sealed = self.prepare(batch, population, examples, [self.vault.run(s.key) for s in runs])
         self.database.fault("seal.prepared")
 
-        def store(connection: Connection) -> Answer:
-            def effect() -> Answer:
+        def store(connection: Connection) -> Reply:
+            def effect() -> Reply:
                 if guard is not None:
                     guard(connection)
                 self.record(connection, sealed, actor)
@@ -261,7 +267,7 @@ class Sealer:
         self, connection: Connection, batch_id: str
     ) -> tuple[Batch, Population, dict[str, list[Segment]], list[Segment]]:
         batch, population = self.batches.get(connection, batch_id)
-        found = {kind: self.batches.segments(connection, batch_id, kind) for kind in (EXAMPLES, LABELS)}
+        found = {kind: self.batches.segments(connection, batch_id, kind) for kind in (EXAMPLES, LABELS, ASIDE)}
         runs = self.batches.segments(connection, batch_id, RUNS, EXAMPLES if batch.presence == ID_LIST else LABELS)
         return batch, population, found, runs
 

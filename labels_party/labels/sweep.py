@@ -48,6 +48,6 @@ class Sweep:
         """`run`, at most once a day among all processes of this home: `marker` is the file that tells."""
         if stopping() or (self.marker.exists() and self.now() - self.marker.stat().st_mtime < DAY):
             return 0
-        self.marker.touch()
+        self.marker.touch(mode=0o600)
         os.utime(self.marker, (self.now(), self.now()))
         return self.run()

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
-from labels_party.budget.populations import Population
 from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.digests import siphash128
 from labels_party.labels.intake import digest_key
@@ -22,6 +21,7 @@ from labels_party.labels.parsing import ID, UNIT
 from labels_party.labels.runs import Run, locate, members, repeated, sort_run
 from labels_party.labels.sorting import CHUNK, SHOWN_IDS, Examples, Excess, LabelSort
 from labels_party.labels.vault import LabelVault
+from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, Refusal
 

@@ -7,6 +7,7 @@ to either of them at random, which keeps their mean and adds less than a million
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.channel import N, NoiseChannel, smallest_unsigned
-from shared.channel_base import UIntArray
+from shared.channels.base import N, UIntArray, smallest_unsigned
+from shared.channels.noise import NoiseChannel
+from shared.channels.noise_weights import BITS, MAX_LATTICE_OUTPUTS, MAX_NOISE_EPSILON, half_table, shrink_lower
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.noise_weights import MAX_LATTICE_OUTPUTS, MAX_NOISE_EPSILON, half_table
 from shared.privacy import Epsilon
 
 STEPS_PER_SCALE = 1000
@@ -58,6 +59,8 @@ def choose_lattice(domain: Domain, epsilon: Epsilon, *, discrete: bool, unclippe
     periods = -(-TAIL // used.fraction) if unclipped else 0
     # with noise that wide, weights out of 2⁶⁴ could not tell neighbouring distances of more cells apart
     most = min((MAX_LATTICE_OUTPUTS - 1) // (1 + 2 * periods), used.nano)
+    if not discrete:  # nor, where ε is large, at the other end of the domain
+        most = min(most, math.isqrt(int(N * used.fraction**2 * shrink_lower(used.fraction)) >> (BITS + 1)))
     if most < 1:
         raise InvalidEpsilon(
             "This ε is too small for noise without clipping; leave out 'unclipped', or take an ε of at least 0.0004."

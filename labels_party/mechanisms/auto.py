@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channel import Channel
-from shared.correcting import UNBIASED_IS_WORTH
+from shared.channels.base import Channel
+from shared.channels.correcting import UNBIASED_IS_WORTH
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
 from shared.losses import Loss, MatrixLoss, get_loss

@@ -18,12 +18,11 @@ from labels_party.mechanisms.linear_program import BiasPrice, best_rows
 from labels_party.mechanisms.model_error import model_error
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import KNOTS, LARGEST, UNIFORM, KnotProblem
-from shared.channel import Channel
-from shared.channel_base import FloatArray
+from shared.channels.base import Channel, FloatArray
+from shared.channels.model_error import REST
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import SQUARED
-from shared.model_error import REST
 from shared.privacy import Epsilon
 
 SMALLEST = Epsilon.parse("0.2")  # below it the best found has two outputs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Protocol, cast
 
 import numpy as np
@@ -23,11 +22,12 @@ from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_chan
 from labels_party.mechanisms.sampling import sample
 from labels_party.mechanisms.staircase import staircase_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.channel import Channel, RRChannel
-from shared.channel_base import UIntArray
+from shared.channels.base import Channel, UIntArray
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism, InvalidPrior
 from shared.losses import Loss
+from shared.numbers import decimal_of
 from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
@@ -129,8 +129,8 @@ def _one_bit(asked: Asked) -> Channel:
         one_bit_weights(epsilon)  # refuses an ε of 0 before anything divides by it
         return one_bit_channel(domain, epsilon, best_clip(domain, prior, epsilon, asked.n))
     try:
-        low, high = (Decimal(str(end)) for end in cast("tuple[object, object]", clip))
-    except (InvalidOperation, TypeError, ValueError):
+        low, high = (decimal_of(end) for end in cast("tuple[object, object]", clip))
+    except (TypeError, ValueError):
         raise InvalidMechanism("The option 'clip' is 'auto' or a pair of decimal numbers, lower end first.") from None
     return one_bit_channel(domain, epsilon, (low, high))
 

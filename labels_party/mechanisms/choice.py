@@ -1,14 +1,15 @@
 """The exponential mechanism (McSherry & Talwar 2007) drawn in integers: one uniform integer decides, no float does.
 
 Wanted: P[i] ∝ sizes_i·e^(−c·s_i) for integer scores s (losses, smaller is better) of which a neighbour moves each by at
-most Δ, which is 2cΔ-DP. Drawn instead: integer weights W_i = ⌊2¹²⁴·e^(−c(s_i − min s))⌋ + η, the power from 64-bit
-floats, η = 2⁹²/M where M, the sum of the sizes, is public. What that costs, in the worst case:
+most Δ, which is 2cΔ-DP. Drawn instead: integer weights W_i = ⌊2¹²⁴·e^(−c(s_i − min s))⌋ + η, the power from
+`exponentials`, η = 2⁹²/M where M, the sum of the sizes, is public. What that costs, in the worst case:
 
 - η mixes in a uniform choice of mass at most 2⁻³², so that nothing has weight 0. The mixture is 2cΔ-DP as well: with
   A = e^(c·min s), moved by a neighbour by a factor a within e^(±cΔ), the quotient of two numerators A·e^(−cs) + η is at
   most max(1, a·e^(cΔ)), that of the two sums at most max(1, e^(cΔ)/a), and their product at most e^(2cΔ).
-- The float power is within 2⁻⁴⁰ of the true one in relative terms, and the integer within 1 below it, which is at most
-  2⁻²⁸ of η: a weight is within e^(±2⁻²⁷), and a quotient of probabilities, of four such, within e^(±2⁻²⁵).
+- The power is within 2⁻⁴⁵ of the true one in relative terms, as `exponentials.powers` proves, or below 2⁻¹²⁶ and taken
+  for 0; the integer is within 1 below it, which is at most 2⁻²⁸ of η: a weight is within e^(±2⁻²⁷), and a quotient of
+  probabilities, of four such, within e^(±2⁻²⁵).
 - The uniform integer has 64 bits more than needed: every probability is within e^(±2⁻⁶³).
 
 SLACK = 2⁻²⁰ covers all of it; `rate_of` takes it off ε before it divides. How much is drawn depends on M alone.
@@ -16,7 +17,6 @@ SLACK = 2⁻²⁰ covers all of it; `rate_of` takes it off ε before it divides.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Uint64Source
+from labels_party.mechanisms.exponentials import powers
 from shared.errors import InvalidEpsilon, InvalidMechanism
 
 Scores = npt.NDArray[np.int64]
@@ -128,19 +129,10 @@ def _powers(scores: Scores, rate: Fraction) -> tuple[Scores, Scores]:
     best = int(scores.min())
     if int(scores.max()) - best >= 1 << 62:
         raise InvalidMechanism("The scores of a choice lie too far apart.")
-    scaled = np.exp(-(_not_above(rate) * (scores - best))) * 2.0**HALF
+    scaled = powers(rate, scores - best) * 2.0**HALF
     high = scaled.astype(np.int64)
     low = ((scaled - high) * 2.0**HALF).astype(np.int64)  # exact: scaling by powers of two, and a fraction of a float
     return high, low
-
-
-def _not_above(rate: Fraction) -> float:
-    """The largest 64-bit float that is not above `rate`, or the largest one."""
-    try:
-        rounded = float(rate)
-    except OverflowError:
-        return float(np.finfo(np.float64).max)
-    return math.nextafter(rounded, 0.0) if Fraction(rounded) > rate else rounded
 
 
 def _floor(total: int) -> int:

@@ -1,7 +1,7 @@
 """Where one bit is best clipped: the two values of the domain between which its expected model error is least.
 
-The two outputs stand for calibrated values (`shared.correcting`), so the error of every pair of ends is in closed form
-in sums of the prior up to either end, and all pairs of a grid are tried at once, coarse to fine.
+The two outputs stand for calibrated values (`shared.channels.correcting`), so the error of every pair of ends is in
+closed form in sums of the prior up to either end, and all pairs of a grid are tried at once, coarse to fine.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
+from shared.channels.model_error import EXPLAINED, FLOOR, PARAMETERS, REST
 from shared.domain import Domain
-from shared.model_error import EXPLAINED, FLOOR, PARAMETERS, REST
 from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]

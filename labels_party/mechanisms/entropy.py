@@ -2,22 +2,24 @@
 
 `Keystream` is AES-256 in counter mode under a fresh key of the operating system (NIST SP 800-38A): the ε of a channel
 is exact for ideal bits, with a keystream it is computational. `discrete_laplace` is OpenDP's exact sampler, whose bits
-come from OpenSSL's generator, seeded by the system and again after a fork. Nothing here falls back on a weaker source:
-a failure is RandomnessUnavailable, and nothing was drawn.
+come from OpenSSL's generator, seeded by the system and again after a fork; what ε it proves for its scale is asked of
+it before each draw. Nothing here falls back on a weaker source: a failure is RandomnessUnavailable, and nothing was
+drawn.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import InvalidMechanism, RandomnessUnavailable
+from shared.errors import EpsilonNotProved, InvalidMechanism, RandomnessUnavailable
 
 KEY_BYTES = 32
 MAX_NOISE_SCALE = 2.0**53
@@ -83,6 +85,41 @@ def float_not_below(value: Fraction) -> float:
     return math.nextafter(rounded, math.inf) if Fraction(rounded) < value else rounded
 
 
+def float_not_above(value: Fraction) -> float:
+    """The largest 64-bit float that is not above `value` > 0."""
+    try:
+        rounded = float(value)
+    except OverflowError:
+        return math.nextafter(math.inf, 0.0)
+    return math.nextafter(rounded, 0.0) if Fraction(rounded) > value else rounded
+
+
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """Discrete Laplace noise for whole numbers that a neighbour moves by at most `sensitivity` in all (L1): ε-DP.
+
+    Raises InvalidMechanism: a sensitivity below 1, an ε that is not above 0, or a scale above 2⁵³.
+    """
+
+    sensitivity: int
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        if self.sensitivity < 1 or self.epsilon <= 0:
+            raise InvalidMechanism("Noise needs a sensitivity of at least 1 and an ε greater than zero.")
+        if self.scale > MAX_NOISE_SCALE:
+            raise InvalidMechanism("The noise scale is too large; ask with a larger ε.")
+
+    @property
+    def scale(self) -> Fraction:
+        """s of P[t] ∝ e^(−|t|/s): a float, at least sensitivity/ε, and so large that the ε of OpenDP's map, which is a
+        float rounded up, is not above ε either."""
+        below = float_not_above(self.epsilon)
+        if not below:
+            raise InvalidMechanism("The noise scale is too large; ask with a larger ε.")
+        return Fraction(float_not_below(self.sensitivity / Fraction(below)))
+
+
 @lru_cache(maxsize=1)
 def _enable_opendp() -> None:
     from opendp.mod import enable_features
@@ -90,17 +127,13 @@ def _enable_opendp() -> None:
     enable_features("contrib")
 
 
-def discrete_laplace(scale: Fraction, n: int) -> npt.NDArray[np.int64]:
-    """int64[n] independent draws with P[t] ∝ e^(−|t|/s), exact, s the smallest float not below `scale`.
+def discrete_laplace(noise: LaplaceNoise, n: int) -> npt.NDArray[np.int64]:
+    """int64[n] independent draws with P[t] ∝ e^(−|t|/s), exact, s the `noise.scale`.
 
     OpenDP's sampler (Canonne, Kamath & Steinke 2020, Algorithm 2), saturating at the ends of int64. About 10 µs a draw.
-    Raises InvalidMechanism (scale) or RandomnessUnavailable.
+    Raises RandomnessUnavailable, and EpsilonNotProved, before anything is drawn, where OpenDP's own privacy map does
+    not prove `noise.epsilon` for `noise.sensitivity`.
     """
-    if scale <= 0:
-        raise InvalidMechanism("The noise scale must be greater than zero.")
-    rounded = float_not_below(scale)
-    if rounded > MAX_NOISE_SCALE:
-        raise InvalidMechanism("The noise scale is too large.")
     if n == 0:
         return np.zeros(0, dtype=np.int64)
     from opendp.domains import atom_domain, vector_domain
@@ -110,9 +143,12 @@ def discrete_laplace(scale: Fraction, n: int) -> npt.NDArray[np.int64]:
 
     _system_bytes(KEY_BYTES)  # without the system's randomness OpenDP draws on from what it has, or ends the process
     _enable_opendp()
-    measurement = make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=rounded)
+    scale, space = float(noise.scale), (vector_domain(atom_domain(T="i64")), l1_distance(T="i64"))
+    measurement: Any = make_laplace(*space, scale=scale)
+    if not measurement.map(noise.sensitivity) <= noise.epsilon:  # NaN is refused as well
+        raise EpsilonNotProved("The noise library does not prove the ε that is charged, so nothing was drawn.")
     try:
-        noise = measurement([0] * n)
+        drawn = measurement([0] * n)
     except OpenDPException:
         raise RandomnessUnavailable("The discrete Laplace sampler got no randomness, so nothing was drawn.") from None
-    return np.array(noise, dtype=np.int64)
+    return np.array(drawn, dtype=np.int64)

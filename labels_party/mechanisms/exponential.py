@@ -8,9 +8,8 @@ import numpy.typing as npt
 from labels_party.mechanisms.additive import equal_steps
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.one_bit import constant_channel
-from shared.channel import Channel, ExponentialChannel, smallest_unsigned
-from shared.channel_base import UIntArray
-from shared.channel_exponential import MAX_CELLS, MAX_DECAY
+from shared.channels.base import Channel, UIntArray, smallest_unsigned
+from shared.channels.exponential import MAX_CELLS, MAX_DECAY, ExponentialChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon
 from shared.privacy import Epsilon

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.channel import KnotsChannel, N, smallest_unsigned
-from shared.channel_base import FloatArray, IntArray, UIntArray
+from shared.channels.base import FloatArray, IntArray, N, UIntArray, smallest_unsigned
+from shared.channels.knots import KnotsChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon
 from shared.privacy import Epsilon

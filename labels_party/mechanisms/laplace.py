@@ -7,9 +7,10 @@ from functools import partial
 
 from labels_party.mechanisms.additive import choose_lattice, fitted_peak, proved
 from labels_party.mechanisms.one_bit import constant_channel
-from shared.channel import Channel, LaplaceChannel
+from shared.channels.base import Channel
+from shared.channels.laplace import LaplaceChannel
+from shared.channels.noise_weights import laplace_period
 from shared.domain import Domain
-from shared.noise_weights import laplace_period
 from shared.privacy import Epsilon
 
 

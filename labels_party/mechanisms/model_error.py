@@ -1,16 +1,13 @@
-"""The expected model error of `shared.model_error`, by which the labels party ranks mechanisms."""
+"""The expected model error of `shared.channels.model_error`, by which the labels party ranks mechanisms."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.channel import Channel
-from shared.correcting import best_outputs
-from shared.model_error import EXPLAINED, RULE
-from shared.model_error import model_error as judged
-
-__all__ = ["EXPLAINED", "RULE", "model_error"]
+from shared.channels.base import Channel
+from shared.channels.correcting import best_outputs
+from shared.channels.model_error import model_error as judged
 
 
 def model_error(channel: Channel, prior: npt.NDArray[np.float64], n: int) -> dict[str, Any]:

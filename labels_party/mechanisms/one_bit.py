@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channel import Channel, N, OneBitChannel, RRChannel
+from shared.channels.base import Channel, N
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.privacy import Epsilon

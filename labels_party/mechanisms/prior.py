@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.entropy import discrete_laplace
+from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from shared.errors import InvalidEpsilon, InvalidPrior
 from shared.privacy import NANO, ZERO, Epsilon
 
@@ -36,11 +36,6 @@ class PriorPlan:
 
     epsilon: Epsilon
     cells: IntArray
-
-
-def histogram(index: npt.NDArray[np.integer[npt.NBitBase]], k: int) -> IntArray:
-    """int64[k]: how many of the positions `index` (each 0 … k − 1) fall on each label."""
-    return np.bincount(index, minlength=k).astype(np.int64)
 
 
 def public_cells(k: int, epsilon: Epsilon, n: int) -> IntArray:
@@ -100,9 +95,10 @@ def estimate_prior(
 ) -> FloatArray:
     """float64[k] summing to 1: the ε-DP prior (replace-one) from the label counts int64[k].
 
-    Counts per cell plus exact discrete Laplace noise of scale 2/ε rounded up, divided by n, put onto the simplex by
-    Euclidean projection (`project`) or by max(·, 0) and normalising (`clip`, the paper's), spread evenly within each
-    cell. All zero, n = 0 or ε = 0 give the uniform prior. n is public. Raises InvalidPrior, RandomnessUnavailable.
+    Counts per cell plus exact discrete Laplace noise of scale 2/ε rounded up (`LaplaceNoise`), divided by n, put onto
+    the simplex by Euclidean projection (`project`) or by max(·, 0) and normalising (`clip`, the paper's), spread evenly
+    within each cell. All zero, n = 0 or ε = 0 give the uniform prior. n is public. Raises InvalidPrior,
+    RandomnessUnavailable, EpsilonNotProved.
     """
     k, g = counts.size, cells.size - 1
     if g < 1 or cells[0] != 0 or cells[-1] != k or np.any(np.diff(cells) < 1):
@@ -112,8 +108,9 @@ def estimate_prior(
     uniform, n = np.full(k, 1.0 / k), int(counts.sum())
     if not epsilon or n == 0:
         return uniform
-    noise = discrete_laplace(SENSITIVITY / epsilon.fraction, g)
-    share = (np.add.reduceat(counts, cells[:-1]).astype(np.float64) + noise.astype(np.float64)) / n
+    # added as whole numbers: a sum of floats would depend on more than the noisy count where noise is beyond 2⁵³
+    noisy = np.add.reduceat(counts, cells[:-1]) + discrete_laplace(LaplaceNoise(SENSITIVITY, epsilon.fraction), g)
+    share = noisy.astype(np.float64) / n
     mass = onto_simplex(share) if method == "project" else np.maximum(share, 0.0)
     total = math.fsum(mass.tolist())
     if total <= 0.0:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.channel import N
+from shared.channels.base import N
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.privacy import Epsilon
 

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.one_bit import constant_channel
 from labels_party.mechanisms.randomized_response import CHUNK, rr_weights, sample_rr
-from shared.channel import Channel, RRChannel, TopLabelsChannel
-from shared.channel_base import FloatArray, UIntArray
-from shared.channel_top_labels import MAX_KEPT
+from shared.channels.base import Channel, FloatArray, UIntArray
+from shared.channels.rr import RRChannel
+from shared.channels.top_labels import MAX_KEPT, TopLabelsChannel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
 from shared.privacy import Epsilon

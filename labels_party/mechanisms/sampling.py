@@ -15,18 +15,15 @@ from labels_party.mechanisms.knots import sample_knots
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
 from labels_party.mechanisms.rr_with_prior import sample_top_labels
-from shared.channel import (
-    Channel,
-    ExponentialChannel,
-    KnotsChannel,
-    LaplaceChannel,
-    NoiseChannel,
-    OneBitChannel,
-    RRChannel,
-    StaircaseChannel,
-    TopLabelsChannel,
-)
-from shared.channel_base import UIntArray
+from shared.channels.base import Channel, UIntArray
+from shared.channels.exponential import ExponentialChannel
+from shared.channels.knots import KnotsChannel
+from shared.channels.laplace import LaplaceChannel
+from shared.channels.noise import NoiseChannel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.rr import RRChannel
+from shared.channels.staircase import StaircaseChannel
+from shared.channels.top_labels import TopLabelsChannel
 from shared.errors import InvalidMechanism
 
 Index = npt.NDArray[np.int64]

@@ -9,10 +9,11 @@ import numpy as np
 
 from labels_party.mechanisms.additive import choose_lattice, fitted_peak, proved
 from labels_party.mechanisms.one_bit import constant_channel
-from shared.channel import Channel, StaircaseChannel
+from shared.channels.base import Channel
+from shared.channels.noise_weights import staircase_period
+from shared.channels.staircase import StaircaseChannel
 from shared.domain import Domain
 from shared.losses import Loss, get_loss
-from shared.noise_weights import staircase_period
 from shared.privacy import Epsilon
 
 

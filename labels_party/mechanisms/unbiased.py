@@ -9,8 +9,7 @@ import numpy as np
 from labels_party.mechanisms.knots import exact_channel, exact_labels, place_knots, shared_out, solvable_odds
 from labels_party.mechanisms.linear_program import Cost, best_rows
 from labels_party.mechanisms.one_bit import one_bit_channel
-from shared.channel import Channel
-from shared.channel_base import FloatArray, IntArray
+from shared.channels.base import Channel, FloatArray, IntArray
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Loss, MatrixLoss, Poisson, Squared, get_loss

@@ -6,11 +6,12 @@ growing, randomly spread pauses until a day after the event, then given up.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,10 +26,11 @@ from labels_party.notify.addresses import AddressRules, Target
 from labels_party.notify.outbox import DELIVERED, GIVEN_UP, PENDING
 from labels_party.notify.webhooks import Webhooks
 from labels_party.storage.tables import deliveries, webhooks
-from shared.errors import InvalidInput, LabelDPError
-from shared.message.canonical import canonical_bytes
+from shared.documents.canonical import canonical_bytes
+from shared.errors import InvalidInput
 from shared.service.database import Database
 from shared.service.webhooks import sign_webhook
+from shared.service.worker import Worker
 
 log = logging.getLogger("label_dp.webhooks")
 
@@ -46,7 +48,7 @@ def pause_after(attempts: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * GROWTH ** min(attempts - 1, 30)) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads retries
 
 
-class Sender:
+class Sender(Worker):
     """One thread that claims due notices and a few that post them; `flush` does one round in the caller's thread."""
 
     def __init__(
@@ -57,25 +59,22 @@ class Sender:
         clock: Callable[[], datetime],
         poll_seconds: float,
     ) -> None:
+        super().__init__("webhook-sender", poll_seconds)
         self.database, self.webhooks, self.rules, self.clock = database, webhooks_, rules, clock
-        self.poll_seconds = poll_seconds
-        self._stop, self._wake = threading.Event(), threading.Event()
         self._busy: set[str] = set()  # webhooks with a try in flight: one at a time each
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="webhooks", daemon=True)
-        self._thread.start()
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="webhook") as self._pool:
+            yield
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def wake(self) -> None:
-        self._wake.set()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+    def round(self) -> bool:
+        for notice in self._claim(THREADS):
+            self._pool.submit(self._work, notice)
+        return False
 
     def flush(self, only: str | None = None) -> int:
         """Try every due notice once, or `only` that one, here and now; returns how many were delivered."""
@@ -86,30 +85,16 @@ class Sender:
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _loop(self) -> None:
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="webhook") as pool:
-            while not self._stop.is_set():
-                try:
-                    for notice in self._claim(THREADS):
-                        pool.submit(self._work, notice)
-                except LabelDPError as error:
-                    log.warning("webhooks wait: %s", error.code)
-                except Exception as error:
-                    log.error("webhooks: internal error of type %s", type(error).__name__)
-                self._wake.wait(self.poll_seconds)
-                self._wake.clear()
-            pool.shutdown(wait=True, cancel_futures=True)
-
     def _work(self, notice: dict[str, Any]) -> None:
         try:
-            if not self._stop.is_set():
+            if not self.stopping():
                 self._try(notice)
         except Exception as error:
             log.error("webhook %s: %s", notice["webhook"], type(error).__name__)
         finally:
             with self._lock:
                 self._busy.discard(notice["webhook"])
-            self._wake.set()
+            self.wake()
 
     def _claim(self, most: int | None, only: str | None = None) -> list[dict[str, Any]]:
         """Due notices, now ours for a while. With `most` at most one of each webhook, none whose webhook is busy."""

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labels_party.storage.secrets import Secrets
+from shared.documents.signing import SigningKey
 from shared.errors import InvalidFile
-from shared.message.signing import SigningKey
 from shared.service.folders import fsync_folder, make_private, own_key
 
 LEFTOVER_SECONDS = 86_400.0
-INPUTS = "inputs-"  # folders of what was sent for an answer, below `answers/`
+INPUTS = "inputs-"  # folders of what was sent for work, below `work/`
 
 
 @dataclass(frozen=True)
 class Home:
-    """`keys/` signing key and secret, `labels/` masked labels, `releases/` messages, `answers/` inputs and attempts of
-    answers, `spill/` temporary files."""
+    """`keys/` signing key and secret, `labels/` masked labels, `work/` inputs, attempts and published files of
+    charged work, `spill/` temporary files."""
 
     path: Path
 
@@ -43,12 +43,8 @@ class Home:
         return self.path / "labels"
 
     @property
-    def releases(self) -> Path:
-        return self.path / "releases"
-
-    @property
-    def answers(self) -> Path:
-        return self.path / "answers"
+    def work(self) -> Path:
+        return self.path / "work"
 
     @property
     def predictors(self) -> Path:
@@ -68,8 +64,7 @@ class Home:
         folders = (
             self.path / "keys",
             self.labels,
-            self.releases,
-            self.answers,
+            self.work,
             self.predictors,
             self.spill,
             self.workers,
@@ -106,3 +101,12 @@ class Home:
     def signing_key(self) -> SigningKey:
         """The party's signing key, made on first use; its public half is `keys/signing.pub`."""
         return own_key(self.signing_key_path, self.public_key_path)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Have the file system set `size` bytes aside for `path`. Raises OSError (no space)."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, size) if hasattr(os, "posix_fallocate") else os.truncate(handle, size)
+    finally:
+        os.close(handle)

@@ -1,7 +1,11 @@
 """Idempotency keys: scoped to the API key, with a keyed MAC of the body, committed together with their effect.
 
 While the first call with a key is in flight its row is a claim: no answer yet, and a time until which nobody else
-may answer, so that a server that died does not hold the key for ever. Keys of a batch live as long as the batch.
+may answer, so that a server that died does not hold the key for ever.
+
+How long: what began a computation that is charged (status 202) as long as its batch, whose labels are needed for a
+second one, so that a repeated call never charges twice. Other calls about a batch as long as the batch, at most
+MOST_OF_BATCH for each API key; all others KEPT_SECONDS, at most MOST for each API key. The oldest go first.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ from shared.service.database import Database
 MAX_KEY = 200
 CLAIM_SECONDS = 60.0
 IN_FLIGHT = 0  # the status of a claim
-Answer = tuple[int, dict[str, Any]]
+CHARGING = 202  # of what begins a release, an answer or a predictor
+KEPT_SECONDS = 30 * 86_400.0
+MOST, MOST_OF_BATCH = 10_000, 100_000
+Reply = tuple[int, dict[str, Any]]
 
 
 @dataclass
@@ -48,7 +55,7 @@ class IdempotentCall:
             self.body_mac = self.body_mac()
         return self.body_mac
 
-    def earlier(self, connection: Connection) -> Answer | None:
+    def earlier(self, connection: Connection) -> Reply | None:
         """The answer given before to the same call. Raises IdempotencyConflict if the body was another one,
         IdempotencyInFlight while another call with this key is being answered."""
         if self.key is None:
@@ -65,7 +72,7 @@ class IdempotentCall:
             )
         return row.status, row.answer
 
-    def once(self, connection: Connection, effect: Callable[[], Answer]) -> Answer:
+    def once(self, connection: Connection, effect: Callable[[], Reply]) -> Reply:
         """The earlier answer, or the effect's, remembered in the same transaction."""
         earlier = self.earlier(connection)
         if earlier is not None:
@@ -81,8 +88,10 @@ class IdempotentCall:
                     status=status,
                     answer=answer,
                     batch=self.batch,
+                    created=time.time(),
                 )
             )
+            self._make_room(connection)
         return status, answer
 
     def claim(self, connection: Connection, until: float) -> None:
@@ -104,6 +113,7 @@ class IdempotentCall:
                     answer={},
                     batch=self.batch,
                     claimed_until=until,
+                    created=time.time(),
                 )
             )
 
@@ -113,6 +123,12 @@ class IdempotentCall:
         connection.execute(
             sa.delete(t).where(*self._same(), t.c.status == IN_FLIGHT, t.c.claimed_until == self.claimed_until)
         )
+
+    def _make_room(self, connection: Connection) -> None:
+        t, most = idempotency, MOST if self.batch is None else MOST_OF_BATCH
+        own = (t.c.caller == self.caller, t.c.batch == self.batch, t.c.status.not_in((IN_FLIGHT, CHARGING)))
+        last = sa.select(t.c.created).where(*own).order_by(t.c.created.desc()).offset(most - 1).limit(1)
+        connection.execute(sa.delete(t).where(*own, t.c.created < last.scalar_subquery()))
 
     def _row(self, connection: Connection) -> Any:
         return connection.execute(sa.select(idempotency).where(*self._same())).first()
@@ -154,6 +170,15 @@ class Claim:
 def forget_batch(connection: Connection, batch: str) -> None:
     """The keys of a batch that is no more."""
     connection.execute(sa.delete(idempotency).where(idempotency.c.batch == batch))
+
+
+def forget_old(database: Database) -> int:
+    """Forget the calls outside of batches that were answered, or begun, too long ago; returns how many."""
+    t, before = idempotency, time.time() - KEPT_SECONDS
+    old = t.c.batch.is_(None) & (t.c.created < before)
+    if database.read("idempotency.old", lambda c: c.execute(sa.select(t.c.key).where(old).limit(1)).first()) is None:
+        return 0
+    return database.write("idempotency.forget", lambda c: c.execute(sa.delete(t).where(old)).rowcount)
 
 
 NO_KEY = IdempotentCall("", None, "")

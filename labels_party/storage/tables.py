@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from shared.audit.store import audit_table
+from shared.audit.store import audit_table, heads_table
 from shared.service.apikeys import apikey_table
 
 metadata = sa.MetaData()
-HEAD = "0008"
+HEAD = "0001"
 
 audit_events = audit_table(metadata)
+# what a batch was charged is summed with every charge
+sa.Index("ix_audit_events_batch_kind", audit_events.c.batch, audit_events.c.kind)
+seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
 
 installation = sa.Table(
@@ -67,6 +70,8 @@ batches = sa.Table(
     # set in the transaction that charges the template: it is charged once
     sa.Column("scheduled_release", sa.String(40)),
     sa.Column("purged", sa.String(20)),
+    # since when keys that may send labels only are refused, whether or not the seal succeeded
+    sa.Column("closed", sa.String(20)),
     sa.UniqueConstraint("label", "seal_order"),
 )
 
@@ -94,25 +99,72 @@ idempotency = sa.Table(
     # the batch whose life the key shares; `claimed_until` is set while the first call is in flight
     sa.Column("batch", sa.String(40), index=True),
     sa.Column("claimed_until", sa.Float),
+    # seconds of the epoch: the oldest are forgotten
+    sa.Column("created", sa.Float, nullable=False, server_default="0"),
+    sa.Index("ix_idempotency_age", "caller", "batch", "created"),
 )
 
-releases = sa.Table(
-    "releases",
+# inserts of keys that may send labels only, in which an id had a record already: the batch's owner decides of each. It
+# depends on labels, so that it is no audit event: an export of those is shown to others
+set_aside = sa.Table(
+    "set_aside",
     metadata,
     sa.Column("id", sa.String(40), primary_key=True),
     sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
+    sa.Column("sent_by", sa.String(60), nullable=False),
+    sa.Column("received", sa.String(20), nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("key", sa.String(300), nullable=False),
+    sa.Column("decision", sa.String(10)),
+    sa.Column("decided", sa.String(20)),
+    sa.Column("decided_by", sa.String(60)),
+)
+
+# charged work: what was asked of a sealed batch, and where it stands (`labels_party.work`)
+work = sa.Table(
+    "work",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
+    sa.Column("kind", sa.String(40), nullable=False),
     sa.Column("state", sa.String(10), nullable=False, index=True),
+    # what the audit event of its charge, or of the request for it, says besides ε
+    sa.Column("asked", sa.JSON, nullable=False),
+    # what its kind draws from: public, or already private
     sa.Column("plan", sa.JSON, nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("epsilon", sa.JSON, nullable=False),
+    sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
+    sa.Column("audiences", sa.JSON, nullable=False),
+    sa.Column("requested_by", sa.String(60), nullable=False),
+    # of what an allowance permits, what audiences asked for themselves counts
+    sa.Column("by_audience", sa.String(200)),
+    # the folder of what was sent for it, a MAC of that, and the key of the owner's table of features
+    sa.Column("inputs", sa.String(60), nullable=False),
+    sa.Column("inputs_mac", sa.String(64), nullable=False),
+    sa.Column("features", sa.String(300), nullable=False),
+    sa.Column("approved_by", sa.String(60)),
+    sa.Column("approved", sa.String(20)),
+    sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("lease_owner", sa.String(120)),
     sa.Column("lease_until", sa.Float),
     sa.Column("created", sa.String(20), nullable=False),
     sa.Column("published", sa.String(20)),
-    sa.Column("manifest_sha256", sa.String(64)),
-    sa.Column("problem", sa.JSON),
-    sa.Column("requested_by", sa.String(60)),
-    sa.Column("approved_by", sa.String(60)),
-    sa.Column("approved", sa.String(20)),
+    sa.Column("sha256", sa.String(64)),  # of the payload of its signed document
+    sa.Column("problem", sa.JSON(none_as_null=True)),
+)
+
+# what was published, byte for byte as it is served: files of the home, or (what is drawn in its transaction) here
+work_files = sa.Table(
+    "work_files",
+    metadata,
+    sa.Column("work", sa.ForeignKey("work.id"), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("role", sa.String(10), nullable=False),
+    sa.Column("path", sa.String(300)),
+    sa.Column("content", sa.LargeBinary),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
 )
 
 # work that one of several replicas does at a time; what it may change is fenced elsewhere
@@ -122,18 +174,6 @@ leases = sa.Table(
     sa.Column("work", sa.String(80), primary_key=True),
     sa.Column("owner", sa.String(120), nullable=False),
     sa.Column("until", sa.Float, nullable=False),
-)
-
-release_files = sa.Table(
-    "release_files",
-    metadata,
-    sa.Column("release", sa.ForeignKey("releases.id"), primary_key=True),
-    sa.Column("name", sa.String(128), primary_key=True),
-    sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("role", sa.String(10), nullable=False),
-    sa.Column("path", sa.String(300), nullable=False),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-    sa.Column("sha256", sa.String(64), nullable=False),
 )
 
 # for look-ups: the receipts themselves are in the audit events `event`; append-only, like these
@@ -193,32 +233,6 @@ erasures = sa.Table(
     sa.UniqueConstraint("population", "id_digest"),
 )
 
-# charged computations on a sealed batch whose whole result is one signed document
-answers = sa.Table(
-    "answers",
-    metadata,
-    sa.Column("id", sa.String(40), primary_key=True),
-    sa.Column("batch", sa.ForeignKey("batches.id"), nullable=False, index=True),
-    sa.Column("kind", sa.String(40), nullable=False),
-    sa.Column("state", sa.String(10), nullable=False, index=True),
-    sa.Column("request", sa.JSON, nullable=False),
-    sa.Column("epsilon", sa.JSON, nullable=False),
-    sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
-    sa.Column("audiences", sa.JSON, nullable=False),
-    # by whom: of what an allowance permits, what audiences asked for themselves counts
-    sa.Column("requested_by", sa.String(60), nullable=False),
-    sa.Column("by_audience", sa.String(200)),
-    sa.Column("attempt", sa.Integer, nullable=False, default=0),
-    sa.Column("lease_owner", sa.String(120)),
-    sa.Column("lease_until", sa.Float),
-    sa.Column("created", sa.String(20), nullable=False),
-    sa.Column("published", sa.String(20)),
-    # the signed envelope, byte for byte as it is served
-    sa.Column("envelope", sa.LargeBinary),
-    sa.Column("sha256", sa.String(64)),
-    sa.Column("problem", sa.JSON(none_as_null=True)),
-)
-
 # how much ε, of one batch, audiences may charge by themselves with answers of a kind
 allowances = sa.Table(
     "allowances",
@@ -253,5 +267,5 @@ predictions = sa.Table(
     metadata,
     sa.Column("predictor", sa.ForeignKey("predictors.id"), primary_key=True),
     sa.Column("query", sa.String(64), primary_key=True),
-    sa.Column("answer", sa.ForeignKey("answers.id"), nullable=False, unique=True),
+    sa.Column("answer", sa.ForeignKey("work.id"), nullable=False, unique=True),
 )

@@ -7,19 +7,31 @@ parties.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shared.audit.events import CHARGED, Event
+from shared.audit.events import (
+    ANSWER_FAILED,
+    CHARGED,
+    DECLINED,
+    FAILED,
+    POPULATION_CREATED,
+    RETURNED,
+    Event,
+)
 from shared.audit.receipts import ANSWER, RELEASE, Receipts, signed_digest
+from shared.audit.rulebook import MATCHED
 from shared.audit.show import counted
 from shared.audit.store import Export
-from shared.message.receipt import Receipt
-from shared.message.signing import VerifyingKey
+from shared.documents.receipt import Receipt
+from shared.documents.signing import VerifyingKey
+from shared.privacy import Epsilon, parse_delta
 
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
 MISSING_RELEASE, MISSING_RECEIPT = "missing-release", "missing-receipt"
+UNMATCHED = "unmatched"  # MATCHED is broken: what was accepted is not what was charged
+WITHOUT_PUBLICATION = frozenset({RETURNED, FAILED, ANSWER_FAILED, DECLINED})  # after these nothing is published
 ANOTHER = {RELEASE: "has another manifest", ANSWER: "is another document"}
 
 
@@ -44,8 +56,49 @@ class Side:
     made: str = ""
 
     def may_lack(self, time: str) -> bool:
-        """Whether something of `time` happened after the export was made, so that it cannot be in it."""
-        return bool(self.made) and time > self.made
+        """Whether something that the other side knew of at `time` may have come after the export was made: the live
+        side knows the second of what it did and got, and an export says the second at which it was made, which is not
+        before the day of its last event."""
+        return bool(self.made) and time > max(self.made, self.events[-1].time if self.events else "")
+
+
+class Charges:
+    """What a labels party's chain has charged and not returned, for what a receiver accepted."""
+
+    def __init__(self, events: list[Event]) -> None:
+        returned = {e.subject.release for e in events if e.kind == RETURNED}
+        self.ended = {e.subject.release for e in events if e.kind in WITHOUT_PUBLICATION}
+        self.charged: dict[str | None, Event] = {}
+        self.spent: dict[str | None, tuple[int, int]] = {}
+        self.declared = {e.subject.population: e for e in events if e.kind == POPULATION_CREATED}
+        sums: dict[str | None, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for event in events:
+            name, batch = event.subject.release, event.subject.batch
+            if event.kind == CHARGED and name not in returned:
+                nano, atto = sums[batch]
+                sums[batch] = nano + event.split.total.nano, atto + event.split.delta_atto
+                self.charged[name], self.spent[name] = event, sums[batch]
+
+    def mismatch(self, accepted: Event) -> str:
+        """Why `accepted` is not what was charged; "" where it is."""
+        name, details = accepted.subject.release, accepted.details
+        charge = self.charged.get(name)
+        if charge is None:
+            return "it is not charged there, or its charge was returned"
+        if replace(charge.subject, attempt=None) != replace(accepted.subject, attempt=None):
+            return f"it is charged to batch {charge.subject.batch} of population {charge.subject.population_name}"
+        if charge.split != accepted.split:
+            return f"it is charged ε {charge.split.total}, or another split of it"
+        if not set(accepted.audiences) <= set(charge.audiences):
+            return "it is charged for other audiences"
+        declared = self.declared[charge.subject.population].details
+        lifetimes = declared["lifetime_epsilon"], declared.get("lifetime_delta", "0")
+        stated = details.get("epsilon_lifetime"), details.get("delta_lifetime", "0")
+        if charge.unit != accepted.unit or lifetimes != stated:
+            return "its population was declared with another unit or lifetime"
+        nano, atto = self.spent[name]
+        spent = Epsilon.parse(details["epsilon_spent"]).nano, parse_delta(details.get("delta_spent", "0"))
+        return "" if nano <= spent[0] and atto <= spent[1] else "it states less spent than was charged by then"
 
 
 def compare_own(own: list[Event], export: Export) -> Comparison:
@@ -99,6 +152,11 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
         found.notes.append(
             f"{newer} of the releases, answers and receipts came after {made}, when the export says it was made"
         )
+    if others := len(at_features.accepted) - len(own):
+        found.notes.append(
+            f"not compared: {counted(others, 'accepted item')} of other keys than {labels.key.id}, which need exports "
+            "signed with those"
+        )
     name = features.events[0].party if features.events else ""
     waiting = Counter(key[0] for key, e in at_labels.published.items() if name in e.audiences and key not in own)
     for noun, count in sorted(waiting.items(), reverse=True):
@@ -113,15 +171,15 @@ def _accepted(
     published: dict[tuple[str, str], Event],
     accepted: dict[tuple[str, str], Event],
 ) -> tuple[int, set[str]]:
-    """Releases and answers that the receiver accepted, as the labels party has them.
+    """Releases and answers that the receiver accepted, as the labels party charged and published them.
 
     Returns how many are newer than the export, and which are missing.
     """
-    charged = {e.subject.release: e for e in labels.events if e.kind == CHARGED}
+    charges = Charges(labels.events)
     newer, missing = 0, set()
     for (noun, name), event in accepted.items():
         told, what = published.get((noun, name)), f"{noun.capitalize()} {name}"
-        if told is None and labels.may_lack(event.time):
+        if told is None and labels.may_lack(event.moment) and name not in charges.ended:
             newer += 1
         elif told is None:
             missing.add(name)
@@ -137,12 +195,13 @@ def _accepted(
                 f"{what} {ANOTHER[noun]} in {labels.called} than in {features.called}.",
                 release=name,
             )
-        elif name in charged and charged[name].split != event.split:
+        elif why := charges.mismatch(event):
             found.find(
-                ALTERED,
-                f"{what} is charged ε {charged[name].split.total} in {labels.called}, but {event.split.total}, "
-                f"or another split of it, in {features.called}.",
+                UNMATCHED,
+                f"{what}, accepted for ε {event.split.total} in {features.called}, breaks rule {MATCHED.number} "
+                f"({MATCHED.name}) in {labels.called}: {why}.",
                 release=name,
+                rule=MATCHED.number,
             )
     return newer, missing
 
@@ -161,14 +220,15 @@ def _receipts(
     if forked is not None:
         found.find(
             FORK,
-            f"Receipt {forked} is of {noun(kept[forked])} {kept[forked].release} (accepted {kept[forked].accepted}) in "
-            f"{labels.called}, but of {noun(given[forked])} {given[forked].release} (accepted "
-            f"{given[forked].accepted}) in {features.called}: the receiver's store has two histories.",
+            f"Receipt {forked} is of {noun(kept[forked])} {kept[forked].document_id} (accepted "
+            f"{kept[forked].accepted}) in {labels.called}, but of {noun(given[forked])} "
+            f"{given[forked].document_id} (accepted {given[forked].accepted}) in {features.called}: "
+            "the receiver's store has two histories.",
             receipt=forked,
         )
     lost = [kept[p] for p in sorted(kept) if p not in given]
-    newer += sum(features.may_lack(r.accepted) for r in lost)
-    lost = [r for r in lost if not features.may_lack(r.accepted)]
+    newer += sum(features.may_lack(at_labels.moments[r.digest]) for r in lost)
+    lost = [r for r in lost if not features.may_lack(at_labels.moments[r.digest])]
     if lost:
         found.find(
             ROLLBACK,
@@ -177,26 +237,26 @@ def _receipts(
             receipt=lost[-1].position,
         )
     for receipt in lost + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
-        if (labels.key.id, noun(receipt), receipt.release) not in at_features.accepted:
+        if (labels.key.id, noun(receipt), receipt.document_id) not in at_features.accepted:
             found.find(
                 MISSING_RELEASE,
-                f"{noun(receipt).capitalize()} {receipt.release} has a receipt of {receipt.accepted} in "
+                f"{noun(receipt).capitalize()} {receipt.document_id} has a receipt of {receipt.accepted} in "
                 f"{labels.called}, but is not among the accepted ones of {features.called}.",
-                release=receipt.release,
+                release=receipt.document_id,
             )
     if given and not any(key_id == features.key.id for _, key_id in at_labels.keys):
         found.notes.append("the labels party has no receipt key of this receiver, so it keeps no receipts of it")
         return newer
     for position in sorted(set(given) - set(kept)):
         receipt = given[position]
-        if labels.may_lack(receipt.accepted):
+        if labels.may_lack(at_features.moments[receipt.digest]):
             newer += 1
-        elif receipt.release not in missing:
+        elif receipt.document_id not in missing:
             found.find(
                 MISSING_RECEIPT,
-                f"Receipt {position} ({noun(receipt)} {receipt.release}, accepted {receipt.accepted}) is not in "
+                f"Receipt {position} ({noun(receipt)} {receipt.document_id}, accepted {receipt.accepted}) is not in "
                 f"{labels.called}: it was not delivered yet (the next pull delivers it), or was lost there.",
-                release=receipt.release,
+                release=receipt.document_id,
                 receipt=position,
             )
     return newer

@@ -6,16 +6,19 @@ apply is null (subjects), 0 (charges) or empty (lists). Charges are whole nano-�
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shared.documents.canonical import canonical_bytes, digest, parse_canonical
 from shared.errors import AuditChainBroken
-from shared.message.canonical import canonical_bytes, digest, parse_canonical
 from shared.privacy import PER_EXAMPLE, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
 
 FORMAT = "label-dp-audit/1"
 GENESIS = "0" * 64
+DAY = 10  # characters of a day in a time
+TIME = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)  # a day: that is what others may see of when it was
 
 # kinds of events; only those in CHARGES add to what an example has spent
 CREATED = "store-created"
@@ -31,6 +34,7 @@ FAILED = "release-failed"
 RETURNED = "charge-returned"  # only where no draw was made: its ε is taken off what the batch has spent
 ACCEPTED = "message-accepted"
 SECOND_REFUSED = "second-document-refused"  # another manifest or answer, validly signed, under an id accepted before
+DOCUMENT_REFUSED = "document-refused"  # validly signed, but it contradicts what was accepted before
 TRAINED = "model-trained"
 BUDGET_ALERT = "budget-alert"  # a charge made a batch reach a share of the lifetime ε that its population names
 BATCH_PURGED = "batch-purged"
@@ -40,6 +44,7 @@ RECEIPT_KEY = "receipt-key-registered"  # the owner says with which key an audie
 RECEIVED = "receipt-received"  # of a release that an audience accepted; its `details` hold the signed receipt
 # a charged computation other than a release: its id stands where a release's does, `details` name its kind
 ANSWER_PUBLISHED = "answer-published"
+ANSWER_SHARED = "answer-shared"  # its audience asked what was answered before, at no charge
 ANSWER_FAILED = "answer-failed"  # its charge is kept
 ANSWER_ACCEPTED = "answer-accepted"
 ALLOWANCE_SET = "allowance-set"  # the owner says how much ε audiences may cause to be charged by answers of a kind
@@ -88,7 +93,13 @@ class Event:
     party: str = ""
     sequence: int = 0
     previous: str = GENESIS
-    time: str = ""
+    time: str = ""  # the UTC day: what others may see of when it was
+    at: str = ""  # the second, for the store's own party; it is neither hashed nor exported
+
+    @property
+    def moment(self) -> str:
+        """As exactly as this store knows when it was."""
+        return self.at or self.time
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -121,13 +132,16 @@ class Event:
         return digest(self.body())
 
     def placed(self, *, store: str, party: str, sequence: int, previous: str, time: str) -> Event:
-        return replace(self, store=store, party=party, sequence=sequence, previous=previous, time=time)
+        """In its place; `time` is a UTC time, of which the day is hashed."""
+        at = time if len(time) > DAY else ""
+        return replace(self, store=store, party=party, sequence=sequence, previous=previous, time=time[:DAY], at=at)
 
     @classmethod
     def from_body(cls, body: bytes) -> Event:
         """Inverse of `body`; refuses anything whose bytes would not be the same again. Raises AuditChainBroken."""
         try:
             data = parse_canonical(body)
+            _check_types(data)
             if data["format"] != FORMAT:
                 raise AuditChainBroken(f"An audit event has format '{data['format']}'; this version reads {FORMAT}.")
             eps = data["epsilon_nano"]
@@ -156,6 +170,27 @@ class Event:
         if not same:
             raise AuditChainBroken("An audit event is not in its canonical form.")
         return event
+
+
+def _check_types(data: dict[str, Any]) -> None:
+    """What `from_body` would take as it stands. Raises whatever comes, or AuditChainBroken."""
+    subject, unit = data["subject"], data["unit"]
+    texts = [
+        *(data[name] for name in ("store", "party", "previous", "time", "kind", "actor", "delta")),
+        *data["audiences"],
+    ]
+    optional = [subject[name] for name in ("population", "population_name", "label", "batch", "release")]
+    column, most, attempt = unit["column"], unit["max_examples"], subject["attempt"]
+    if (
+        not all(isinstance(text, str) for text in [*texts, *(t for t in optional if t is not None)])
+        or not isinstance(data["audiences"], list)
+        or not isinstance(data["details"], dict)
+        or not all(number is None or (type(number) is int and number >= 1) for number in (attempt, most))
+        or not (column is None or isinstance(column, str))
+        or type(data["sequence"]) is not int
+        or TIME.fullmatch(data["time"]) is None
+    ):
+        raise AuditChainBroken("An audit event has a member of the wrong kind.")
 
 
 def check_chain(bodies: Iterable[bytes]) -> tuple[int, str]:

@@ -20,9 +20,9 @@ from shared.audit.events import (
     Event,
     Subject,
 )
+from shared.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
+from shared.documents.signing import VerifyingKey, named_key
 from shared.errors import AuditChainBroken, InvalidFile, LabelDPError
-from shared.message.receipt import Receipt, envelope_bytes, open_receipt, public_key_text, read_public_key
-from shared.message.signing import VerifyingKey, named_key
 
 Positions = dict[int, Receipt]
 RELEASE, ANSWER = "release", "answer"
@@ -47,7 +47,7 @@ def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
 
 
 def received_event(subject: Subject, receipt: Receipt, envelope: Any, actor: str, answer: str | None = None) -> Event:
-    """A receipt as the labels party keeps it; no charge (see `shared.message.receipt`). `answer`: the kind of one."""
+    """A receipt as the labels party keeps it; no charge (see `shared.documents.receipt`). `answer`: the kind of one."""
     details = {"receipt": envelope, "position": receipt.position} | ({} if answer is None else {"answer": answer})
     return Event(RECEIVED, subject, audiences=(receipt.audience,), actor=actor, details=details)
 
@@ -81,6 +81,7 @@ class Receipts:
         self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
         # by "release" or "answer" and its id; what was accepted, by the labels party's key first
         self.published: dict[tuple[str, str], Event] = {}
+        self.moments: dict[str, str] = {}  # of the events that hold receipts, by their digests
         self.accepted: dict[tuple[str, str, str], Event] = {}
 
     @classmethod
@@ -94,6 +95,8 @@ class Receipts:
         """Raises AuditChainBroken naming the event whose receipt does not fit."""
         release = str(event.subject.release)
         if event.kind in PUBLICATIONS:
+            if not isinstance(signed_digest(event), str):
+                raise AuditChainBroken(f"Audit event {event.sequence} does not say what was published.")
             self.published[PUBLICATIONS[event.kind].noun, release] = event
         elif event.kind == RECEIPT_KEY:
             key = _registered(event)
@@ -115,7 +118,7 @@ class Receipts:
         receipt = self._opened(event, envelope, key)
         if not self.about(receipt):
             raise _wrong(event, "it is not of what was published")
-        if (receipt.release, receipt.audience) != (release, audience):
+        if (receipt.document_id, receipt.audience) != (release, audience):
             raise _wrong(event, "it is of something else or of another audience")
         # which of our keys signed it is in the manifest or answer, whose digest was compared
         kept = self.received[named, receipt.labels_key_id]
@@ -124,38 +127,40 @@ class Receipts:
         if receipt.position in kept or not links or (after is not None and not after.follows(receipt)):
             raise _wrong(event, "it does not link to the receipts beside it")
         kept[receipt.position] = receipt
+        self.moments[receipt.digest] = event.moment
 
     def _given(self, event: Event, release: str) -> None:
         envelope, details = event.details["receipt"], event.details
         receipt = self._opened(event, envelope, self.key)
         truth = (release, signed_digest(event), details.get("key_id"), event.time)
-        if (receipt.release, receipt.manifest_digest, receipt.labels_key_id, receipt.accepted) != truth:
+        if (receipt.document_id, receipt.document_digest, receipt.labels_key_id, receipt.accepted) != truth:
             raise _wrong(event, "it does not say what the event says")
         given = self.given[receipt.labels_key_id]
         if receipt.audience not in event.audiences or not receipt.follows(given.get(len(given))):
             raise _wrong(event, "it is of another audience, or does not follow the one before")
         given[receipt.position] = receipt
+        self.moments[receipt.digest] = event.moment
 
     def about(self, receipt: Receipt) -> str:
         """What a receipt is of, "release" or "answer", as this store published or accepted it; "" if it did not."""
         for noun in (RELEASE, ANSWER):
-            accepted = self.accepted.get((receipt.labels_key_id, noun, receipt.release))
-            for event in (self.published.get((noun, receipt.release)), accepted):
-                if event is not None and signed_digest(event) == receipt.manifest_digest:
+            accepted = self.accepted.get((receipt.labels_key_id, noun, receipt.document_id))
+            for event in (self.published.get((noun, receipt.document_id)), accepted):
+                if event is not None and signed_digest(event) == receipt.document_digest:
                     return noun
         return ""
 
     @staticmethod
     def _named(event: Event, envelope: Any) -> str:
         try:
-            return named_key(envelope_bytes(envelope))
+            return named_key(Receipt.envelope_bytes(envelope))
         except LabelDPError:
             raise _wrong(event, "it is no signed document") from None
 
     @staticmethod
     def _opened(event: Event, envelope: Any, key: VerifyingKey) -> Receipt:
         try:
-            return open_receipt(envelope_bytes(envelope), key)
+            return open_receipt(Receipt.envelope_bytes(envelope), key)
         except LabelDPError:
             raise _wrong(event, "its signature or form does not verify") from None
 

@@ -11,23 +11,27 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from shared.audit import events as kinds
-from shared.audit.events import Event
+from shared.audit.events import DAY, Event
 from shared.audit.store import PAGE, AuditStore
 from shared.errors import InvalidInput
 from shared.privacy import Epsilon, delta_string, parse_delta
 
-DAY = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
+SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which events are asked for; ids, not names. `since` is a day or a time (UTC). Raises InvalidInput."""
+    """Which events are asked for; ids, not names. `since` is a day or a time (UTC). Raises InvalidInput.
+
+    `exact`: whether who asks may know more of a time than its day; a finer `since` would tell.
+    """
 
     population: str | None = None
     release: str | None = None
     batch: str | None = None
     kind: str | None = None
     since: str | None = None
+    exact: bool = True
 
     def __post_init__(self) -> None:
         if self.since is not None and not _is_day(self.since):
@@ -45,10 +49,11 @@ class Wanted:
     ) -> Iterator[Event]:
         """Events in order, read a page at a time, so that a long history takes no memory."""
         left = limit
+        since = self.since if self.since is None or self.exact else self.since[:DAY]
         while left is None or left > 0:
             page = store.events(connection, after=after, limit=PAGE, **self.columns)
             for event in page:
-                if self.since is None or event.time >= self.since:
+                if since is None or (event.moment if self.exact else event.time) >= since:
                     yield event
                     left = None if left is None else left - 1
                     if left == 0:
@@ -60,7 +65,7 @@ class Wanted:
 
 def _is_day(text: str) -> bool:
     try:
-        return DAY.fullmatch(text) is not None and bool(dt.datetime.fromisoformat(text))
+        return SINCE.fullmatch(text) is not None and bool(dt.datetime.fromisoformat(text))
     except ValueError:
         return False
 
@@ -131,6 +136,11 @@ def _told(event: Event) -> str:
             f"another document of {_called(event)} was refused, though its labels party had signed it; its SHA-256 is "
             f"{details.get('refused')}"
         ),
+        kinds.DOCUMENT_REFUSED: lambda: (
+            f"{_called(event)} of {batch} was refused, though its labels party had signed it: with what was accepted "
+            f"before it breaks rule {details.get('rule')} (it states ε {details.get('epsilon_spent')} as spent); its "
+            f"SHA-256 is {details.get('refused')}"
+        ),
         kinds.RECEIPT_KEY: lambda: (
             f"receipts of {', '.join(event.audiences)} are signed with the key {details.get('key_id')}"
         ),
@@ -138,6 +148,9 @@ def _told(event: Event) -> str:
             f"{', '.join(event.audiences)} acknowledged {_called(event)} with its receipt {details.get('position')}"
         ),
         kinds.ANSWER_PUBLISHED: lambda: f"{_called(event)} of {batch} was published for {', '.join(event.audiences)}",
+        kinds.ANSWER_SHARED: lambda: (
+            f"{_called(event)} of {batch} was given to {', '.join(event.audiences)} too, at no charge"
+        ),
         kinds.ANSWER_FAILED: lambda: f"{_called(event)} of {batch} failed ({details.get('code')}); its charge is kept",
         kinds.ANSWER_ACCEPTED: lambda: (
             f"{_called(event)} of {batch} was accepted and adds {split_words(event)} "
@@ -180,9 +193,11 @@ def sentence(event: Event) -> str:
     return plain(f"{_told(event)}{by}.")
 
 
-def describe(event: Event) -> dict[str, Any]:
-    """A JSON object of one event for people and programs: ε as decimal strings, and the sentence."""
-    return event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event)}
+def describe(event: Event, *, exact: bool) -> dict[str, Any]:
+    """A JSON object of one event for people and programs: ε as decimal strings, and the sentence. `exact`: for the
+    store's owner, with the second of it as `at`."""
+    told = event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event)}
+    return told | ({"at": event.moment} if exact else {})
 
 
 @dataclass
@@ -235,6 +250,9 @@ class Totals:
             )
             total.lifetime_nano = self.lifetimes.get(str(subject.population))
             total.lifetime_atto = self.deltas.get(str(subject.population))
+            if "epsilon_lifetime" in event.details:  # of a population of another party, which states it with every item
+                total.lifetime_nano = Epsilon.parse(event.details["epsilon_lifetime"]).nano
+                total.lifetime_atto = parse_delta(event.details.get("delta_lifetime", "0"))
             back = event.kind == kinds.RETURNED
             total.charges += 0 if back else 1
             total.nano += -event.split.total.nano if back else event.split.total.nano

@@ -5,19 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from shared.audit.events import CREATED, GENESIS, Event, check_chain
-from shared.errors import AuditChainBroken, MalformedManifest
-from shared.message.canonical import canonical_bytes, digest, parse_canonical
-from shared.message.signing import EXPORT_TYPE, SigningKey, VerifyingKey, open_envelope
+from shared.audit.events import CREATED, DAY, GENESIS, Event, check_chain
+from shared.documents.canonical import canonical_bytes, digest, parse_canonical
+from shared.documents.export import AuditExport
+from shared.documents.signing import SigningKey, VerifyingKey
+from shared.errors import AuditChainBroken
 
-EXPORT_FORMAT = "label-dp-audit-export/2"  # 1 did not say when it was made
-READ_FORMATS = ("label-dp-audit-export/1", EXPORT_FORMAT)
-MAX_EXPORT_BYTES = 1 << 30
 PAGE = 500
 
 Clock = Callable[[], dt.datetime]
@@ -41,6 +39,22 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("release", sa.String(64), index=True),
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
+        # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
+        sa.Column("at", sa.String(20)),
+    )
+
+
+def heads_table(metadata: sa.MetaData) -> sa.Table:
+    """Heads of other parties' chains that were seen (`shared.audit.heads`)."""
+    return sa.Table(
+        "seen_heads",
+        metadata,
+        sa.Column("store", sa.String(64), primary_key=True),
+        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("digest", sa.String(64), nullable=False),
+        sa.Column("key_id", sa.String(80), nullable=False, index=True),
+        sa.Column("made", sa.String(20), nullable=False),
+        sa.Column("seen", sa.String(20), nullable=False),
     )
 
 
@@ -53,7 +67,7 @@ class AuditStore:
         self.clock = clock
 
     def now(self) -> str:
-        """One reading of the clock, as events carry it: for an event whose details name its own time."""
+        """One reading of the clock, to the second: for an event whose details name its own day."""
         return self.clock().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def append(self, connection: Connection, event: Event) -> Event:
@@ -77,7 +91,7 @@ class AuditStore:
         return self._insert(connection, event, sequence + 1, previous, store)
 
     def _insert(self, connection: Connection, event: Event, sequence: int, previous: str, store: str) -> Event:
-        time = event.time or self.now()
+        time = event.moment or self.now()
         placed = event.placed(store=store, party=self.party, sequence=sequence, previous=previous, time=time)
         body = placed.body()
         connection.execute(
@@ -91,6 +105,7 @@ class AuditStore:
                 release=placed.subject.release,
                 epsilon_nano=placed.split.total.nano,
                 delta_atto=placed.split.delta_atto,
+                at=placed.at or None,
             )
         )
         return placed
@@ -98,11 +113,11 @@ class AuditStore:
     def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
         """Events in order, filtered by population=, batch=, release= or kind=."""
         t = self.table
-        query = sa.select(t.c.body).where(t.c.sequence > after).order_by(t.c.sequence)
+        query = sa.select(t.c.body, t.c.at).where(t.c.sequence > after).order_by(t.c.sequence)
         for column, value in equal.items():
             query = query.where(t.c[column] == value)
         return [
-            Event.from_body(bytes(row.body))
+            replace(Event.from_body(bytes(row.body)), at=row.at or "")
             for row in connection.execute(query if limit is None else query.limit(limit))
         ]
 
@@ -138,7 +153,8 @@ class AuditStore:
                 subject.release,
                 event.split.total.nano,
             )
-            if copies != truth or int(row.delta_atto) != event.split.delta_atto:
+            another_day = row.at is not None and row.at[:DAY] != event.time
+            if copies != truth or int(row.delta_atto) != event.split.delta_atto or another_day:
                 raise AuditChainBroken(
                     f"Audit event {row.sequence} does not match its query columns: the store was changed."
                 )
@@ -150,20 +166,13 @@ class AuditStore:
         bodies = [
             bytes(r.body) for r in connection.execute(sa.select(self.table.c.body).order_by(self.table.c.sequence))
         ]
-        document = {
-            "format": EXPORT_FORMAT,
-            "party": self.party,
-            "count": count,
-            "head": head,
-            "made": self.now(),
-            "events": [parse_canonical(b) for b in bodies],
-        }
-        return key.sign(EXPORT_TYPE, document)
+        events = [parse_canonical(b) for b in bodies]
+        return AuditExport(party=self.party, made=self.now(), count=count, head=head, events=events).sign(key)
 
 
 @dataclass(frozen=True)
 class Export:
-    """A verified export; `made` is when, by its party's clock ("" in format 1, which did not say)."""
+    """A verified export; `made` is when, by its party's clock."""
 
     events: list[Event]
     made: str
@@ -181,22 +190,14 @@ def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
 def read_export(envelope: bytes, key: VerifyingKey) -> Export:
     """A signed export, after signature, chain, count and head were checked.
 
-    Raises MalformedManifest, SignatureInvalid or AuditChainBroken.
+    Raises MalformedManifest, SignatureInvalid, UnsupportedVersion or AuditChainBroken.
     """
-    payload = open_envelope(envelope, key, EXPORT_TYPE, max_bytes=MAX_EXPORT_BYTES)
-    document = parse_canonical(payload)
-    if not isinstance(document, dict) or document.get("format") not in READ_FORMATS:
-        raise MalformedManifest(f"The export is of none of the formats {', '.join(READ_FORMATS)}.")
-    events, made = document.get("events"), document.get("made", "")
-    if not isinstance(events, list):
-        raise MalformedManifest("The export has no list of events.")
-    if not isinstance(made, str) or bool(made) != (document["format"] == EXPORT_FORMAT):
-        raise MalformedManifest("The export does not say when it was made.")
-    bodies = [canonical_bytes(event) for event in events]
+    document, _ = AuditExport.opened(envelope, key)
+    bodies = [canonical_bytes(event) for event in document.events]
     count, head = check_chain(bodies)
-    if count != document.get("count") or head != document.get("head"):
+    if (count, head) != (document.count, document.head):
         raise AuditChainBroken("The export's count or head does not match its events.")
-    return Export([Event.from_body(body) for body in bodies], made)
+    return Export([Event.from_body(body) for body in bodies], document.made)
 
 
 def append_only_ddl(

@@ -39,7 +39,9 @@ def show_result(parameters: Mapping[str, Any], result: Mapping[str, Any]) -> Non
         elif any(side["first"] > side["last"] for side in result["sides"]):
             say("A side ends before it begins, so nothing is inside: too few examples are positive, or many are equal.")
     if "weights" in result:
-        weights = [["=".join(w[k] for k in ("name", "value") if k in w), w["weight"]] for w in result["weights"]]
+        weights = [
+            ["=".join(w[k] for k in ("name", "value") if w[k] is not None), w["weight"]] for w in result["weights"]
+        ]
         table("Weights", ["feature", "weight"], [["constant", result["constant"]], *weights])
 
 

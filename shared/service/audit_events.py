@@ -1,32 +1,30 @@
-"""`GET /v1/audit/events`, the same at both parties: filters, pages, the link to the next one."""
+"""`GET /v1/audit/events` and `/v1/audit/export`, the same at both parties: filters, pages, the link to the next one."""
 
-from __future__ import annotations
+# annotations are read at once here: the roles in them differ by party
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
 
 from shared.audit.show import Wanted, describe
-from shared.audit.store import AuditStore
-from shared.service.database import Database
+from shared.documents.signing import SigningKey
+from shared.schemas.numbers import PLAIN
+from shared.service.apikeys import Principal
+from shared.service.http import JsonRouter, require
+from shared.service.links import link_docs, link_next
 
 MOST = 1000
-LINK_DOCS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "headers": {
-            "Link": {
-                "description": 'The next page, as `<?after=…>; rel="next"` relative to this one; absent on the last.',
-                "schema": {"type": "string"},
-            }
-        }
-    }
-}
+LINK_DOCS = link_docs("after")
+EVENTS_DOCS = (
+    "Audit events in order, each with its exact ε split and a sentence for people; a `Link` leads to the next page."
+)
 Text = Annotated[str | None, Query(max_length=64)]
 
 
-def wanted(
+def _wanted(
     population: Annotated[str | None, Query(max_length=64, description="Only this population, by its id.")] = None,
     release: Text = None,
     batch: Text = None,
@@ -38,26 +36,42 @@ def wanted(
     return Wanted(population, release, batch, kind, since)
 
 
-WantedEvents = Annotated[Wanted, Depends(wanted)]
-After = Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind.")]
-Limit = Annotated[int, Query(ge=1, le=MOST)]
+After = Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind."), PLAIN]
+Limit = Annotated[int, Query(ge=1, le=MOST), PLAIN]
 
 
-def page_of_events(
-    database: Database,
-    store: AuditStore,
-    wanted: Wanted,
-    after: int,
-    limit: int,
-    request: Request,
-    response: Response,
-) -> list[dict[str, Any]]:
-    """Events in order, each with its exact ε split and a sentence for people."""
-    found = database.read(
-        "audit.show", lambda c: list(islice(wanted.select(store, c, after=after, limit=limit + 1), limit + 1))
-    )
-    if len(found) > limit:
-        # relative to the request, so that it holds behind a proxy with a path of its own
-        query = urlencode({**request.query_params, "after": found[limit - 1].sequence})
-        response.headers["Link"] = f'<?{query}>; rel="next"'
-    return [describe(event) for event in found[:limit]]
+def add_audit_calls(
+    router: JsonRouter, *roles: str, own_key: Callable[[Any], SigningKey], exact: str | None = None
+) -> None:
+    """The two calls for keys with one of `roles`, over `app.state.services`; `own_key` of these signs an export.
+
+    `exact`: the role of the store's owner, who sees the second of each event. Others see days.
+    """
+    seconds = f" A key with role {exact} sees the second of each (`at`), others its day." if exact else ""
+
+    @router.get("/audit/events", tags=["audit"], responses=LINK_DOCS, description=EVENTS_DOCS + seconds)
+    def events(
+        request: Request,
+        response: Response,
+        caller: Annotated[Principal, require(*roles)],
+        wanted: Annotated[Wanted, Depends(_wanted)],
+        after: After = 0,
+        limit: Limit = 200,
+    ) -> list[dict[str, Any]]:
+        ctx, full = request.app.state.services, caller.role == exact
+        asked = replace(wanted, exact=full)
+        found = ctx.database.read(
+            "audit.show", lambda c: list(islice(asked.select(ctx.audit, c, after=after, limit=limit + 1), limit + 1))
+        )
+        if len(found) > limit:
+            link_next(request, response, after=found[limit - 1].sequence)
+        return [describe(event, exact=full) for event in found[:limit]]
+
+    @router.get("/audit/export", tags=["audit"])
+    def export(request: Request, _: Annotated[Principal, require(*roles)]) -> Response:
+        """All events as one signed document (DSSE envelope)."""
+        ctx = request.app.state.services
+        key = own_key(ctx)
+        data = ctx.database.read("audit.export", lambda c: ctx.audit.export(c, key))
+        headers = {"Content-Disposition": 'attachment; filename="audit.dsse.json"'}
+        return Response(data, media_type="application/json", headers=headers)

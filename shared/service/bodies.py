@@ -1,23 +1,19 @@
-"""Request bodies: bounded in bytes, in time and in number, uncompressed, and JSON that has one meaning."""
+"""Request bodies: bounded in bytes, in time, in number and all together, and uncompressed."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastapi.concurrency import run_in_threadpool
-
-from shared.errors import Busy, InvalidRequest, LabelDPError, RequestTimeout, TooLarge, UnsupportedMediaType
+from shared.errors import Busy, LabelDPError, RequestTimeout, TooLarge, UnsupportedMediaType
 from shared.service.asgi import App, Message, Receive, Scope, Send, headers_of
+from shared.service.calls import LARGE_BODY
 from shared.service.refusals import refusal
-from shared.strict_json import read_json
 
-SMALL_BODY = 1 << 26  # more than any request that is no upload needs
 JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
-INLINE_BYTES = 1 << 16  # checking more than this would keep other requests waiting
+FREE_BYTES = 1 << 16  # of each body; times the number of connections, that is little
 
 
 @dataclass(frozen=True)
@@ -29,33 +25,31 @@ class Bounds:
     uploads_at_once: int = 32
     grace_seconds: float = 60.0  # of waiting for bytes, before the rate counts
     bytes_per_second: float = 1024.0
-
-
-def matches(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a path matches one of the patterns as a whole."""
-    compiled = [re.compile(pattern) for pattern in patterns]
-    return lambda path: any(pattern.fullmatch(path) for pattern in compiled)
+    held_bytes: int = 1 << 27  # of all bodies that must be in memory whole
 
 
 class Bodies:
     """Refuses bodies over the limit (at once by Content-Length, otherwise as soon as the count is passed), compressed
-    ones, ones that stop coming, and more uploads at once than the service takes.
+    ones, ones that stop coming, more uploads at once than the service takes, and more bytes than it can hold.
 
-    Paths where `is_upload` take `bounds.max_body_bytes`, all others SMALL_BODY at most.
+    A call says itself how much it takes (`Call.most`). A path that no call has is answered without its body.
     """
 
-    def __init__(self, app: App, bounds: Bounds, is_upload: Callable[[str], bool]) -> None:
-        self.app, self.bounds, self.is_upload = app, bounds, is_upload
-        self.running = 0
+    def __init__(self, app: App, bounds: Bounds) -> None:
+        self.app, self.bounds = app, bounds
+        self.running = self.held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        call = scope.get("state", {}).get("call")
+        if scope["type"] != "http" or call is None:
             await self.app(scope, receive, send)
             return
-        upload = scope["method"] not in ("GET", "HEAD", "OPTIONS") and self.is_upload(scope["path"])
-        most = self.bounds.max_body_bytes if upload else min(self.bounds.max_body_bytes, SMALL_BODY)
+        upload = call.most is None
+        most = self.bounds.max_body_bytes if upload else min(self.bounds.max_body_bytes, call.most)
         headers = headers_of(scope)
         declared = headers.get(b"content-length", b"0")
+        kind = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")[0].strip().lower()
+        whole = not upload or bool(JSON_TYPE.fullmatch(kind))  # other kinds are read in pieces
         error: LabelDPError | None = None
         if not declared.isdigit() or len(declared) > 18 or int(declared) > most:
             error = self._too_large(most)
@@ -63,22 +57,24 @@ class Bodies:
             error = UnsupportedMediaType("Send the body uncompressed, without Content-Encoding.")
         elif upload and self.running >= self.bounds.uploads_at_once:
             error = Busy(f"{self.bounds.uploads_at_once} uploads are being taken in already; try again in a moment.")
+        elif whole and self.held + _weight(int(declared)) > self.bounds.held_bytes:
+            error = _full()
         if error is not None:
             await refusal(error)(scope, receive, send)
             return
         self.running += upload
         try:
-            await self._bounded(scope, receive, send, most)
+            await self._bounded(scope, receive, send, most, whole)
         finally:
             self.running -= upload
 
-    async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
-        seen, waited, ended = 0, 0.0, False
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int, whole: bool) -> None:
+        seen, waited, ended, mine = 0, 0.0, False, 0
         broken: LabelDPError | None = None
         answered = False
 
         async def counted() -> Message:
-            nonlocal seen, waited, ended, broken
+            nonlocal seen, waited, ended, broken, mine
             if broken is not None:
                 raise broken
             if ended:  # only a disconnect can follow, and may be waited for as long as the answer takes
@@ -96,6 +92,11 @@ class Bodies:
             if seen > most:
                 broken = self._too_large(most)
                 raise broken
+            more = _weight(seen) - mine if whole else 0
+            if self.held + more > self.bounds.held_bytes:
+                broken = _full()
+                raise broken
+            mine, self.held = mine + more, self.held + more
             return message
 
         async def ours(message: Message) -> None:
@@ -109,6 +110,8 @@ class Bodies:
         except LabelDPError as error:
             if answered or error is not broken:
                 raise
+        finally:
+            self.held -= mine
         if broken is not None and not answered:
             await refusal(broken)(scope, receive, send)
 
@@ -117,45 +120,10 @@ class Bodies:
         return TooLarge(f"The request body is larger than {most} bytes; send it in smaller parts.")
 
 
-class StrictJson:
-    """JSON bodies that are no uploads are checked before the framework reads them, which takes the last of two members
-    of one name, NaN, and any depth. Uploads are read by `strict_json` where they are parsed."""
+def _weight(size: int) -> int:
+    """The bytes of a body that count against what is held at once: a small one is always taken."""
+    return max(0, min(size, LARGE_BODY) - FREE_BYTES)
 
-    def __init__(self, app: App, skip: Callable[[str], bool]) -> None:
-        self.app, self.skip = app, skip
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS") or self.skip(scope["path"]):
-            await self.app(scope, receive, send)
-            return
-        kind = headers_of(scope).get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-        if not JSON_TYPE.fullmatch(kind):
-            await self.app(scope, receive, send)
-            return
-        parts: list[bytes] = []
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return  # the caller has gone
-            parts.append(message.get("body", b""))
-            if not message.get("more_body", False):
-                break
-        body = b"".join(parts)
-        try:
-            if len(body) > INLINE_BYTES:
-                await run_in_threadpool(read_json, body)
-            elif body:
-                read_json(body)
-        except InvalidRequest as error:
-            await refusal(error)(scope, receive, send)
-            return
-        given = False
-
-        async def again() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self.app(scope, again, send)
+def _full() -> Busy:
+    return Busy("The service holds as many bodies as it can; try again in a moment.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import InvalidFile, InvalidInput, LabelDPError
+from shared.numbers import SPELLING, BadSpelling, real_of, whole_of
 from shared.service.layout import printable
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 INTERRUPTED = 130
 PIPED = 10_000
+# the panels of a help; a command without one is an everyday command, of which there are at most ten
+OFFICER, AROUND, ADMINISTRATION = "Officer", "Around the message", "Administration"
 
 
 def run(app: typer.Typer) -> None:
@@ -63,6 +66,42 @@ def _command(app: typer.Typer) -> Any:
     command = typer.main.get_command(app)
     quiet(command)
     return command
+
+
+def whole(option: str, least: int | None = None, most: int | None = None) -> Callable[[object], int]:
+    """Reads a whole number from `least` to `most` as `shared.numbers` spells them; the `parser` of a typer option."""
+
+    def number(given: object) -> int:
+        try:
+            return int(_within(whole_of(given), least, most))
+        except BadSpelling:
+            raise InvalidInput(f"{option} takes a whole number{_bounds(least, most)}, {SPELLING}.") from None
+
+    return number
+
+
+def real(option: str, least: int | None = None, most: int | None = None) -> Callable[[object], float]:
+    """As `whole`, of any number."""
+
+    def number(given: object) -> float:
+        try:
+            return float(_within(real_of(given), least, most))
+        except BadSpelling:
+            raise InvalidInput(f"{option} takes a number{_bounds(least, most)}, {SPELLING}.") from None
+
+    return number
+
+
+def _within(number: Any, least: int | None, most: int | None) -> Any:
+    if (least is not None and number < least) or (most is not None and number > most):
+        raise BadSpelling("out of range")
+    return number
+
+
+def _bounds(least: int | None, most: int | None) -> str:
+    if least is None or most is None:
+        return "" if least is None else f" of {least} or more"
+    return f" from {least} to {most}"
 
 
 def fail(detail: str, code: int) -> None:

@@ -16,6 +16,7 @@ from shared.problems import PROBLEM_JSON, http_problem
 
 HEADER_SECONDS = 15.0
 REST_SECONDS = 5.0  # of a body that was answered before it had come: time to read our answer, but no more
+REST_BYTES = 1 << 22  # of the same
 STALL_SECONDS = 60.0
 
 
@@ -28,6 +29,7 @@ class Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._headers_due: asyncio.TimerHandle | None = None
         self._reader_due: asyncio.TimerHandle | None = None
+        self._rest: int | None = None  # bytes that may still come of a body that was answered
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -39,12 +41,21 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._rest is not None:
+            self._rest -= len(data)
+            if self._rest < 0:
+                self.transport.abort()
+                return
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering:
             _cancel(self._headers_due)
+        if answering or self.conn.their_state is not h11.SEND_BODY:  # the rest has come
+            self._rest = None
 
     def on_response_complete(self) -> None:
         unread = self.conn.their_state is h11.SEND_BODY
+        self._rest = REST_BYTES if unread else None
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._wait_for_headers(self.rest_seconds if unread else self.header_seconds)

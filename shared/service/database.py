@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.errors import InvalidSettings, Unavailable
 from shared.service.faults import FaultHook, no_faults
+from shared.service.folders import private_file
 
 T = TypeVar("T")
 
@@ -41,6 +43,9 @@ def create_engine(url: str) -> Engine:
         ) from None
     backend = parsed.get_backend_name()
     if backend == "sqlite":
+        if parsed.database and parsed.database != ":memory:" and not parsed.database.startswith("file:"):
+            for end in ("", "-wal", "-shm", "-journal"):
+                private_file(Path(parsed.database + end), "the database's URL", make=not end)
         engine = sa.create_engine(
             parsed,
             connect_args={"timeout": LOCK_SECONDS, "check_same_thread": False},

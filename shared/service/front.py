@@ -16,6 +16,7 @@ from shared.errors import LabelDPError, Unauthenticated
 from shared.problems import http_problem
 from shared.service.apikeys import ApiKeys
 from shared.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
+from shared.service.calls import Calls, refuse_other_roles
 from shared.service.logs import FIELDS, Sparse, access, coarse_milliseconds
 from shared.service.refusals import refusal, request_id, respond
 
@@ -75,14 +76,15 @@ class RequestLog:
 
 
 class Front:
-    """Bounds the headers, forgets one trailing slash, and below /v1 answers callers without a valid key at once.
+    """Bounds the headers, forgets one trailing slash, finds which call is meant, and below /v1 answers callers without
+    a valid key, or of another role than the call is for, at once.
 
-    None of them has a byte of its body read or decoded. Failures are logged by key where the key is known, otherwise
-    by address: once a minute each, with their number.
+    None of them has a byte of its body read or decoded, and neither have unknown paths and methods. Failures are logged
+    by key where the key is known, otherwise by address: once a minute each, with their number.
     """
 
-    def __init__(self, app: App, apikeys: ApiKeys) -> None:
-        self.app, self.apikeys, self.failures = app, apikeys, Sparse()
+    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls) -> None:
+        self.app, self.apikeys, self.calls, self.failures = app, apikeys, calls, Sparse()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,15 +99,19 @@ class Front:
             return
         if len(scope["path"]) > 1 and scope["path"].endswith("/"):
             scope["path"] = scope["path"].removesuffix("/")
+        call = self.calls.find(scope)
+        scope.setdefault("state", {})["call"] = call
         if scope["path"].startswith("/v1/"):
             try:
                 caller = await run_in_threadpool(self.apikeys.authenticate, bearer_of(scope))
+                scope["state"]["caller"] = caller
+                if call is not None and call.roles is not None:
+                    refuse_other_roles(caller, call.roles)
             except LabelDPError as error:
                 if isinstance(error, Unauthenticated):
                     self._note(error, scope)
                 await refusal(error)(scope, receive, send)
                 return
-            scope.setdefault("state", {})["caller"] = caller
         await self.app(scope, receive, send)
 
     def _note(self, error: Unauthenticated, scope: Scope) -> None:

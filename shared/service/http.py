@@ -1,31 +1,29 @@
 """HTTP habits of both services, in the order in which a request meets them.
 
-Log line and id; a bug's last resort; bounded headers and the caller's key; bounded bodies; strict JSON; HEAD and
-OPTIONS; then the routes, whose refusals are problem bodies.
+Log line and id; a bug's last resort; bounded headers, the call that is meant, the caller's key and role; bounded
+bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose refusals are problem bodies.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, FastAPI
 
-from shared.errors import NotFound
 from shared.problems import PROBLEM_JSON, http_problem
-from shared.service.apikeys import ApiKeys, Principal
+from shared.service.apikeys import ApiKeys
 from shared.service.asgi import Receive, Scope, Send
-from shared.service.bodies import Bodies, Bounds, StrictJson, matches
+from shared.service.bodies import Bodies, Bounds
+from shared.service.calls import LARGE, UPLOAD, Calls, Require
 from shared.service.front import Front, LastResort, RequestLog
+from shared.service.json_bodies import JsonRouter, read_body
 from shared.service.methods import Methods, known_request
 from shared.service.refusals import install_handlers
-from shared.service.validation import read_model
 
 __all__ = [
-    "PROBLEM_RESPONSES", "Bounds", "Receive", "Scope", "Send", "install", "problem_responses", "read_model", "require",
+    "LARGE", "PROBLEM_RESPONSES", "UPLOAD", "Bounds", "JsonRouter", "Receive", "Scope", "Send", "install",
+    "problem_responses", "read_body", "require",
 ]  # fmt: skip
-
-bearer = HTTPBearer(auto_error=False, description="An API key made with the `apikey create` command.")
 
 Responses = dict[int | str, dict[str, Any]]
 _REFUSALS = {
@@ -58,34 +56,22 @@ PROBLEM_RESPONSES = problem_responses(401, 404, 422)
 
 def require(*roles: str) -> Any:
     """A dependency: the caller, if its key has one of `roles`; otherwise the same 404 as for an unknown object."""
-
-    def check(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Principal:
-        # Front knows the caller already; the header parameter is here for the OpenAPI document
-        caller: Principal = request.state.caller
-        if caller.role not in roles:
-            raise NotFound("There is no such thing for this API key. Check the path and the role of the key.")
-        return caller
-
-    return Depends(check)
+    return Depends(Require(roles))
 
 
-def install(
-    app: FastAPI, apikeys: ApiKeys, *, bounds: Bounds, uploads: tuple[str, ...], silent: frozenset[str] = frozenset()
-) -> None:
+def install(app: FastAPI, apikeys: ApiKeys, *, bounds: Bounds, silent: frozenset[str] = frozenset()) -> None:
     """Give `app` these habits; call it before the routers are included.
 
-    Paths that match one of the patterns `uploads` take bodies up to `bounds.max_body_bytes`, all others SMALL_BODY at
-    most. Routes in `silent` have no line in the log (invariant 1).
+    Routes with the dependency UPLOAD take bodies up to `bounds.max_body_bytes`, those with LARGE up to LARGE_BODY, all
+    others SMALL_BODY at most. Routes in `silent` have no line in the log (invariant 1).
     """
     app.state.apikeys = apikeys
     install_handlers(app)
     app.router.redirect_slashes = False
     app.router.dependencies.append(Depends(known_request))
-    is_upload = matches(uploads)
     # the last one added is met first
     app.add_middleware(Methods, api=app)
-    app.add_middleware(StrictJson, skip=is_upload)
-    app.add_middleware(Bodies, bounds=bounds, is_upload=is_upload)
-    app.add_middleware(Front, apikeys=apikeys)
+    app.add_middleware(Bodies, bounds=bounds)
+    app.add_middleware(Front, apikeys=apikeys, calls=Calls(app))
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)

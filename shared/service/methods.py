@@ -1,16 +1,16 @@
-"""HEAD wherever GET is, OPTIONS with `Allow`, query parameters that are known, and JSON where a body is JSON."""
+"""HEAD wherever GET is, OPTIONS with `Allow`, and query parameters that are known."""
 
 from __future__ import annotations
 
 from typing import Any, get_origin
 
 from fastapi import FastAPI, Request
+from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from shared.errors import InvalidRequest, UnsupportedMediaType
+from shared.errors import InvalidRequest
 from shared.service.asgi import App, Message, Receive, Scope, Send, allowed_methods
-from shared.service.bodies import JSON_TYPE
 
 
 class _HeadAnswered(Exception):
@@ -57,27 +57,31 @@ class Methods:
                 scope["route"] = inner["route"]  # the log and the metrics name it
 
 
-def _fields(dependant: Any) -> list[Any]:
-    own = list(dependant.query_params)
-    return own + [field for inner in dependant.dependencies for field in _fields(inner)]
+def _fields(dependant: Any) -> list[tuple[str, Any]]:
+    """(name, annotation) of each parameter of a query; those of a model of it one by one."""
+    found = []
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            found += [(member.alias or name, member.annotation) for name, member in annotation.model_fields.items()]
+        else:
+            found.append((field.alias, annotation))
+    return found + [field for inner in dependant.dependencies for field in _fields(inner)]
 
 
 async def known_request(request: Request) -> None:
-    """A dependency of every route below /v1: refuses query parameters that the route does not know or that came twice,
-    and a body that is not JSON where the route reads JSON. Raises InvalidRequest, UnsupportedMediaType."""
+    """A dependency of every route below /v1: refuses query parameters that the route does not know or that came twice.
+
+    Raises InvalidRequest."""
     route = request.scope.get("route")
     dependant = getattr(route, "dependant", None)
     if dependant is None or not request.url.path.startswith("/v1/"):
         return
     _check_query(request.query_params, _fields(dependant))
-    if getattr(route, "body_field", None) is not None and await request.body():
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if not JSON_TYPE.fullmatch(kind):
-            raise UnsupportedMediaType("This call reads JSON: send the header 'Content-Type: application/json'.")
 
 
-def _check_query(given: QueryParams, fields: list[Any]) -> None:
-    many = {field.alias: get_origin(field.field_info.annotation) in (list, tuple, set) for field in fields}
+def _check_query(given: QueryParams, fields: list[tuple[str, Any]]) -> None:
+    many = {name: get_origin(annotation) in (list, tuple, set) for name, annotation in fields}
     for name in dict.fromkeys(given.keys()):
         if name not in many:
             shown = name if len(name) <= 60 else name[:60] + "…"

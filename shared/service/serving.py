@@ -31,6 +31,7 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     from shared.service.logs import configure_logging
 
     configure_logging(settings.log_format)
+    os.umask(0o077)  # whatever a service writes is its own
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -43,6 +44,7 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    app.openapi()  # takes half a second, once: not while others wait
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
     config = uvicorn.Config(

@@ -1,19 +1,52 @@
-"""Settings that both services have: how requests are bounded and what the log looks like."""
+"""Settings of a service, from the environment (`LABELS_PARTY_*`, `FEATURES_PARTY_*`); each party adds its own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
-from pydantic import Field
-from pydantic_settings import BaseSettings
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from shared.errors import InvalidSettings
+from shared.numbers import BadSpelling, real_of, whole_of
 from shared.service.logs import LogFormat
+from shared.service.validation import broken_rule
 
 if TYPE_CHECKING:
     from shared.service.bodies import Bounds
 
 
+def settings_of(party: str) -> SettingsConfigDict:
+    """How the settings of `party` (such as "labels-party") are read: from variables with its prefix, once."""
+    return SettingsConfigDict(env_prefix=f"{party.upper().replace('-', '_')}_", extra="forbid", frozen=True)
+
+
+def state_folder(party: str) -> Path:
+    """The usual home of `party`: in the user's state folder."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / party
+
+
 class ServiceSettings(BaseSettings):
+    """Every setting has a default that works on one machine with nothing installed."""
+
+    party: ClassVar[str]
+
+    # each party names its own usual home and port
+    home: Path = Field(default=Path(), description="Folder of everything that a party keeps.")
+    host: str = Field(default="127.0.0.1", description="Address that `serve` listens on.")
+    port: int = Field(default=0, ge=0, le=65535, description="Port that `serve` listens on.")
+    database_url: SecretStr | None = Field(default=None, description="PostgreSQL URL; default SQLite inside the home.")
+    worker: bool = Field(
+        default=True,
+        description="Whether `serve` also works in the background; off for replicas that only answer requests.",
+    )
+    memory_limit_mb: int = Field(
+        default=1024, ge=64, description="Memory that sorting and joining may use before it spills to the home's disk."
+    )
     max_body_bytes: int = Field(
         default=1 << 30, ge=1 << 10, description="Largest request body; larger uploads get 413."
     )
@@ -28,8 +61,47 @@ class ServiceSettings(BaseSettings):
     )
     log_format: LogFormat = Field(default="plain", description="Lines of the log: plain or json.")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Numbers by the one grammar of `shared.numbers`; pydantic's own takes blanks and underscores."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        kinds = {annotation, *get_args(annotation)} & {int, float}
+        if isinstance(value, str) and kinds:
+            try:
+                return whole_of(value) if int in kinds else real_of(value)
+            except BadSpelling as error:
+                raise PydanticCustomError("number", "must be {said}", {"said": str(error)}) from None
+        return value
+
+    @classmethod
+    def load(cls) -> Self:
+        """From the environment. Raises InvalidSettings naming the variable, never its value (URLs hold passwords)."""
+        prefix = str(cls.model_config["env_prefix"])
+        known = {prefix + name.upper() for name in cls.model_fields}
+        unknown = sorted(name for name in os.environ if name.upper().startswith(prefix) and name.upper() not in known)
+        if unknown:
+            raise InvalidSettings(f"Unknown setting {unknown[0]}; the known ones are {', '.join(sorted(known))}.")
+        try:
+            return cls()
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            name = prefix + str(first["loc"][0]).upper()
+            raise InvalidSettings(f"The setting {name} {broken_rule(first)}.") from None
+        except SettingsError:  # it quotes the value
+            lists = [
+                prefix + n.upper() for n, field in cls.model_fields.items() if get_origin(field.annotation) is tuple
+            ]
+            raise InvalidSettings(f"The setting {' or '.join(lists)} must be a JSON list.") from None
+
     @property
     def bounds(self) -> Bounds:
         from shared.service.bodies import Bounds  # with FastAPI, which a command that serves nothing can do without
 
         return Bounds(self.max_body_bytes, self.upload_idle_seconds, self.uploads_at_once)
+
+    @property
+    def url(self) -> str:
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.home.absolute() / f'{self.party}.sqlite'}"

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import core_schema
 
 from shared.errors import InvalidRequest
+from shared.numbers import WHOLE
 from shared.strict_json import read_json
 
 Model = TypeVar("Model", bound=BaseModel)
 
+DAY = "a day, written as YYYY-MM-DD"
 # what was expected, by pydantic's name of the error
 EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
-    "int_parsing": "a whole number",
+    "int_parsing": WHOLE,
     "int_parsing_size": "a whole number of fewer digits",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -24,6 +27,10 @@ EXPECTED = {
     "finite_number": "a finite number",
     "decimal_type": "a number",
     "decimal_parsing": "a number",
+    "date_type": DAY,
+    "date_parsing": DAY,
+    "date_from_datetime_parsing": DAY,
+    "date_from_datetime_inexact": DAY,
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "list_type": "a list",
@@ -41,22 +48,39 @@ LIMITS = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "string_too_long": "must have at most {max_length} characters",
-    "string_too_short": "must have at least {min_length} characters",
+    "string_too_short": "must have {min_length} characters or more",
     "too_long": "must have at most {max_length} entries",
-    "too_short": "must have at least {min_length} entries",
+    "too_short": "must have {min_length} entries or more",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "string_pattern_mismatch": "has another form than this call takes",
 }
+OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType))
 SHOWN_NAME, SHOWN_MEMBERS = 60, 30
+MOST_FAULTS = 300
+MOST_CONTAINERS = 1 << 18  # objects and lists of a body, each of which takes thirty times its two bytes
 
 
-def read_model(body: bytes, model: type[Model]) -> Model:
-    """A JSON body as `model`, for routes that take other kinds of body too. Raises InvalidRequest."""
-    value = read_json(body)
+def as_model(value: Any, model: type[Model]) -> Model:
+    """A decoded body as `model`. Raises InvalidRequest."""
+    found: Model = checked(value, TypeAdapter(model), model)
+    return found
+
+
+def read_value(body: bytes, adapter: TypeAdapter[Any], annotation: Any) -> Any:
+    """A JSON body as `annotation`, whose `adapter` is at hand. Raises InvalidRequest."""
+    return checked(read_json(body, most_containers=MOST_CONTAINERS), adapter, annotation)
+
+
+def checked(value: Any, adapter: TypeAdapter[Any], annotation: Any) -> Any:
+    """A decoded body as `annotation`. Raises InvalidRequest."""
     try:
-        return model.model_validate(value)
+        return adapter.validate_python(value)
     except ValidationError as error:
+        if error.error_count() > MOST_FAULTS:  # each takes a kilobyte to tell
+            raise InvalidRequest(f"The body breaks the rules of this call in more than {MOST_FAULTS} places.") from None
         found = error.errors(include_input=False, include_url=False)
         entries = [dict(e) | {"loc": ("body", *e["loc"])} for e in found]
-        raise explain(entries, value, model) from None
+        raise explain(entries, value, annotation) from None
 
 
 def explain(entries: Sequence[Mapping[str, Any]], body: Any = None, model: Any = None) -> InvalidRequest:
@@ -90,14 +114,22 @@ def _path(entry: Mapping[str, Any], body: Any) -> tuple[Any, ...]:
 
 
 def _rule(path: tuple[Any, ...], entries: list[Mapping[str, Any]], model: Any) -> str:
-    kinds = [str(e["type"]) for e in entries]
-    context = entries[0].get("ctx") or {}
-    if "missing" in kinds:
-        return "is missing"
-    if set(kinds) == {"extra_forbidden"}:  # a union's other alternative may know the member
+    kinds = {str(e["type"]) for e in entries}
+    if kinds == {"extra_forbidden"}:  # a union's other alternative may know the member
         known = list(dict.fromkeys(_members(model, path[1:-1])))
         listed = ", ".join(known[:SHOWN_MEMBERS]) + (", …" if len(known) > SHOWN_MEMBERS else "")
         return f"is not known here; the members are {listed}" if known else "is not known here"
+    return broken_rule(*entries)
+
+
+def broken_rule(*entries: Mapping[str, Any]) -> str:
+    """What is wrong with one value, as a verb and what follows; several `entries` are the alternatives of a union."""
+    kinds = [str(e["type"]) for e in entries]
+    if "missing" in kinds:
+        return "is missing"
+    context = entries[0].get("ctx") or {}
+    if context.get("min_length") == 1:
+        return "must not be empty"
     if kinds[0] in LIMITS:
         return LIMITS[kinds[0]].format(**context)
     expected: list[str] = []
@@ -111,7 +143,9 @@ def _rule(path: tuple[Any, ...], entries: list[Mapping[str, Any]], model: Any) -
         return "must be " + (", ".join(expected[:-1]) + " or " if len(expected) > 1 else "") + expected[-1]
     if kinds[0] in ("value_error", "assertion_error"):  # of our own validators, which quote no value
         return str(entries[0]["msg"]).partition(", ")[2].rstrip(".")
-    return f"is not valid ({kinds[0].replace('_', ' ')})"
+    if kinds[0] not in OF_PYDANTIC:  # a sentence of our own
+        return str(entries[0]["msg"])
+    return "has another form than this call takes"
 
 
 def _members(model: Any, path: Sequence[Any]) -> list[str]:

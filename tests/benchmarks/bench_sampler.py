@@ -11,7 +11,7 @@ import numpy as np
 from labels_party.mechanisms.catalogue import MECHANISMS, sample
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
-from shared.channel import N
+from shared.channels.base import N
 from shared.domain import Domain
 from shared.privacy import Epsilon
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import signal
@@ -15,15 +16,18 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.__main__ import Stopped, _orderly
+from deploy.demo.__main__ import Stopped, orderly
 from deploy.demo.comparison import Row
-from deploy.demo.finale import table
-from deploy.demo.folder import MARKER, DemoFolder
+from deploy.demo.ending import HEADER, cells
+from deploy.demo.folder import MARKER, prepare
 from deploy.demo.services import Service
+from deploy.demo.telling import table
 from shared.errors import InvalidInput
 from tests.support.both_parties import features_keys, labels_keys
 from tests.support.commands import command
 from tests.support.demo import Told, run, start
+
+pytestmark = pytest.mark.processes
 
 MECHANISMS = [
     "RR-on-Bins, uncorrected",
@@ -68,6 +72,21 @@ def test_the_story_shows_what_is_refused(told: Told) -> None:
     assert "lifetime 2" in told.results["refusals"]["over_budget"]
 
 
+def test_the_story_says_where_the_guarantee_lies(told: Told) -> None:
+    said = told.done.stdout.split("Where the guarantee lies")[1].split("Done in")[0]
+    assert [line.split(".")[0].strip() for line in said.splitlines() if line.startswith("   In the ")] == [
+        "In the channel",
+        "In the guess",
+        "In the ledger",
+        "In the noise",
+    ]
+    factor = re.search(r"a factor of\s+at most ([\d.]+\d)", said)
+    spent = float(told.results["table"][1]["epsilon_randomize"])
+    assert factor is not None
+    assert math.exp(spent) * 0.999 < float(factor[1]) <= math.exp(spent) + 5e-5
+    assert "73.1 of 100" in said
+
+
 def test_the_table_has_all_rows_and_no_privacy_is_best(told: Told) -> None:
     results = told.results
     check_table(results["table"], results["constant_mse"])
@@ -99,7 +118,7 @@ def test_the_ledger_left_behind_agrees_with_the_table(told: Told) -> None:
 def test_every_suggested_command_works(told: Told) -> None:
     suggested = told.done.stdout.split("Try next")[1].replace("\\\n", " ")
     commands = [line.strip() for line in suggested.splitlines() if line.strip() and not line.strip().startswith("#")]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for line in commands:
         done = subprocess.run(shlex.split(line), cwd=told.where, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (line, done.stderr)
@@ -121,7 +140,7 @@ def test_nothing_stays_running_and_nothing_is_written_elsewhere(told: Told) -> N
 @pytest.mark.parametrize(("prior", "labels"), [("0.004715561", "0.995284439"), ("0.00000005", "0.00000095")])
 def test_the_table_fits_a_terminal_whatever_the_split(prior: str, labels: str) -> None:
     rows = [Row(name, "none", "rel_x", 401, prior, labels, 3e9, 7e5, 123_456.7, "1") for name in MECHANISMS]
-    lines = table(rows).splitlines()
+    lines = table(HEADER, [cells(row) for row in rows]).splitlines()
     assert len(lines) == 2 + len(MECHANISMS)
     assert max(len(line) for line in lines) <= 80
 
@@ -202,7 +221,7 @@ def test_every_way_of_being_told_to_stop_ends_alike(number: signal.Signals, tmp_
     # a test run that was started in the background ignores it, and so would the demo
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(Stopped, match="both services have ended"), _orderly(DemoFolder(tmp_path), own=True):
+        with pytest.raises(Stopped, match="both services have ended"), orderly(tmp_path, own=True):
             signal.raise_signal(number)
     finally:
         for each, handler in before.items():
@@ -231,23 +250,22 @@ def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in taken.iterdir()] == ["thesis.txt"]
     (taken / MARKER).write_text("something else")
     with pytest.raises(InvalidInput, match="left alone"):
-        DemoFolder(taken).prepare()
+        prepare(taken)
     link = tmp_path / "link"
     link.symlink_to(taken)
     with pytest.raises(InvalidInput, match="not a folder"):
-        DemoFolder(link).prepare()
+        prepare(link)
 
 
 def test_an_earlier_demo_is_replaced(tmp_path: Path) -> None:
-    folder = DemoFolder(tmp_path / "out")
-    folder.prepare()
-    (folder.path / "results.json").write_text("{}")
-    (folder.labels_home / "keys").mkdir(parents=True)
+    folder = prepare(tmp_path / "out")
+    (folder / "results.json").write_text("{}")
+    (folder / "labels-party" / "keys").mkdir(parents=True)
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
-    (folder.path / "shortcut").symlink_to(tmp_path / "precious")
-    folder.prepare()
-    assert sorted(p.name for p in folder.path.iterdir()) == [MARKER, "clicks", "comparison"]
+    (folder / "shortcut").symlink_to(tmp_path / "precious")
+    prepare(folder)
+    assert sorted(p.name for p in folder.iterdir()) == [MARKER, "clicks", "comparison"]
     assert (tmp_path / "precious" / "file").exists()
 
 
@@ -259,6 +277,8 @@ def test_an_earlier_demo_is_replaced(tmp_path: Path) -> None:
         (["--epsilon", "0"], "--epsilon"),
         (["--seed", "-1"], "--seed must lie between"),
         (["--labels-url", "http://127.0.0.1:1"], "go together"),
+        (["--clicks", "many"], "invalid int value"),
+        (["--colour", "red"], "unrecognized arguments: --colour red"),
     ],
 )
 def test_bad_options_are_one_sentence_and_leave_nothing(tmp_path: Path, arguments: list[str], said: str) -> None:

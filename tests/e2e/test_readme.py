@@ -1,4 +1,7 @@
-"""Every command of the README is run, and its Python too, on what a demo with few clicks left."""
+"""Every command of the README and of every guide is run, and their Python too, on what a demo with few clicks left.
+
+The guides are one session: each goes on in the shell of the one before, so one pair of services serves them all.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,41 @@ from deploy.demo.services import Service
 from tests.support.demo import Told
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
+GUIDES = ROOT / "deploy" / "guides"
+ADVERTISER, PUBLISHER, OFFICER = (GUIDES / f"{who}.md" for who in ("advertiser", "publisher", "officer"))
+SESSION = [ROOT / "README.md", ADVERTISER, PUBLISHER, OFFICER, GUIDES / "which-release.md"]
+ROOMS = [ROOT / room / "README.md" for room in ("labels_party", "features_party", "shared", "tests", "deploy")]
+MATHEMATICS = [
+    ROOT / "labels_party/kinds/README.md",
+    ROOT / "labels_party/mechanisms/README.md",
+    ROOT / "labels_party/mechanisms/isotonic/README.md",
+    ROOT / "features_party/training/README.md",
+]
+DOCUMENTS = [ROOT / "README.md", *sorted(GUIDES.glob("*.md")), *ROOMS, *MATHEMATICS, ROOT / "deploy/SECURITY.md"]
+# what each document may be long; a reader gives up before a writer does
+LINES = {ROOT / "README.md": 120, ROOT / "tests/README.md": 60, **dict.fromkeys(ROOMS[:3], 100)}
+LINES |= dict.fromkeys(MATHEMATICS, 150)
+# blocks that no test runs, by their first line: why not
+NOT_RUN = {
+    "make demo": "the demo has tests of its own, and `make test` is this run",
+    "pip install .": "needs a machine for each party",
+    "docker compose up --build --detach": "needs Docker; tests/integration/test_deploy_files.py reads the files",
+    "LABELS_DB_PASSWORD=…": "lines of a file",
+    "labels-party audit verify --against features-audit.dsse.json": "the officer's guide runs it on real files",
+}
+# languages that are shown and not run
+SHOWN = {"text", "caddyfile"}
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
 
 
 def free_port() -> str:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +69,11 @@ def checkout(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.processes
 def test_every_shell_command_works_as_written(checkout: Path) -> None:
-    (make, *rest) = blocks("bash")
-    script = "\n".join(rest).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
-    assert script.count("labels-party") + script.count("features-party") >= 30
+    parts = [f"echo '=== {page.name}'\n" + "\n".join(blocks(page, "bash")) for page in SESSION]
+    script = "\n".join(parts).replace(". .venv/bin/activate\n", f'PATH="{BIN}:$PATH"\n')
+    assert script.count("labels-party") + script.count("features-party") >= 40
     assert script.count("curl") + script.count("owner ") + script.count("ingest ") + script.count("trainer ") >= 20
     # a command that fails must not leave services that hold the output open
     script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + script
@@ -66,21 +93,45 @@ def test_every_shell_command_works_as_written(checkout: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for told in ("Privatized message", '"mse"', "events verified", "succeeded", "VERIFIED", "no longer count"):
-        assert told in done.stdout, told
+    for said in ("Privatized message", '"mse"', "events verified", "succeeded", "VERIFIED", "no longer count"):
+        assert said in done.stdout, said
     page = (checkout / "demo-output" / "try" / "statement.html").read_text(encoding="utf-8")
     assert "orders" in page
-    assert make.split() == ["make", "demo", "make", "test"]
 
 
-def test_the_two_make_targets_exist_and_others_named_in_the_text() -> None:
+def test_every_block_is_run_or_says_why_not() -> None:
+    """A block without a language, or with one that no test knows, would be a command that nobody runs."""
+    unrun = set()
+    for page in DOCUMENTS:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("\n```") % 2 == 0, f"{page} leaves a block open"
+        for language, body in re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.M | re.S):
+            if language == "sh":
+                unrun.add(next(line.split("  ")[0] for line in body.splitlines() if not line.startswith("#")))
+            elif language == "bash":
+                assert page in SESSION, f"{page.name}: no session runs it"
+            elif language == "python":
+                assert page in (ADVERTISER, PUBLISHER), f"{page.name}: no test runs its Python"
+            else:
+                assert language in SHOWN, f"{page.name}: a block of language '{language}'"
+    assert unrun == set(NOT_RUN)
+
+
+def test_documents_are_short() -> None:
+    for page, most in LINES.items():
+        assert len(page.read_text(encoding="utf-8").splitlines()) <= most, page
+
+
+def test_make_targets_of_all_documents_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`make (\w+)", README)) | {"demo", "test"}:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in DOCUMENTS)
+    for target in {"demo", "test", *re.findall(r"`make (\w+)", text)}:
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
+@pytest.mark.processes
 def test_the_ten_lines_of_python_work(tmp_path: Path) -> None:
-    code, _ = blocks("python")
+    (code,) = blocks(ADVERTISER, "python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
     service = Service("labels-party", "LABELS_PARTY_", tmp_path / "lp", tmp_path / "log", tmp_path / "numba")
     key = service.run("apikey", "create", "--role", "owner").strip()
@@ -95,8 +146,9 @@ def test_the_ten_lines_of_python_work(tmp_path: Path) -> None:
     assert done.stdout.split() == ["published", "1", "1"]
 
 
+@pytest.mark.processes
 def test_the_publishers_python_works(checkout: Path, tmp_path: Path) -> None:
-    _, code = blocks("python")
+    (code,) = blocks(PUBLISHER, "python")
     demo = checkout / "demo-output"
     names = {
         "MESSAGE": demo / "message.parquet",
@@ -112,12 +164,10 @@ def test_the_publishers_python_works(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for path in [
-        ROOT / "README.md",
-        *(ROOT / room / "README.md" for room in ("labels_party", "features_party", "shared", "deploy")),
-    ]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-            assert (path.parent / link).exists(), f"{path.name}: {link}"
+    for page in DOCUMENTS:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            found = (page.parent / link).resolve()
+            assert found.exists(), f"{page.relative_to(ROOT)}: {link}"
 
 
 def test_quoted_messages_exist_in_the_code() -> None:
@@ -128,7 +178,8 @@ def test_quoted_messages_exist_in_the_code() -> None:
         for p in (ROOT / room).rglob("*.py")
     ) + (ROOT / "Makefile").read_text(encoding="utf-8")
     sources = re.sub(r'"\s*\n\s*f?"', "", sources)
-    table = README.split("## Troubleshooting")[1].split("## For those")[0]
-    for quoted in re.findall(r"^\| `([^`]+)`", table, re.M):
+    quotes = re.findall(r"^\| `([^`]+)`", (GUIDES / "troubleshooting.md").read_text(encoding="utf-8"), re.M)
+    assert len(quotes) > 12
+    for quoted in quotes:
         for piece in (part.strip() for part in quoted.split("…")):
             assert piece in sources, piece

@@ -15,15 +15,17 @@ import pyarrow as pa
 import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.documents.bundle import verify
+from shared.documents.manifest import Manifest
+from shared.documents.rows import read_message
+from shared.documents.signing import VerifyingKey
 from shared.domain import Domain
-from shared.message.bundle import verify
-from shared.message.manifest import Manifest
-from shared.message.parquet import read_message
-from shared.message.signing import VerifyingKey
 from shared.privacy import Epsilon
 from tests.support import real_data
 from tests.support.both_parties import CommandLine, ids_as_text, two_services
 from tests.support.real_data import ID, Task
+
+pytestmark = pytest.mark.processes
 
 # label MSE and bins of RR-on-Bins on census at its best, from the issue that set the targets
 CENSUS = {"0.5": (183.0, 2), "1": (165.0, 2), "2": (113.5, 2), "4": (38.0, 3)}
@@ -88,7 +90,7 @@ def test_through_rest_at_every_epsilon(make: object, tmp_path: Path) -> None:
             )
             spent += Epsilon.parse(epsilon)
             said = publisher.pull(str(release["id"]))
-            (attempt,) = (tmp_path / "lp" / "releases" / str(release["id"])).iterdir()
+            (attempt,) = (tmp_path / "lp" / "work" / str(release["id"])).iterdir()
             verified = verify(attempt, key, "features-party")
             manifest = verified.manifest
             realised = check_label_error(task, manifest, read_message(list(verified.paths), manifest))

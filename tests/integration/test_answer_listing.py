@@ -31,10 +31,13 @@ def given(party: LabelsParty) -> Given:
         party, labels, features, population="shop", label="label", audiences=["features-party", "other"]
     )
     predictor = made(party, both)
-    found: Given = {"both": [ask(party, predictor, {"x": x}).answer for x in (1, 7)], "own": [], "other": []}
+    found: Given = {"both": [], "own": [], "other": []}
+    for x in (1, 7):  # a query belongs to who asked, and these two asked the same
+        (answer,) = {ask(party, predictor, {"x": x}, audience).answer for audience in ("features-party", "other")}
+        found["both"].append(answer)
     median = {"epsilon": "1", "additional_release": True}
     asked = owner.post(f"/v1/batches/{both}/medians", json=median)
-    found["both"].append(published(owner, asked.json()["id"], "medians")["id"])
+    found["both"].append(published(owner, asked.json()["id"])["id"])
     assert owner.put(f"/v1/batches/{both}/calibration-allowance", json={"epsilon": "1"}).status_code == 200
     params = {"epsilon": "1", "additional_release": True}
     own = party.client("features", "other").post(
@@ -43,7 +46,7 @@ def given(party: LabelsParty) -> Given:
     found["own"].append(published(owner, own.json()["id"])["id"])
     alone = party.sealed_batch(TABLE, "private", label="visits", audiences=["other"])
     private = owner.post(f"/v1/batches/{alone}/medians", json={"epsilon": "0.5"}).json()["id"]
-    found["other"].append(published(owner, private, "medians")["id"])
+    found["other"].append(published(owner, private)["id"])
     return found
 
 
@@ -107,7 +110,7 @@ def test_what_is_not_published_shows_to_its_owner_on_the_command_line_only(run: 
             assert party.client(role).get("/v1/answers", params={"after": answer}).status_code == 404
         (row,) = run("answers", "--json").json
         assert (row["id"], row["state"], row["published"], row["sha256"]) == (answer, "charged", None, None)
-        assert party.services.answer_pipeline.run(answer)
+        assert party.services.pipeline.run(answer)
         assert ids(party.client("features")) == [answer]
     told = run("answers", "--population", "shop", "--kind", "calibration").out
     assert f"{answer}  calibration  shop" in told
@@ -123,22 +126,25 @@ def test_an_id_given_to_the_command_of_another_kind_is_told_what_it_names(run: R
         batch = with_features(party, *tables(40), population="other", label="label")
         predictor = made(party, batch)
         answer = ask(party, predictor).answer
+        waiting = charged(party, party.sealed_batch(TABLE, "third", label="third"), score_table(TABLE))
         release = party.services.database.read("t", lambda c: party.services.audit.events(c, kind="release-published"))
         name = str(release[0].subject.release)
     for command in ("statement", "message"):
         refused(run(command, answer, "--out", "x"), 1, f"no release '{answer}'", f"labels-party answer {answer} --out")
     refused(run("answer", name, "--out", "x"), 1, f"no answer '{name}'", f"labels-party message {name}", "statement")
+    refused(run("message", waiting, "--out", "x"), 1, f"no release '{waiting}'")
+    assert [a["state"] for a in run("answers", "--json").json if a["id"] == waiting] == ["charged"]  # nothing is drawn
     refused(run("answer", predictor, "--out", "x"), 1, f"labels-party predictor show {predictor}")
     refused(run("statement", "rel_nothing", "--out", "x"), 1, "no release 'rel_nothing'.\n")
     assert not (home.parent / "x").exists()
 
 
 def test_both_python_clients_read_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labels_party.client_calls.PAGE", 2)
+    monkeypatch.setattr("shared.client.listings.PAGE", 2)
     with LabelsParty(tmp_path / "home", worker=False) as party:
         batch = with_features(party, *tables(40))
         predictor = made(party, batch)
-        answers = sorted(ask(party, predictor, {"x": x}).answer for x in (1, 4, 8))
+        answers = sorted(ask(party, predictor, {"x": x}, "features-party").answer for x in (1, 4, 8))
         key = party.services.apikeys.create("features", "features-party")[1]
         with serving(party.client().app) as url:
             with LabelsPartyClient(url, key) as client:

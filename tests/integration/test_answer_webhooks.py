@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from labels_party.notify.outbox import ANSWER_FAILED, ANSWER_PUBLISHED
-from shared.service.webhooks import verify_webhook
 from tests.support.calibrations import charged, score_table
 from tests.support.endpoint import Endpoint
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.predicting import ask, made, tables, with_features
+from tests.support.webhooks import verify_at
 
 LABELS = label_table(40)
 
@@ -34,11 +34,11 @@ def test_a_published_answer_is_told_as_its_audience_sees_it(timed: LabelsParty, 
         elsewhere = hook(timed, "http://127.0.0.1:9/b", events=[ANSWER_FAILED, "release.published"])
         answer = charged(timed, batch, score_table(LABELS), "0.5")
         assert bodies(timed, made_hook["id"]) == []
-        assert timed.services.answer_pipeline.run(answer)
+        assert timed.services.pipeline.run(answer)
         assert endpoint.received == []  # queued with the publication, sent by somebody else
         assert timed.services.sender.flush() == 1
         (got,) = endpoint.received
-    told = verify_webhook(made_hook["secret"], got.headers, got.body, now=clock().timestamp())
+    told = verify_at(clock().timestamp(), made_hook["secret"], got.headers, got.body)
     assert (told["type"], told["timestamp"]) == (ANSWER_PUBLISHED, "2030-01-01T00:00:00Z")
     shown = timed.client("features").get(f"/v1/answers/{answer}").json()
     assert told["data"] == {name: shown[name] for name in told["data"]}
@@ -62,9 +62,9 @@ def test_a_failed_answer_is_told_without_its_reason_and_a_prediction_not_at_all(
     def broken(_: Any) -> Any:
         raise ValueError("label 7.5")
 
-    monkeypatch.setattr(lite.services.answer_pipeline, "_compute", broken)
+    monkeypatch.setattr(lite.services.calibration, "compute", broken)
     with pytest.raises(ValueError, match=r"7\.5"):
-        lite.services.answer_pipeline.run(answer)
+        lite.services.pipeline.run(answer)
     (body,) = bodies(lite, everything["id"])
     assert body["type"] == ANSWER_FAILED
     assert body["data"]["state"] == "failed"
@@ -78,7 +78,7 @@ def test_a_failed_answer_is_told_without_its_reason_and_a_prediction_not_at_all(
 def test_a_crash_before_the_publication_tells_nothing_and_after_it_once(lite: LabelsParty) -> None:
     made_hook = hook(lite, "http://127.0.0.1:9/a", events=[ANSWER_PUBLISHED])
     answer = charged(lite, lite.sealed_batch(LABELS), score_table(LABELS))
-    pipeline, database = lite.services.answer_pipeline, lite.services.database
+    pipeline, database = lite.services.pipeline, lite.services.database
 
     class Killed(BaseException):
         pass

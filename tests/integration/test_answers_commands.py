@@ -30,7 +30,7 @@ def advertiser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Label
     with LabelsParty(tmp_path_factory.mktemp("labels") / "home", worker=False) as party:
         labels = label_table(120)
         answer = charged(party, party.sealed_batch(labels), score_table(labels))
-        assert party.services.answer_pipeline.run(answer)
+        assert party.services.pipeline.run(answer)
         key = party.services.apikeys.create("features", "features-party")[1]
         with serving(party.client().app) as url:
             yield party, url, key
@@ -66,7 +66,7 @@ def test_an_answer_is_pulled_kept_shown_and_applied(shell: Shell, advertiser: tu
     again = shell.json(*pull, "--wait")
     assert (again["fresh"], again["answer"], again["kind"]) == (False, answer, "calibration")
     envelope = (shell.folder / "map.json").read_bytes()
-    assert envelope == party.services.database.read("t", lambda c: party.services.answers.envelope(c, answer))
+    assert envelope == party.services.work.envelope(answer)
     (row,) = shell.json("answers", "list")
     assert (row["answer"], row["digest"], row["epsilon"]["total"]) == (answer, again["document_digest"], "1")
     listed = shell.run("answers", "list").stdout
@@ -110,11 +110,11 @@ def test_predictions_come_as_a_file_with_one_answer_a_line(
     predictor = made(party, with_features(party, labels, features, population="asked", label="asked"))
     answers = [ask(party, predictor, QUERY | {"x": x}) for x in (1.0, 9.0)]
     lines = b"".join(a.envelope + b"\n" for a in answers)
-    for name in ("said.ndjson", "said.ndjson.json"):  # `verify` takes an answer for a .json
+    for name in ("said.ndjson", "said.json"):
         (shell.folder / name).write_bytes(lines)
-    shown = shell.run("verify", "said.ndjson.json").stdout
-    assert shown.count("Query") == 2
-    assert "{" not in shown
+        shown = shell.run("verify", name).stdout
+        assert shown.count("Query") == 2
+        assert "{" not in shown
     told = shell.run("answers", "accept", "said.ndjson").stdout.splitlines()
     assert [line.split(":")[0] for line in told] == [f"prediction {a.answer}" for a in answers]
     assert [a["fresh"] for a in shell.json("answers", "accept", "said.ndjson")] == [False, False]
@@ -158,7 +158,7 @@ def test_an_uploaded_answer_is_kept_once(api: Api, tmp_path: Path) -> None:
     assert len(accepted(api)) == 1
     assert api.auditor.get("/v1/answers/ans_1").json() == later.json()
     assert api.auditor.get("/v1/answers/ans_1/document").content == GOOD
-    other = signed(SENDER.key, VALUES, CUTS, answer="ans_2")
+    other = signed(SENDER.key, VALUES, CUTS, id="ans_2", epsilon_spent="1")
     python = api.python()
     assert python.upload_answer(other)["already_accepted"] is False
     assert {row["answer"] for row in python.answers()} == {"ans_1", "ans_2"}

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from features_party.asking import Scored, Terms, require_asked
 from features_party.labels_service import ATTEMPTS, LabelsService
-from labels_party.storage.tables import answers
+from features_party.receive.asking import Scored, query_of, require_asked
+from labels_party.storage.tables import work
 from shared import errors
-from shared.privacy import Epsilon
+from shared.schemas.calibration import Calibration
 from tests.support.calibrations import signed, two_scores
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.features_cli import Shell
@@ -112,7 +112,8 @@ def test_options_and_two_scores_reach_the_labels_party(shell: Shell, advertiser:
     assert (found["shape"], found["options"], found["scores_2"]) == ("grid", {"cells": "2x3"}, "float32")
     assert found["scores"] == "-2:8:1000"
     found = shell.json(*ask, "--loss", "absolute", "--shape", "monotone", "--option", "levels=3")["parameters"]
-    assert found == {"loss": "absolute", "shape": "monotone", "options": {"levels": 3}, "scores": "float32"}
+    about = {"loss": "absolute", "shape": "monotone", "options": {"levels": 3}}
+    assert found == about | {"scores": "float32", "scores_2": None}
     assert party.spent(batch) == "1"
 
 
@@ -167,12 +168,12 @@ def test_who_waited_in_vain_goes_on_with_the_same_command(shell: Shell, tmp_path
             told = shell.refused(*ask, "--wait", "0.1", code=1)
             assert "its state is charged. It is charged; the same command again goes on with it at no cost." in told
             assert party.spent(batch) == "0.5"
-            charged = party.services.database.read("t", lambda c: party.services.answers.of_batch(c, batch))
-            assert party.services.answer_pipeline.run(charged[0].id)
+            charged = party.services.database.read("t", lambda c: party.services.work.of_batch(c, batch))
+            assert party.services.pipeline.run(charged[0].id)
             done = shell.json(*ask)
             other = ("ask-calibration", "--url", url, "--batch", allowed(party, "failing"), *ask[5:])
             lost = shell.json(*other, "--wait", "0")["answer"]
-            failed = sa.update(answers).where(answers.c.id == lost).values(state="failed")
+            failed = sa.update(work).where(work.c.id == lost).values(state="failed")
             party.services.database.write("t", lambda c: c.execute(failed) and None)
             told = shell.refused(*other, code=1)
             assert "is failed and will not be published" in told
@@ -219,6 +220,9 @@ def test_the_service_asks_for_its_own_models(
     assert [(a["answer"], a["population_name"]) for a in listed] == [(again["answer"], "rest")]
     for change, status, code in (
         ({"epsilon": "0"}, 422, "invalid-epsilon"),
+        ({"epsilon": 0}, 422, "invalid-epsilon"),
+        ({"epsilon": "0" * 81}, 422, "invalid-request"),
+        ({"scores_2": "float32"}, 422, "invalid-input"),
         ({"epsilon": "1"}, 409, "conflict"),
         ({"epsilon": "1", "additional_release": True}, 409, "refused"),
         ({"shape": "grid"}, 422, "invalid-input"),
@@ -240,7 +244,7 @@ def test_the_service_asks_for_its_own_models(
 
 def test_models_tell_the_calibration_behind_them(api: tuple[Api, str, str]) -> None:
     service, model, _ = api
-    envelope = signed(SENDER.key, np.array([0.5, 2.0, 8.5]), [20, 60], answer="ans_shown")
+    envelope = signed(SENDER.key, np.array([0.5, 2.0, 8.5]), [20, 60], id="ans_shown")
     made = service.trainer.post(f"/v1/models/{model}/calibrations", json=json.loads(envelope)).json()
     assert made["id"] == made["model"] != model
     listed = {m["id"]: m["calibration"] for m in service.trainer.get("/v1/models").json()}
@@ -259,14 +263,16 @@ def test_models_tell_the_calibration_behind_them(api: tuple[Api, str, str]) -> N
 
 # --- what is sent, and what comes back ---------------------------------------------------------------------
 
-TERMS = Terms(batch="bat_1", epsilon=Epsilon.parse("0.5"))
+TERMS = Calibration(epsilon="0.5")
 
 
 def scored(n: int = 3, shift: float = 0.0) -> Scored:
     return Scored(pa.array([f"c{i}" for i in range(n)]), (np.arange(n) / 7 + shift,))
 
 
-def calls_of(*answers: httpx.Response, terms: Terms = TERMS, sent: Scored | None = None) -> list[httpx.Request]:
+def calls_of(
+    *answers: httpx.Response, batch: str = "bat_1", terms: Calibration = TERMS, sent: Scored | None = None
+) -> list[httpx.Request]:
     """The requests of one call to a labels party that gives these answers, its last one for ever."""
     seen: list[httpx.Request] = []
 
@@ -280,7 +286,7 @@ def calls_of(*answers: httpx.Response, terms: Terms = TERMS, sent: Scored | None
     with LabelsService("http://labels", "k", transport=httpx.MockTransport(handle), sleep=lambda _: None) as service:
         body = (sent or scored()).body()
         try:
-            service.ask_calibration(terms.batch, body, terms.query(1), told.append)
+            service.ask_calibration(batch, body, query_of(terms, 1), told.append)
             assert told[-1] == len(body)
         except errors.LabelDPError as error:
             seen[-1].extensions["error"] = error
@@ -300,11 +306,11 @@ def test_the_key_stands_for_all_that_is_sent() -> None:
     others = [
         key(sent=scored(shift=1e-9)),
         key(sent=scored(4)),
-        key(terms=Terms("bat_2", TERMS.epsilon)),
-        key(terms=Terms("bat_1", Epsilon.parse("0.500000001"))),
-        key(terms=Terms("bat_1", TERMS.epsilon, numbers="0:1:10")),
-        key(terms=Terms("bat_1", TERMS.epsilon, additional_release=True)),
-        key(terms=Terms("bat_1", TERMS.epsilon, options=("levels=3",))),
+        key(batch="bat_2"),
+        key(terms=Calibration(epsilon="0.500000001")),
+        key(terms=Calibration(epsilon="0.5", scores="0:1:10")),
+        key(terms=Calibration(epsilon="0.5", additional_release=True)),
+        key(terms=Calibration(epsilon="0.5", option=["levels=3"])),
     ]
     assert len(same) == 1
     assert len({*same, *others}) == 1 + len(others)
@@ -339,11 +345,11 @@ def test_an_answer_to_another_question_is_not_taken(tmp_path: Path) -> None:
     with running(tmp_path, SENDER) as api:
         intake = api.services.answers
         right = signed(SENDER.key, np.array([1.0]), [], batch="bat_1")
-        require_asked(intake.verify(right), TERMS)
+        require_asked(intake.verify(right), "bat_1", TERMS)
         for changes in ({"batch": "bat_2"}, {"kind": "median", "parameters": {"method": "ranks"},
                         "result": {"found": True, "median": "5"}, "batch": "bat_1"}):  # fmt: skip
             found = intake.verify(signed(SENDER.key, np.array([1.0]), [], **changes))
             with pytest.raises(errors.MalformedAnswer, match="asked for"):
-                require_asked(found, TERMS)
+                require_asked(found, "bat_1", TERMS)
         with pytest.raises(errors.MalformedAnswer, match=r"ε 0\.5"):
-            require_asked(intake.verify(right), Terms("bat_1", Epsilon.parse("0.4")))
+            require_asked(intake.verify(right), "bat_1", Calibration(epsilon="0.4"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,10 @@ from labels_party.bootstrap import MIGRATIONS
 from labels_party.storage.tables import HEAD, audit_events
 from shared.audit.events import BATCH_SEALED, CHARGED, Event, Subject
 from shared.audit.store import AuditStore, append_only_drop, verify_export
+from shared.documents.canonical import canonical_bytes
+from shared.documents.canonical import digest as sha256
+from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from shared.errors import AuditChainBroken, MalformedManifest, SignatureInvalid, Unavailable
-from shared.message.canonical import canonical_bytes
-from shared.message.canonical import digest as sha256
-from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.service.database import Database
 from shared.service.migrations import upgrade
@@ -74,7 +75,8 @@ def test_events_are_chained_in_order_behind_a_first_one(filled: Database, store:
     assert events[0].kind == "store-created"
     assert [e.previous for e in events[1:]] == [e.digest for e in events[:-1]]
     assert {e.store for e in events} == {events[0].store}
-    assert {e.time for e in events} == {"2026-01-02T12:00:00Z"}
+    assert {(e.time, e.at) for e in events} == {("2026-01-02", "2026-01-02T12:00:00Z")}
+    assert all(b"12:00:00" not in e.body() for e in events)
     assert filled.read("v", store.verify) == (6, events[-1].digest)
 
 
@@ -172,6 +174,7 @@ ATTACKS: dict[str, Attack] = {
     "a copy of another kind": run("UPDATE audit_events SET kind = 'model-trained' WHERE sequence = 3"),
     "a copy of another population": run("UPDATE audit_events SET population = 'p' WHERE sequence = 3"),
     "a copy with a δ": run("UPDATE audit_events SET delta_atto = 1 WHERE sequence = 3"),
+    "a second of another day": run("UPDATE audit_events SET at = '2020-01-01T00:00:00Z' WHERE sequence = 3"),
     "another digest": run("UPDATE audit_events SET digest = 'x' WHERE sequence = 3"),
     "an event removed in the middle": run("DELETE FROM audit_events WHERE sequence = 3"),
     "the first event removed": run("DELETE FROM audit_events WHERE sequence = 1"),
@@ -229,7 +232,7 @@ def test_a_cut_tail_is_not_seen_inside_but_by_an_earlier_export(filled: Database
 
 def test_an_export_verifies_with_the_public_key_alone(filled: Database, store: AuditStore) -> None:
     envelope = filled.read("e", lambda c: store.export(c, KEY))
-    assert verify_export(envelope, KEY.public) == filled.read("r", store.events)
+    assert verify_export(envelope, KEY.public) == [replace(e, at="") for e in filled.read("r", store.events)]
     assert envelope == filled.read("e", lambda c: store.export(c, KEY))
 
 
@@ -267,7 +270,14 @@ def test_another_key_another_type_and_text_are_refused(filled: Database, store: 
 def test_a_signed_export_that_lies_is_refused(filled: Database, store: AuditStore) -> None:
     events = [json.loads(e.body()) for e in filled.read("r", store.events)]
     head = filled.read("v", store.verify)[1]
-    good = {"format": "label-dp-audit-export/1", "party": "labels-party", "count": 6, "head": head, "events": events}
+    good = {
+        "format": "label-dp-audit-export/1",
+        "party": "labels-party",
+        "made": "2026-11-20",
+        "count": 6,
+        "head": head,
+    }
+    good["events"] = events
     assert len(verify_export(KEY.sign(EXPORT_TYPE, good), KEY.public)) == 6
     for lie in (
         {"count": 5},
@@ -275,12 +285,13 @@ def test_a_signed_export_that_lies_is_refused(filled: Database, store: AuditStor
         {"events": events[:-1], "count": 5},
         {"events": events[1:]},
         {"events": [*events[:2], events[3], events[2], *events[4:]]},
-        {"format": "label-dp-audit-export/2"},
+        {"format": "label-dp-audit-export/0"},
+        {"made": ""},
         {"events": None},
         {"events": "x"},
     ):
         with pytest.raises((AuditChainBroken, MalformedManifest)):
             verify_export(KEY.sign(EXPORT_TYPE, good | lie), KEY.public)
-    for member in ("count", "head", "events"):
+    for member in ("count", "head", "events", "made"):
         with pytest.raises((AuditChainBroken, MalformedManifest)):
             verify_export(KEY.sign(EXPORT_TYPE, {k: v for k, v in good.items() if k != member}), KEY.public)

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from labels_party.kinds.message import engine
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.release import engine
-from shared.channel import Channel
-from shared.message.bundle import verify
-from shared.message.manifest import Manifest
-from shared.message.parquet import read_message
+from shared.channels.base import Channel
+from shared.channels.registry import channel_from_json
+from shared.documents.bundle import verify
+from shared.documents.manifest import Manifest
+from shared.documents.rows import read_message
 from shared.privacy import Epsilon
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_cli import Run, arguments, refused
@@ -32,7 +33,7 @@ def manifest_of(party: LabelsParty, release: str) -> Manifest:
 
 
 def proved(manifest: Manifest) -> Channel:
-    channel = Channel.from_json(manifest.channel, manifest.read_domain())
+    channel = channel_from_json(manifest.channel, manifest.read_domain())
     assert channel.satisfies(manifest.split.randomize)
     return channel
 

@@ -203,7 +203,7 @@ def _walk(home: Path, labels: list[float], caplog: pytest.LogCaptureFixture) -> 
         for word, stands in names.items():
             text = text.replace(word, stands)
         seen.append((0, text))
-        for name in ("created", "sealed"):
+        for name in ("created", "sealed", "closed"):
             seen = [(s, "".join(part for part in _without(t, name))) for s, t in seen]
     return seen
 

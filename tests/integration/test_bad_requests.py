@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.message.bundle import verify
-from shared.message.parquet import read_message
+from shared.documents.bundle import verify
+from shared.documents.rows import read_message
 from tests.support.desk import Desk
 
 POPULATIONS: list[tuple[dict[str, Any], str]] = [
@@ -110,7 +110,7 @@ def test_bad_releases_are_refused_and_cost_nothing(desk: Desk) -> None:
         assert "/etc" not in answer.text
         assert desk.state() == before, change
     assert desk.party.spent(desk.batch) == "0"
-    assert not list((desk.party.home / "releases").iterdir())
+    assert not list((desk.party.home / "work").iterdir())
 
 
 def test_poisson_on_a_domain_with_negative_labels_is_refused(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.calibrating import WHY_NOT
-from features_party.registry.folder import load_model
-from features_party.reliability import reliability
+from features_party.models.calibrating import WHY_NOT
+from features_party.models.folder import load_model
+from features_party.models.reliability import reliability
 from shared.audit.compare import Side, compare_parties
-from shared.audit.events import ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, Event, Subject
+from shared.audit.events import ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, POPULATION_CREATED, RETURNED, Event, Subject
+from shared.documents.kinds.calibration import ScoreMap, open_calibration
 from shared.errors import InvalidTable
-from shared.message.calibration import ScoreMap, open_calibration
-from shared.privacy import Epsilon, EpsilonSplit
+from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
 from tests.support.calibrations import signed
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.features_cli import Shell
@@ -95,15 +96,15 @@ def test_what_is_refused_is_not_accounted_for(api: tuple[Api, str]) -> None:
         (model, signed(SENDER.key, VALUES, CUTS, kind="median"), 422, "malformed-answer"),
         (model, signed(SENDER.key, np.array([-1.0, 2.0, 8.0]), CUTS), 422, "malformed-answer"),
         (model, b'{"payload": 1.5}', 422, "malformed-answer"),
-        ("m_none", signed(SENDER.key, VALUES, CUTS, answer="ans_9"), 404, "not-found"),
+        ("m_none", signed(SENDER.key, VALUES, CUTS, id="ans_9"), 404, "not-found"),
     ]
     for name, envelope, status, code in cases:
         answer = party.trainer.post(f"/v1/models/{name}/calibrations", json=json.loads(envelope))
         assert (answer.status_code, answer.json()["code"]) in ((status, code), (422, "malformed-manifest")), answer.text
     assert party.services.database.read("t", party.services.audit.verify) == stored
-    fresh = signed(SENDER.key, VALUES, CUTS, answer="ans_7")
+    fresh = signed(SENDER.key, VALUES, CUTS, id="ans_7", epsilon_spent="5")
     assert party.trainer.post(f"/v1/models/{model}/calibrations", json=json.loads(fresh)).status_code == 201
-    other = signed(SENDER.key, VALUES + 1, CUTS, answer="ans_7")
+    other = signed(SENDER.key, VALUES + 1, CUTS, id="ans_7", epsilon_spent="5")
     replay = party.trainer.post(f"/v1/models/{model}/calibrations", json=json.loads(other))
     is_problem(replay, 422, "replay-conflict")
 
@@ -150,9 +151,6 @@ def test_the_command_saves_a_calibrated_model_and_draws_what_changed(shell: Shel
         "predict", "--model", "after", "--features", "features.parquet", "--id-column", "click_id", "--out", "p.parquet"
     )
     assert set(pq.read_table(shell.folder / "p.parquet")["prediction"].to_pylist()) <= set(VALUES)
-    # older software must refuse such a model, and reads others as before
-    versions = [json.loads((shell.folder / m / "model.json").read_text())["version"] for m in ("model", "after")]
-    assert versions == [2, 3]
     assert load_model(shell.folder / "after").model.calibration is not None
 
 
@@ -253,14 +251,17 @@ def test_reliability_of_a_calibrated_model_is_sampling_alone() -> None:
 def test_answers_stand_at_both_parties() -> None:
     split = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon.parse("0.5"))
     subject = Subject("pop_1", "shop", "revenue", "bat_2", "ans_1")
+    life = {"lifetime_epsilon": "10", "lifetime_delta": "0"}
+    declared = Event(POPULATION_CREATED, Subject("pop_1", "shop", "revenue"), details=life)
     charged = Event(CHARGED, subject, split, details={"answer": "calibration"})
     published = Event(ANSWER_PUBLISHED, subject, details={"answer": "calibration", "sha256": "a" * 64})
     about = {"answer": "calibration", "document_digest": "a" * 64, "key_id": SENDER.key.public.id}
+    about |= {"epsilon_spent": "0.5", "epsilon_lifetime": "10", "delta_spent": "0", "delta_lifetime": "0"}
     accepted = Event(ANSWER_ACCEPTED, subject, split, details=about)
 
     def findings(labels: list[Event], features: list[Event]) -> list[str]:
         own = Sender().key.public
-        found = compare_parties(Side(labels, SENDER.key.public, "theirs"), Side(features, own, "ours"))
+        found = compare_parties(Side([declared, *labels], SENDER.key.public, "theirs"), Side(features, own, "ours"))
         return [f["kind"] for f in found.findings]
 
     assert findings([charged, published], [accepted]) == []
@@ -268,6 +269,15 @@ def test_answers_stand_at_both_parties() -> None:
     altered = Event(ANSWER_ACCEPTED, subject, split, details=about | {"document_digest": "b" * 64})
     assert findings([charged, published], [altered]) == ["altered"]
     cheaper = Event(ANSWER_ACCEPTED, subject, EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(1)), details=about)
-    assert findings([charged, published], [cheaper]) == ["altered"]
+    assert findings([charged, published], [cheaper]) == ["unmatched"]
+    for lie in ({"epsilon_spent": "0.4"}, {"epsilon_lifetime": "11"}, {"delta_lifetime": "0.1"}):
+        lying = Event(ANSWER_ACCEPTED, subject, split, details=about | lie)
+        assert findings([charged, published], [lying]) == ["unmatched"], lie
+    assert findings([published], [accepted]) == ["unmatched"]
+    returned = Event(RETURNED, subject, split)
+    assert findings([charged, published, returned], [accepted]) == ["unmatched"]
+    for other in (replace(subject, batch="bat_3"), replace(subject, population_name="another")):
+        assert findings([charged, published], [replace(accepted, subject=other)]) == ["unmatched"], other
+    assert findings([charged, published], [replace(accepted, unit=PrivacyUnit("user", 3))]) == ["unmatched"]
     stranger = Event(ANSWER_ACCEPTED, subject, split, details=about | {"key_id": "ed25519:" + "0" * 64})
     assert findings([charged], [stranger]) == []

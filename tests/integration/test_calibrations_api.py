@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from shared.message.calibration import open_calibration
+from shared.documents.kinds.calibration import open_calibration
 from tests.support.calibrations import published, records, score_table
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_api import is_problem
@@ -51,7 +51,7 @@ def allow(party: LabelsParty, batch: str, epsilon: str) -> httpx.Response:
 
 
 def document(client: TestClient, answer: str) -> httpx.Response:
-    return client.get(f"/v1/calibrations/{answer}/document")
+    return client.get(f"/v1/answers/{answer}/document")
 
 
 def test_the_owner_asks_and_every_audience_reads_the_same_bytes(party: LabelsParty, batch: str) -> None:
@@ -59,7 +59,7 @@ def test_the_owner_asks_and_every_audience_reads_the_same_bytes(party: LabelsPar
     asked = post(owner, batch, epsilon="4")
     assert asked.status_code == 202
     answer = asked.json()["id"]
-    assert asked.headers["location"] == f"/v1/calibrations/{answer}"
+    assert asked.headers["location"] == f"/v1/answers/{answer}"
     state = published(owner, answer)
     assert state["epsilon"]["total"] == party.spent(batch) == "4"
     first = document(reader, answer)
@@ -67,11 +67,11 @@ def test_the_owner_asks_and_every_audience_reads_the_same_bytes(party: LabelsPar
     found = open_calibration(first.content, party.services.key.public, "other")
     assert found.answer.audiences == ["features-party", "other"]
     assert found.digest == state["sha256"]
-    assert first.headers["etag"] == f'"{state["sha256"]}"'
-    again = reader.get(f"/v1/calibrations/{answer}/document", headers={"If-None-Match": first.headers["etag"]})
+    assert first.headers["etag"] == f'"{state["files"][0]["sha256"]}"'
+    again = reader.get(f"/v1/answers/{answer}/document", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     # to the day, and nothing of who asked
-    told = reader.get(f"/v1/calibrations/{answer}").json()
+    told = reader.get(f"/v1/answers/{answer}").json()
     assert (len(told["created"]), len(told["published"]), told["requested_by"]) == (10, 10, None)
     assert found.map.apply(np.array([0.0]))[0] < found.map.apply(np.array([4.0]))[0]
 
@@ -89,7 +89,7 @@ def test_an_audience_charges_within_its_allowance_only_and_alone_sees_what_it_go
     answer = post(reader, batch).json()["id"]
     state = published(reader, answer)
     assert state["audiences"] == ["features-party"]
-    for path in (f"/v1/calibrations/{answer}", f"/v1/calibrations/{answer}/document"):
+    for path in (f"/v1/answers/{answer}", f"/v1/answers/{answer}/document"):
         is_problem(other.get(path), 404, "not-found")
     refused = post(other, batch)
     is_problem(refused, 409, "already-released")
@@ -191,7 +191,7 @@ def test_what_is_refused_charges_nothing_and_leaves_nothing(party: LabelsParty, 
             assert (answer.status_code, answer.json().get("code")) == (status, code), (query, body, answer.text)
     assert party.spent(batch) == "0"
     assert len(party.services.database.read("e", party.services.audit.events)) == before
-    assert list((party.home / "answers").iterdir()) == []
+    assert list((party.home / "work").iterdir()) == []
 
 
 def test_an_open_batch_is_refused_to_its_owner_and_unknown_to_audiences(party: LabelsParty, batch: str) -> None:
@@ -220,9 +220,9 @@ def test_every_format_of_uploads_gives_the_same_scores(party: LabelsParty, batch
             headers={"Content-Type": kind},
         )
         assert answer.status_code == 202, answer.text
-        stored = party.services.database.read("t", lambda c: party.services.answers.of_batch(c, batch))
+        stored = party.services.database.read("t", lambda c: party.services.work.of_batch(c, batch))
         found = next(a for a in stored if a.id == answer.json()["id"])
-        macs.add(found.request["inputs_mac"])
+        macs.add(found.inputs_mac)
     assert len(macs) == 1
     renamed = SCORES.rename_columns(["id", "prediction"])
     named = {"epsilon": "0.1", "additional_release": True, "id_column": "id", "score_column": "prediction"}
@@ -244,7 +244,7 @@ def test_a_repeated_call_charges_once(party: LabelsParty, batch: str) -> None:
     assert party.spent(batch) == "1"
     published(owner, first.json()["id"])
     party.services.worker.stop()  # inputs are removed right after the publication
-    assert [p.name for p in (party.home / "answers").iterdir()] == [first.json()["id"]]
+    assert [p.name for p in (party.home / "work").iterdir()] == [first.json()["id"]]
 
 
 DEGENERATE = {
@@ -294,7 +294,7 @@ def test_scores_of_which_most_lie_outside_their_range_are_refused_at_no_charge(
         assert "More than half of the 300 scores in 'score' lie outside of 0:5" in refused.json()["detail"]
         assert "1e" not in refused.json()["detail"]  # no score is told again
     assert party.spent(batch) == "0"
-    assert list((party.home / "answers").iterdir()) == []
+    assert list((party.home / "work").iterdir()) == []
     published(party.client(), post(party.client(), batch, table).json()["id"])
     assert party.spent(batch) == "1"
 
@@ -307,9 +307,8 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) 
         assert client.allow_calibrations(batch, "1")["epsilon"] == "1"
         assert client.calibration_allowance(batch)["epsilon_left"] == "1"
         asked = client.calibrate(batch, SCORES, "0.5", loss="absolute", option=["levels=2"])
-        assert client.wait_calibration(asked["id"], 30)["state"] == "published"
-        first = client.calibration_document(asked["id"])
-        assert client.answer(asked["id"]) == client.calibration(asked["id"])
+        assert client.wait_answer(asked["id"], 30)["state"] == "published"
+        first = client.answer_document(asked["id"])
     found = open_calibration(first, party.services.key.public, "features-party")
     assert (found.loss, found.answer.parameters["options"]) == ("absolute", {"levels": 2})
 
@@ -319,7 +318,7 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) 
             "http://testserver", key, http=httpx.AsyncClient(transport=transport)
         ) as client:
             assert (await client.calibration_allowance(batch))["epsilon_used"] == "0"
-            assert (await client.wait_calibration(asked["id"], 30))["state"] == "published"
+            assert (await client.wait_answer(asked["id"], 30))["state"] == "published"
             assert (await client.answer(asked["id"]))["kind"] == "calibration"
             return await client.answer_document(asked["id"])
 

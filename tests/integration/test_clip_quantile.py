@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
-from features_party.registry.card_text import card_markdown
+from features_party.models.card_text import card_markdown
 from labels_party.cli import privatize as cli_privatize
 from labels_party.client import LabelsPartyClient
-from labels_party.release import engine
-from labels_party.release.clipping import FAR_OUT
-from labels_party.release.priors import GivenPrior
-from labels_party.release.releases import Releases
+from labels_party.kinds.message import engine
+from labels_party.kinds.message.clipping import FAR_OUT
+from labels_party.kinds.message.priors import GivenPrior
+from labels_party.work.store import Works
+from shared.documents.bundle import verify
+from shared.documents.manifest import Manifest
+from shared.documents.rows import read_message
+from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidPrior, Unavailable
-from shared.message.bundle import verify
-from shared.message.manifest import Manifest
-from shared.message.parquet import read_message
-from shared.message.signing import VerifyingKey
 from shared.privacy import Epsilon
 from tests.support.features_cli import Shell
 from tests.support.labels import FakeClock, LabelsParty, label_table
@@ -300,6 +300,7 @@ def test_the_python_client_buys_and_plans_bounds(tmp_path: Path) -> None:
 # --- on files, to a trained model ----------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_bought_bounds_on_files(run: Run, labels: Path, home: Path) -> None:
     bought = {"clip_quantile": "0.05:0.95", "clip_epsilon": "0.3"}
     result = run(*arguments(labels, **bought), "--json")
@@ -331,7 +332,7 @@ def test_bought_bounds_on_files(run: Run, labels: Path, home: Path) -> None:
         ({"clip_quantile": "1", "clip_epsilon": "0.1"}, "strictly between"),
         ({"clip_quantile": "0.9"}, "both"),
         ({"clip_quantile": "0.9", "clip_epsilon": "1"}, "nothing would be left"),
-        ({"clip_quantile": "0.9", "clip_epsilon": "nan"}, "ε for the clipping bound must be finite"),
+        ({"clip_quantile": "0.9", "clip_epsilon": "nan"}, "ε for the clipping bound must be a decimal number"),
     ],
 )
 def test_refused_on_files_leaves_nothing(
@@ -347,7 +348,7 @@ def test_a_bound_that_cannot_be_accurate_is_warned_of_before_the_charge(
     quantile: str, epsilon: str, little: bool, run: Run, labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    charge, warn = Releases.request, cli_privatize.warn
+    charge, warn = Works.request, cli_privatize.warn
 
     def noted(*given: Any) -> Any:
         order.append("charged")
@@ -357,7 +358,7 @@ def test_a_bound_that_cannot_be_accurate_is_warned_of_before_the_charge(
         order.append("warned")
         warn(said)
 
-    monkeypatch.setattr(Releases, "request", noted)
+    monkeypatch.setattr(Works, "request", noted)
     monkeypatch.setattr(cli_privatize, "warn", told)
     bought = {"clip_quantile": quantile, "clip_epsilon": epsilon}
     done = run(*arguments(labels, epsilon="9", budget="9", **bought), "--json")

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party import cli
-from shared.message.bundle import verify
-from shared.message.signing import VerifyingKey
+from shared.documents.bundle import verify
+from shared.documents.signing import VerifyingKey
 from tests.support.endpoint import Endpoint
 from tests.support.labels import label_table
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labels_party.options import parse_population
-from labels_party.release.plan import ReleaseRequest
+from labels_party.kinds.message.plan import ReleaseRequest
 from shared.audit import events
 from shared.domain import Domain
 from shared.errors import LabelDPError
 from shared.privacy import Epsilon
+from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty, label_table
 
 ROUNDS = 12
@@ -55,21 +55,21 @@ def test_a_release_is_charged_once_and_published_or_returned_once(tmp_path: Path
         shop = parse_population("shop", "revenue", Domain.parse("0:10"), "100", four_eyes=True)
         made = s.database.write("population", lambda c: s.populations.create(c, shop, "test"))
         batch = s.database.write("batch", lambda c: s.batches.create(c, made, "public")).id
-        s.intake.add_labels(batch, label_table(50))
+        s.intake.add_labels(batch, label_table(50), owner=True)
         s.sealer.seal(batch, "test")
         published = 0
         for number in range(ROUNDS):
             asked = ReleaseRequest(Epsilon.parse("1"), additional_release=True)
-            release = str(s.releases.request(batch, asked, "command line: zero")[1]["id"])
+            release = str(s.work.ask(s.message, batch, asked, "command line: zero")[1]["id"])
             later = 0.004 * number
             at_once(
                 [
-                    (0.0, lambda r=release: s.approvals.approve(r, "command line: one")),
-                    (0.0, lambda r=release: t.approvals.approve(r, "command line: two")),
+                    (0.0, lambda r=release: s.decisions.approve(r, "command line: one")),
+                    (0.0, lambda r=release: t.decisions.approve(r, "command line: two")),
                     (0.02, lambda r=release: s.pipeline.run(r)),
                     (0.02, lambda r=release: t.pipeline.run(r)),
-                    (later, lambda r=release: s.approvals.cancel(r, "command line")),
-                    (later, lambda r=release: t.approvals.cancel(r, "command line")),
+                    (later, lambda r=release: s.decisions.cancel(r, "command line")),
+                    (later, lambda r=release: t.decisions.cancel(r, "command line")),
                 ]
             )
             s.pipeline.run(release)  # where both workers came before the charge

@@ -190,23 +190,23 @@ def test_keys_are_made_where_they_are_read(compose: dict[str, Any]) -> None:
     }
     read = set(re.findall(r"/handover/([\w.-]+)", services["features-party"]["command"][2]))
     assert read <= made["handover"]
-    from deploy.demo import parties
+    from deploy.demo import scene
 
-    source = Path(parties.__file__).read_text(encoding="utf-8")
+    source = Path(scene.__file__).read_text(encoding="utf-8")
     wanted = set(re.findall(r'secret\("([\w.-]+)"\)', source))
     assert wanted
     assert wanted <= made["demo-labels-keys"] | made["demo-features-keys"]
 
 
 def test_the_demo_is_called_with_options_it_has(compose: dict[str, Any]) -> None:
-    from deploy.demo.__main__ import app
+    from deploy.demo.__main__ import parser
 
     service = compose["services"]["demo"]
     assert service["profiles"] == ["demo"]
     words = service["command"]
     assert words[:3] == ["python", "-m", "deploy.demo"]
     options = dict(word.split("=", 1) for word in words[3:])
-    known = {option for parameter in typer.main.get_command(app).params for option in parameter.opts}
+    known = set(parser()._option_string_actions)
     assert set(options) <= known
     for party in PARTIES:
         assert options[f"--{party.split('-')[0]}-url"] == f"http://{party}:{PORTS[party]}"
@@ -348,7 +348,7 @@ def test_the_readme_table_has_every_setting_with_its_default(party: str, monkeyp
 
 def test_commands_of_the_readme_are_real_ones() -> None:
     text = (DEPLOY / "README.md").read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"```\n(.*?)```", text, re.S) for line in block.splitlines()]
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()]
     seen = 0
     for line in lines + re.findall(r"`([^`\n]+)`", text):
         for party in PARTIES:

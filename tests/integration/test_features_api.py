@@ -20,11 +20,11 @@ from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.client import AsyncFeaturesPartyClient, RemoteProblem
-from features_party.trainer import Options
-from features_party.worker import Worker
+from features_party.models.worker import Worker
 from shared.audit.store import verify_export
-from shared.message.bundle import ENVELOPE_SUFFIX
-from shared.message.signing import SigningKey, VerifyingKey
+from shared.documents.bundle import ENVELOPE_SUFFIX
+from shared.documents.signing import SigningKey, VerifyingKey
+from shared.schemas.training import Training
 from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running
 from tests.support.messages import Sender, features_party
 from tests.support.upload_formats import parquet
@@ -389,10 +389,13 @@ def test_a_restart_resumes_what_was_running_and_gives_up_after_three(
     services = features_party(tmp_path / "home", database_url=database_url)
     services.pinned.pin(sender.public_key(tmp_path))
     message_files(sender, tmp_path / "sent")
-    services.intake.accept(tmp_path / "sent" / "m.parquet")
+    services.messages.accept(tmp_path / "sent" / "m.parquet")
     body = parquet(WORLD.table())
     table = services.feature_tables.upload(lambda path: path.write_bytes(body), "click_id", "t")["id"]
-    ids = [services.trainings.request(table, ["rel_1"], Options(model="linear"))["id"] for _ in range(2)]
+    ids = [
+        services.trainings.request(Training(feature_table=table, messages=["rel_1"], model="linear"))["id"]
+        for _ in range(2)
+    ]
     t = tables.trainings
 
     def die(connection: Any) -> None:

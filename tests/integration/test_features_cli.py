@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.features_cli import Shell
+from tests.support.features_cli import Shell, key_file
 from tests.support.messages import Sender, one_bit, rr, world
 
 COMMAND = Path(sys.executable).parent / "features-party"
@@ -121,9 +121,13 @@ def test_pinned_keys_and_two_messages(shell: Shell) -> None:
         (("verify", "nothing.parquet", *KEY), 2, "no message"),
         (("verify", "m.parquet", "--labels-key", "features.parquet"), 2, "PEM"),
         (("verify", "features.parquet", *KEY), 2, "manifest"),
-        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--correction", "magic"), 2, "magic"),
-        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--model", "forest"), 2, "forest"),
-        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--loss", "hinge"), 2, "hinge"),
+        (
+            ("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--correction", "magic"),
+            2,
+            "--correction must be",
+        ),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--model", "forest"), 2, "--model must be"),
+        (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "x", "--loss", "hinge"), 2, "--loss must be"),
         (("train", "--message", "m.parquet", *KEY, *TABLE, "--out", "home"), 2, "--force"),
         (("join", "--message", "m.parquet", *KEY, *TABLE, "--out", "no/such/t.parquet"), 2, "make it first"),
         (
@@ -143,6 +147,7 @@ def test_errors_are_one_sentence(shell: Shell, arguments: tuple[str, ...], code:
     assert says in shell.refused(*arguments, code=code)
 
 
+@pytest.mark.processes
 def test_wrong_messages_exit_with_one(shell: Shell) -> None:
     data = bytearray((shell.folder / "m.parquet").read_bytes())
     data[40] ^= 1
@@ -165,7 +170,7 @@ def test_wrong_messages_exit_with_one(shell: Shell) -> None:
     ("content", "says"),
     [
         (b"", "empty"),
-        (b"PAR1", "complete Parquet"),
+        (b"PAR1", "truncated or damaged"),
         (b"other,f\n1,2\n", "no column 'click_id'"),
         (b"click_id,f\na,1\na,2\n", "earlier row"),
         (b"click_id,f\n", "no rows"),
@@ -221,6 +226,7 @@ def test_settings_errors_are_sentences(shell: Shell) -> None:
     assert "FEATURES_PARTY_PROT" in shell.refused("audit", "show", code=2)
 
 
+@pytest.mark.processes
 def test_help_imports_nothing_heavy() -> None:
     """Instant help, judged by what is loaded: a clock would judge the machine."""
     heavy = {"pyarrow", "numpy", "xgboost", "numba", "scipy", "opendp", "sqlalchemy", "fastapi", "duckdb", "httpx"}
@@ -235,6 +241,7 @@ def test_help_imports_nothing_heavy() -> None:
         assert not heavy & set(done.stdout.split()), command
 
 
+@pytest.mark.processes
 def test_a_command_that_serves_nothing_loads_no_web_framework(tmp_path: Path) -> None:
     for command in ("features_party", "labels_party"):
         code = (
@@ -261,7 +268,8 @@ def test_pull_from_a_real_labels_party(shell: Shell) -> None:
         public = party.services.home.public_key_path
         with serving(party.client().app) as url:
             where = ("pull", "--url", url, "--release", release, "--out", "p.parquet", "--labels-key", public)
-            assert "API key" in shell.refused(*where, "--api-key", "wrong", code=1)
+            wrong = key_file(shell.folder / "wrong.key", "wrong")
+            assert "API key" in shell.refused(*where, "--api-key-file", wrong, code=1)
             shell.env["FEATURES_PARTY_LABELS_API_KEY"] = key
             got = shell.json(*where)
             assert got["rows"] == 300

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
-from features_party import client as module
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient, RemoteProblem
-from features_party.client_calls import EventReader
+from shared.client import listings
 from shared.errors import Conflict, Unavailable
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender
@@ -36,19 +33,6 @@ def sent(api: Api, tmp_path: Path) -> dict[str, bytes]:
 
 
 ROWS = [{"age": 41.0, "country": "UK"}, {"age": None, "country": "XX"}]
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    def public(kind: type) -> dict[str, list[str]]:
-        found = inspect.getmembers(kind, inspect.isfunction)
-        return {n: list(inspect.signature(f).parameters) for n, f in found if not n.startswith("_")}
-
-    assert public(FeaturesPartyClient) == public(AsyncFeaturesPartyClient)
-    assert all(
-        f.__doc__
-        for n, f in inspect.getmembers(FeaturesPartyClient, inspect.isfunction)
-        if n[0] != "_" and n != "close"
-    )
 
 
 def test_a_publishers_day(api: Api, sent: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,39 +147,9 @@ def test_a_lost_answer_costs_nothing(api: Api, sent: dict[str, bytes]) -> None:
 
 
 def test_pages_are_followed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from features_party import client_calls
-
-    monkeypatch.setattr(client_calls, "PAGE", 2)
+    monkeypatch.setattr(listings, "PAGE", 2)
     client = api.python()
     ids = [client.upload_table(WORLD.table(), "click_id")["id"] for _ in range(5)]
     assert {row["id"] for row in client.tables()} == set(ids)
     assert len(client.tables(limit=3)) == 3
     assert client.tables(limit=3) == client.tables()[:3]
-
-
-def test_events_are_read_line_by_line() -> None:
-    reader = EventReader("tr_1")
-    found: list[Any] = []
-    for line in [": hello", "retry: 2", "", "id: 4", "event: x", 'data: {"state":', 'data: "running"}', "", "id: 5"]:
-        found += reader.line(line)
-    assert found == [{"state": "running"}]
-    assert (reader.last, reader.done) == ("4", False)  # 5 has not come whole
-    reader.begin()
-    assert reader.headers["Last-Event-ID"] == "4"
-    for line in ["id: 5", 'data:{"state": "failed"}', ""]:
-        found += reader.line(line)
-    assert (reader.last, reader.done, len(found)) == ("5", True, 2)
-
-
-def test_a_stream_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
-    tries: list[int] = []
-
-    def busy(_: httpx.Request) -> httpx.Response:
-        tries.append(1)
-        return httpx.Response(503, json={"code": "unavailable", "detail": "busy"})
-
-    client = FeaturesPartyClient("http://x", "k", http=httpx.Client(transport=httpx.MockTransport(busy)))
-    with pytest.raises(Unavailable, match="broke"):
-        list(client.events("tr_1"))
-    assert len(tries) == module.RECONNECTIONS + 1

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from features_party.feature_tables import FeatureTables
 from features_party.storage import tables
 from features_party.storage.idempotency import Idempotency
+from features_party.tables.feature_tables import FeatureTables
 from shared.errors import IdempotencyConflict, IdempotencyInFlight
 from shared.service.database import Database
 from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running

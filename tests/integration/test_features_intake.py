@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from features_party.bootstrap import Services, bootstrap, reader
+from features_party.receive.acceptances import MESSAGE
 from features_party.settings import Settings
 from shared import errors
 from shared.audit.events import ACCEPTED
 from shared.audit.store import verify_export
-from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
-from shared.message.bundle import verify as verify_bundle
-from shared.message.signing import SigningKey, VerifyingKey
+from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from shared.documents.bundle import verify as verify_bundle
+from shared.documents.signing import SigningKey, VerifyingKey
+from shared.schemas.training import Learning, Training
 from tests.support.messages import Sender, features_party, one_bit, rr, world
 
 IDS = [f"c{i:03d}" for i in range(40)]
@@ -57,8 +59,8 @@ def test_the_split_is_written_exactly_and_once(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
     path = write(sender, tmp_path, epsilon="0.123456789", audiences=["other", "features-party"])
-    first = services.intake.accept(path, key)
-    second = services.intake.accept(path, key)
+    first = services.messages.accept(path, key)
+    second = services.messages.accept(path, key)
     assert (first.fresh, second.fresh) == (True, False)
     (event,) = events(services)
     assert event.split.randomize.nano == 123_456_789
@@ -77,7 +79,7 @@ def test_the_split_is_written_exactly_and_once(
     assert event.details["manifest_digest"] == first.digest
     assert event.details["key_id"] == key.id
     assert services.database.read("test", services.audit.verify)[0] == 2
-    (row,) = services.intake.list()
+    (row,) = services.acceptances.list(MESSAGE)
     assert row["digest"] == first.digest
     assert row["epsilon"]["total"] == "0.123456789"
 
@@ -85,43 +87,43 @@ def test_the_split_is_written_exactly_and_once(
 def test_our_copy_is_what_is_parsed(services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     prior = np.arange(1.0, 12.0) / 66.0
     path = write(sender, tmp_path, prior=prior)
-    accepted = services.intake.accept(path, key)
+    accepted = services.messages.accept(path, key)
     shutil.rmtree(path.parent)  # the sender's files are gone, ours remain
-    again = services.intake.open("rel_1")
+    again = services.messages.open("rel_1")
     assert again.rows().num_rows == 40
     assert again.prior() == pytest.approx(prior)
     assert accepted.folder.parent == services.home.messages
     (accepted.folder / "message.parquet").write_bytes(b"changed")
     with pytest.raises(errors.DigestMismatch):
-        services.intake.open("rel_1")
+        services.messages.open("rel_1")
 
 
 def test_a_damaged_copy_is_replaced_by_accepting_again(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
     path = write(sender, tmp_path)
-    accepted = services.intake.accept(path, key)
+    accepted = services.messages.accept(path, key)
     (accepted.folder / FOLDER_ENVELOPE).write_bytes(b"{}")
     with pytest.raises(errors.LabelDPError):
-        services.intake.open("rel_1")
-    services.intake.accept(path, key)
-    assert services.intake.open("rel_1").rows().num_rows == 40
+        services.messages.open("rel_1")
+    services.messages.accept(path, key)
+    assert services.messages.open("rel_1").rows().num_rows == 40
     assert len(events(services)) == 1
 
 
 def test_a_message_in_parts(services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     sender.write(tmp_path / "folder", IDS, LABELS, rr(), parts=3)
-    accepted = services.intake.accept(tmp_path / "folder", key)
+    accepted = services.messages.accept(tmp_path / "folder", key)
     assert accepted.rows()["example_id"].to_pylist() == IDS
 
 
 def test_another_manifest_under_a_known_release_is_refused(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
-    services.intake.accept(write(sender, tmp_path), key)
+    services.messages.accept(write(sender, tmp_path), key)
     other = write(sender, tmp_path, seed=7)
     with pytest.raises(errors.ReplayConflict):
-        services.intake.accept(other, key)
+        services.messages.accept(other, key)
     assert len(events(services)) == 1
     assert len(list(services.home.messages.iterdir())) == 1
 
@@ -130,45 +132,47 @@ def test_another_labels_party_cannot_occupy_a_release_id(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
     squatter = Sender()
-    first = services.intake.accept(write(squatter, tmp_path, seed=7), squatter.key.public)
-    assert services.intake.open("rel_1").digest == first.digest
-    second = services.intake.accept(write(sender, tmp_path), key)
+    first = services.messages.accept(write(squatter, tmp_path, seed=7), squatter.key.public)
+    assert services.messages.open("rel_1").digest == first.digest
+    second = services.messages.accept(write(sender, tmp_path), key)
     assert (first.fresh, second.fresh) == (True, True)
-    assert services.intake.accept(write(sender, tmp_path), key).fresh is False
+    assert services.messages.accept(write(sender, tmp_path), key).fresh is False
     with pytest.raises(errors.ReplayConflict):
-        services.intake.accept(write(sender, tmp_path, seed=9), key)
+        services.messages.accept(write(sender, tmp_path, seed=9), key)
     assert [e.details["key_id"] for e in events(services)] == [squatter.key.public.id, key.id]
-    assert {row["digest"] for row in services.intake.list()} == {first.digest, second.digest}
+    assert {row["digest"] for row in services.acceptances.list(MESSAGE)} == {first.digest, second.digest}
     with pytest.raises(errors.Conflict, match="digest"):
-        services.intake.open("rel_1")
+        services.messages.open("rel_1")
     for message in (first, second):
-        assert services.intake.open(message.digest).manifest.key_id == message.manifest.key_id
-    third = services.intake.accept(write(squatter, tmp_path, release=second.digest), squatter.key.public)
-    assert services.intake.open(second.digest).digest == second.digest  # an id that looks like a digest takes no place
-    assert services.intake.open(third.digest).release == second.digest
+        assert services.messages.open(message.digest).manifest.key_id == message.manifest.key_id
+    third = services.messages.accept(write(squatter, tmp_path, release=second.digest), squatter.key.public)
+    assert (
+        services.messages.open(second.digest).digest == second.digest
+    )  # an id that looks like a digest takes no place
+    assert services.messages.open(third.digest).release == second.digest
 
 
 def test_a_training_keeps_the_messages_that_it_was_asked_for(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from features_party.join import join
-    from features_party.output import write_table
-    from features_party.trainer import Options, check_one_label
+    from features_party.models.trainer import check_one_label
+    from features_party.tables.join import join
+    from features_party.tables.output import write_table
 
     services, squatter = features_party(tmp_path / "home"), Sender()
-    first = services.intake.accept(write(sender, tmp_path), key)
+    first = services.messages.accept(write(sender, tmp_path), key)
     table = pa.table({"click_id": IDS, "age": LABELS})
     row = services.feature_tables.upload(lambda path: write_table(table, path), "click_id", "t")
-    training = services.trainings.request(row["id"], ["rel_1"], Options(model="linear"))
-    second = services.intake.accept(write(squatter, tmp_path, seed=7), squatter.key.public)
+    training = services.trainings.request(Training(feature_table=row["id"], messages=["rel_1"], model="linear"))
+    second = services.messages.accept(write(squatter, tmp_path, seed=7), squatter.key.public)
     assert services.trainings.run_next()
     ended = services.trainings.get(training["id"])
     assert ended["state"] == "succeeded", ended["problem"]
     card = services.models.open(ended["model"]).card
     assert [m["manifest_digest"] for m in card["messages"]] == [first.digest]
     with pytest.raises(errors.Conflict, match="digest"):
-        services.trainings.request(row["id"], ["rel_1"], Options())
-    services.trainings.request(row["id"], [second.digest], Options())
+        services.trainings.request(Training(feature_table=row["id"], messages=["rel_1"]))
+    services.trainings.request(Training(feature_table=row["id"], messages=[second.digest]))
     check_one_label([first, second])
     joined = join([first, second], services.feature_tables.open(row["id"])).as_table()
     names = {f"rel_1-{m.digest}" for m in (first, second)}
@@ -195,14 +199,14 @@ def forge(path: Path, change: Any) -> None:
     data = json.loads(envelope(path).read_bytes())
     payload = json.loads(base64.b64decode(data["payload"]))
     change(payload)
-    from shared.message.canonical import canonical_bytes
+    from shared.documents.canonical import canonical_bytes
 
     data["payload"] = base64.b64encode(canonical_bytes(payload)).decode()
     envelope(path).write_bytes(canonical_bytes(data))
 
 
 def newer(document: dict[str, Any]) -> None:
-    document["format"]["major"] = 2
+    document["format"] = "label-dp-message/2"
 
 
 def more_epsilon(document: dict[str, Any]) -> None:
@@ -210,7 +214,7 @@ def more_epsilon(document: dict[str, Any]) -> None:
 
 
 def long_release(document: dict[str, Any]) -> None:
-    document["release"] = "r" * 65
+    document["id"] = "r" * 65
 
 
 WRONG: dict[str, tuple[dict[str, Any], Any, type[Exception]]] = {
@@ -240,31 +244,31 @@ def test_a_wrong_message_is_refused_and_leaves_nothing(
     if damage is not None:
         damage(path)
     with pytest.raises(kind) as refusal:
-        services.intake.accept(path, key)
+        services.messages.accept(path, key)
     assert str(refusal.value).strip()
     assert events(services) == []
-    assert services.intake.list() == []
+    assert services.acceptances.list(MESSAGE) == []
     assert list(services.home.messages.iterdir()) == []
 
 
 def test_another_key_is_refused(services: Services, sender: Sender, tmp_path: Path) -> None:
     with pytest.raises(errors.SignatureInvalid):
-        services.intake.accept(write(sender, tmp_path), SigningKey.generate().public)
+        services.messages.accept(write(sender, tmp_path), SigningKey.generate().public)
 
 
 def test_pinned_keys(services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     path = write(sender, tmp_path)
     with pytest.raises(errors.InvalidInput, match="pin-key"):
-        services.intake.accept(path)
+        services.messages.accept(path)
     other = tmp_path / "other.pub"
     other.write_bytes(SigningKey.generate().public.pem)
     services.pinned.pin(other)
     with pytest.raises(errors.SignatureInvalid, match="not pinned"):
-        services.intake.accept(path)
+        services.messages.accept(path)
     services.pinned.pin(sender.public_key(tmp_path))
     services.pinned.pin(sender.public_key(tmp_path))
     assert {k.id for k in services.pinned.list()} == {key.id, VerifyingKey.load(other).id}
-    assert services.intake.accept(path).fresh
+    assert services.messages.accept(path).fresh
     assert services.pinned.by_id(key.id).id == key.id
     (tmp_path / "bad.pub").write_text("no key")
     with pytest.raises(errors.InvalidFile):
@@ -272,15 +276,15 @@ def test_pinned_keys(services: Services, sender: Sender, key: VerifyingKey, tmp_
 
 
 def climbing_release(document: dict[str, Any]) -> None:
-    document["release"] = "../../etc"
+    document["id"] = "../../etc"
 
 
 def test_a_release_whose_name_climbs_folders_is_refused(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
     before = sorted(services.home.path.rglob("*"))
-    with pytest.raises(errors.MalformedManifest, match="release"):
-        services.intake.accept(write(sender, tmp_path, edit=climbing_release), key)
+    with pytest.raises(errors.MalformedManifest, match=r"malformed \(id: "):
+        services.messages.accept(write(sender, tmp_path, edit=climbing_release), key)
     assert sorted(services.home.path.rglob("*")) == before
 
 
@@ -315,12 +319,12 @@ def test_after_a_crash_at_any_point_accepting_again_gives_one_event(
     settings = Settings(home=tmp_path / "home")
     crashing = bootstrap(settings, faults=stop)
     with pytest.raises(Crash):
-        crashing.intake.accept(path, key)
+        crashing.messages.accept(path, key)
     services = bootstrap(settings)
-    accepted = services.intake.accept(path, key)
+    accepted = services.messages.accept(path, key)
     assert accepted.fresh is (point != "message.accept:after-commit")
     assert len(events(services)) == 1
-    assert services.intake.open("rel_1").rows().num_rows == 40
+    assert services.messages.open("rel_1").rows().num_rows == 40
     assert len(list(services.home.messages.iterdir())) == 1
 
 
@@ -335,10 +339,10 @@ def test_leftovers_of_a_killed_process_are_ignored_and_later_removed(
         folder.mkdir()
         (folder / "message.parquet").write_bytes(b"half")
     os.utime(old, (0, 0))
-    services.intake.accept(write(sender, tmp_path), key)
+    services.messages.accept(write(sender, tmp_path), key)
     assert not old.exists()
     assert young.exists()  # another process may be at it
-    assert len(services.intake.list()) == 1
+    assert len(services.acceptances.list(MESSAGE)) == 1
 
 
 def test_two_accept_at_the_same_time(services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
@@ -346,16 +350,16 @@ def test_two_accept_at_the_same_time(services: Services, sender: Sender, key: Ve
 
     path = write(sender, tmp_path)
     with ThreadPoolExecutor(4) as pool:
-        accepted = list(pool.map(lambda _: services.intake.accept(path, key), range(8)))
+        accepted = list(pool.map(lambda _: services.messages.accept(path, key), range(8)))
     assert sum(a.fresh for a in accepted) == 1
     assert len(events(services)) == 1
-    assert services.intake.open("rel_1").rows().num_rows == 40
+    assert services.messages.open("rel_1").rows().num_rows == 40
 
 
 def test_the_export_verifies_with_our_public_key(
     services: Services, sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
-    services.intake.accept(write(sender, tmp_path), key)
+    services.messages.accept(write(sender, tmp_path), key)
     own = services.home.own_key()
     data = services.database.read("test", lambda c: services.audit.export(c, own))
     found = verify_export(data, VerifyingKey.load(services.home.public_key))
@@ -370,17 +374,16 @@ def test_the_export_verifies_with_our_public_key(
 def test_training_accounts_before_it_trains_and_may_be_repeated(
     sender: Sender, key: VerifyingKey, tmp_path: Path
 ) -> None:
-    from features_party.feature_tables import read_features
-    from features_party.output import write_table
-    from features_party.registry.folder import load_model
-    from features_party.trainer import Options
+    from features_party.models.folder import load_model
+    from features_party.tables.feature_tables import read_features
+    from features_party.tables.output import write_table
 
     services, w = features_party(tmp_path / "home"), world(2000)
     sender.write(tmp_path / "m.parquet", w.ids, w.labels, one_bit(epsilon=2.0))
     write_table(w.table(), tmp_path / "features.parquet")
-    message = services.intake.accept(tmp_path / "m.parquet", key)
+    message = services.messages.accept(tmp_path / "m.parquet", key)
     table = read_features(tmp_path / "features.parquet", "click_id")
-    card = services.trainer.train([message], table, Options(), tmp_path / "model")
+    card = services.trainer.train([message], table, Learning(), tmp_path / "model")
     (cost,) = card["epsilon"]
     assert (cost["population"], cost["name"], cost["epsilon_per_example"]) == ("pop_1", "shop", "2")
     assert card["messages"][0]["manifest_digest"] == message.digest
@@ -389,17 +392,19 @@ def test_training_accounts_before_it_trains_and_may_be_repeated(
     assert estimate["low"] < estimate["mse_below_constant"] < estimate["high"]
     truth = load_model(tmp_path / "model").model.predict(w.features)
     assert np.mean((truth - w.labels) ** 2) < 0.6 * np.var(w.labels)
-    services.trainer.train([message], table, Options(model="linear"), tmp_path / "model-2")
+    services.trainer.train([message], table, Learning(model="linear"), tmp_path / "model-2")
     kinds = [e.kind for e in services.database.read("test", lambda c: services.audit.events(c))]
     assert kinds == ["store-created", "message-accepted", "model-trained", "model-trained"]
 
 
 def test_messages_of_different_labels_do_not_make_one_model(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
-    from features_party.trainer import check_one_label, default_loss
+    from features_party.models.trainer import check_one_label, default_loss
 
     services = features_party(tmp_path / "home")
-    first = services.intake.accept(write(sender, tmp_path, loss="poisson"), key)
-    second = services.intake.accept(write(sender, tmp_path, channel=one_bit("0:20"), release="rel_2", batch="b2"), key)
+    first = services.messages.accept(write(sender, tmp_path, loss="poisson"), key)
+    second = services.messages.accept(
+        write(sender, tmp_path, channel=one_bit("0:20"), release="rel_2", batch="b2"), key
+    )
     with pytest.raises(errors.InvalidInput, match="different labels"):
         check_one_label([first, second])
     with pytest.raises(errors.InvalidInput, match="twice"):
@@ -409,16 +414,15 @@ def test_messages_of_different_labels_do_not_make_one_model(sender: Sender, key:
 
 
 def test_a_biased_channel_gets_no_error_estimate(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
-    from features_party.feature_tables import read_features
-    from features_party.output import write_table
-    from features_party.trainer import Options
+    from features_party.tables.feature_tables import read_features
+    from features_party.tables.output import write_table
 
     services, w = features_party(tmp_path / "home"), world(1200)
     sender.write(tmp_path / "m.parquet", w.ids, w.labels, rr())
     write_table(w.table(), tmp_path / "features.csv")
-    message = services.intake.accept(tmp_path / "m.parquet", key)
+    message = services.messages.accept(tmp_path / "m.parquet", key)
     table = read_features(tmp_path / "features.csv", "click_id")
-    card = services.trainer.train([message], table, Options(), tmp_path / "model")
+    card = services.trainer.train([message], table, Learning(), tmp_path / "model")
     assert card["report"]["error_estimate"] is None
     assert "differs from the label" in card["report"]["error_estimate_why"]
 
@@ -426,9 +430,8 @@ def test_a_biased_channel_gets_no_error_estimate(sender: Sender, key: VerifyingK
 @pytest.mark.parametrize("epsilon", ["0.5", "30"])
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_smallest_messages_train(n: int, epsilon: str, sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
-    from features_party.feature_tables import read_features
-    from features_party.output import write_table
-    from features_party.trainer import Options
+    from features_party.tables.feature_tables import read_features
+    from features_party.tables.output import write_table
 
     services, w = features_party(tmp_path / "home"), world(n)
     channels = {"one-bit": one_bit(epsilon=float(epsilon)), "rr": rr(epsilon=float(epsilon)), "one-bin": rr(cuts=())}
@@ -437,9 +440,9 @@ def test_the_smallest_messages_train(n: int, epsilon: str, sender: Sender, key: 
     for name, channel in channels.items():
         path = tmp_path / f"{name}.parquet"
         sender.write(path, w.ids, w.labels, channel, epsilon=epsilon, epsilon_lifetime="40", release=name, batch=name)
-        message = services.intake.accept(path, key)
+        message = services.messages.accept(path, key)
         for model in ("gbdt", "linear"):
             for loss in ("squared", "poisson", "absolute"):
                 out = tmp_path / f"{name}-{model}-{loss}"
-                card = services.trainer.train([message], table, Options(model, loss), out)
+                card = services.trainer.train([message], table, Learning(model=model, loss=loss), out)
                 assert 0.0 <= card["report"]["corrected_mean"] <= 10.0

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from features_party.api.schemas_models import Card
-from features_party.training.ensemble import Ensemble
-from features_party.training.gbdt import Trees
+from features_party.training.learners.gbdt import Ensemble
+from features_party.training.learners.trees import Trees
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, one_bit, rr, world
 
@@ -88,7 +88,7 @@ def test_the_card_is_markdown_for_who_prefers_it(api: Api, model: str) -> None:
 
 
 def test_names_do_not_become_markup(api: Api, sender: Sender, tmp_path: Path) -> None:
-    from features_party.registry.card_text import card_markdown
+    from features_party.models.card_text import card_markdown
 
     def rename(document: dict[str, Any]) -> None:
         document["population"]["name"] = "a | b\n# <img src=x> [link](http://x) \u202e\u200b"
@@ -100,29 +100,6 @@ def test_names_do_not_become_markup(api: Api, sender: Sender, tmp_path: Path) ->
     assert "\n# " not in text[1:]
     assert "[link]" not in text
     assert all(c.isprintable() or c == "\n" for c in text)
-
-
-def test_a_card_of_an_earlier_version_is_shown_as_it_is(api: Api, model: str) -> None:
-    path = api.services.models.folder(model) / "card.json"
-    card = json.loads(path.read_text())
-    for name in ("seconds", "epsilon_rule", "domain_text"):
-        del card[name]
-    for message in card["messages"]:
-        for name in (
-            "population_name",
-            "label",
-            "key_id",
-            "unit",
-            "epsilon_spent",
-            "epsilon_lifetime",
-            "created",
-            "loss",
-        ):
-            del message[name]
-    card["epsilon"] = [{"population": "pop_1", "name": "shop", "epsilon_per_example": "3"}]
-    path.write_text(json.dumps(card))
-    assert api.trainer.get(f"/v1/models/{model}/card").json() == card
-    assert "rel" in api.trainer.get(f"/v1/models/{model}/card.md").text
 
 
 def test_every_member_of_a_card_is_in_the_openapi_document(api: Api, model: str) -> None:
@@ -154,18 +131,18 @@ def test_models_side_by_side(api: Api, sender: Sender, tmp_path: Path) -> None:
     # an ensemble shows the trees that it has, which validation chose, not those of the rule
     body = api.services.models.open(one).model.body
     assert isinstance(body, Ensemble)
-    assert body.members
-    trees = [m.body.count if isinstance(m.body, Trees) else None for m in body.members]
-    names = [m.name for m in body.members]
+    assert body.parts
+    trees = [m.body.count if isinstance(m.body, Trees) else None for m in body.parts]
+    names = [m.name for m in body.parts]
     assert first["members"] == [
-        {"name": m.name, "weight": m.weight, "trees": count} for m, count in zip(body.members, trees, strict=True)
+        {"name": m.name, "weight": m.weight, "trees": count} for m, count in zip(body.parts, trees, strict=True)
     ]
     assert first["trees"] == (sum(count or 0 for count in trees) or None)
     card = api.services.models.open(one).card
     assert (card["members"], card["trees"]) == (first["members"], first["trees"])
     text = (api.services.models.folder(one) / "card.md").read_text()
     for name in names:
-        weight = sum(member.weight for member in body.members if member.name == name)
+        weight = sum(member.weight for member in body.parts if member.name == name)
         assert (f"{weight:.2f} × {name}" if weight else name) in text
     assert (second["members"], second["trees"]) == ([], None)
     # randomized response on bins is biased: no gain, and why

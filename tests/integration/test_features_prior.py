@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.bootstrap import Services
-from features_party.intake.accepted import read_prior
+from features_party.receive.accepted import read_prior
+from shared.documents.canonical import digest
 from shared.errors import MalformedManifest
-from shared.message.canonical import digest
 from tests.support.messages import Sender, features_party, one_bit
 
 IDS = [f"c{i:03d}" for i in range(40)]
@@ -43,7 +43,7 @@ def accepted(services: Services, folder: Path, table: pa.Table, rows: int | None
 
     sender.write(path, IDS, LABELS, one_bit(), prior=SHARES, edit=name_it)
     odd.rename(folder / "m.prior.parquet")
-    return services.intake.accept(path, sender.key.public)
+    return services.messages.accept(path, sender.key.public)
 
 
 def floats(labels: Any = VALUES, shares: Any = SHARES) -> pa.Table:
@@ -60,10 +60,15 @@ LONG = "x" * (8 * MIB)
 BOMBS: dict[str, tuple[Callable[[], pa.Table], int | None]] = {
     "a long text in a dictionary": (lambda: pa.table({"label": pa.array([LONG] * 11), "probability": SHARES}), None),
     "a third column": (lambda: floats().append_column("more", pa.array([LONG] * 11)), None),
-    "many rows": (lambda: floats(np.zeros(8 * MIB), np.zeros(8 * MIB)), None),
     "many rows that the manifest hides": (lambda: floats(np.zeros(8 * MIB), np.zeros(8 * MIB)), 11),
     "lists of numbers": (lambda: pa.table({"label": pa.array([[0.0] * MIB] * 11), "probability": SHARES}), None),
 }
+
+
+def test_a_prior_of_more_rows_than_labels_is_refused_with_its_manifest(services: Services, tmp_path: Path) -> None:
+    with pytest.raises(MalformedManifest, match="more rows than the domain has labels"):
+        accepted(services, tmp_path, floats(np.zeros(8 * MIB), np.zeros(8 * MIB)), compression="zstd")
+    assert services.database.read("look", services.audit.events) == []
 
 
 @pytest.mark.parametrize("what", BOMBS)

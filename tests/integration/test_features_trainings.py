@@ -20,10 +20,14 @@ from typing import Any
 import httpx
 import pytest
 
-from features_party import trainer
 from features_party.api import events
+from features_party.client import FeaturesPartyClient
+from features_party.client import trainings as client_trainings
+from features_party.models import trainer
+from features_party.models.worker import Worker
 from features_party.training import fitting
-from features_party.worker import Worker
+from features_party.training.learners.mlp import Network
+from shared.schemas.training import Training
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, features_party
 from tests.support.serving import serving
@@ -110,7 +114,7 @@ def test_a_training_that_meets_no_pytorch_fails_with_the_same_sentence(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another host took the request, and this one's worker has no PyTorch."""
-    monkeypatch.setattr(trainer, "check_torch", lambda: None)
+    monkeypatch.setattr(Network, "require", lambda: None)
     ended = api.finished(ask(api, model="mlp")["id"])
     assert ended["state"] == "failed"
     assert ended["problem"]["code"] == "invalid-input"
@@ -198,7 +202,6 @@ def test_what_has_ended_cannot_be_cancelled(api: Api) -> None:
 
 
 def test_a_cancel_that_comes_while_the_model_is_saved_still_wins(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from features_party import trainer
 
     row, save = ask(idle), trainer.save_model
 
@@ -229,15 +232,14 @@ def test_a_restart_ends_what_was_being_cancelled(tmp_path: Path, database_url: s
     import sqlalchemy as sa
 
     from features_party.storage import tables
-    from features_party.trainer import Options
 
     sender = Sender()
     services = features_party(tmp_path / "home", database_url=database_url)
     services.pinned.pin(sender.public_key(tmp_path))
     message_files(sender, tmp_path / "sent")
-    services.intake.accept(tmp_path / "sent" / "m.parquet")
+    services.messages.accept(tmp_path / "sent" / "m.parquet")
     table = services.feature_tables.upload(lambda p: p.write_bytes(parquet(WORLD.table())), "click_id", "t")["id"]
-    row = services.trainings.request(table, ["rel_1"], Options(model="linear"))
+    row = services.trainings.request(Training(feature_table=table, messages=["rel_1"], model="linear"))
     running = sa.update(tables.trainings).values(state="running", attempts=1)
     services.database.write("test", lambda c: c.execute(running) and None)
     assert services.trainings.cancel(row["id"])["state"] == "running"
@@ -278,6 +280,7 @@ def test_events_have_ids_and_resume_behind_the_last_one(api: Api) -> None:
     assert api.trainer.get("/v1/trainings/tr_none/events").status_code == 404
 
 
+@pytest.mark.processes
 def test_streams_beat_while_nothing_happens_and_end_with_a_cancel(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.1)
     row = ask(idle)
@@ -319,6 +322,7 @@ def test_whoever_leaves_frees_the_stream_and_there_are_only_so_many(idle: Api, m
     idle.services.trainings.cancel(row["id"])
 
 
+@pytest.mark.processes
 def test_a_process_that_is_told_to_end_does_not_wait_for_its_streams(tmp_path: Path) -> None:
     sender = Sender()
     with running(tmp_path, sender, worker=False) as idle:
@@ -364,10 +368,8 @@ def test_the_clients_stream_survives_a_service_that_breaks_it(idle: Api, monkeyp
     monkeypatch.setattr(events, "LONGEST_SECONDS", 0.1)  # every stream ends soon; the client has to come back
     row = ask(idle)
     key = idle.services.apikeys.create("trainer")[1]
-    from features_party import client
-
-    monkeypatch.setattr(client, "PAUSE_SECONDS", 0.05)
-    with serving(idle.app.app) as url, client.FeaturesPartyClient(url, key) as python:
+    monkeypatch.setattr(client_trainings, "PAUSE_SECONDS", 0.05)
+    with serving(idle.app.app) as url, FeaturesPartyClient(url, key) as python:
         timer = threading.Timer(0.6, lambda: idle.services.trainings.cancel(row["id"]))
         timer.start()
         states = [event["state"] for event in python.events(row["id"])]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from features_party.intake.uploads import MAX_PARTS, untar
+from features_party.receive.uploads import MAX_PARTS, untar
 from shared.errors import InvalidFile
 
 REAL = 300_000_000

@@ -11,11 +11,11 @@ import pytest
 
 from features_party.api.schemas import IdListIn
 from features_party.api.schemas_models import PredictIn
-from features_party.api.schemas_trainings import TrainingIn
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient
-from features_party.pull_since import first_day
+from features_party.receive.pull_since import first_day
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from shared.errors import InvalidInput
+from shared.schemas.training import Training
 from tests.integration.test_cli_habits import Run
 from tests.integration.test_cli_habits import run as run
 from tests.support.labels import LabelsParty
@@ -57,7 +57,7 @@ def test_the_documented_bodies_are_accepted_as_they_stand(party: LabelsParty) ->
     assert asked.status_code == 202, asked.text
 
 
-@pytest.mark.parametrize("model", [IdListIn, TrainingIn, PredictIn])
+@pytest.mark.parametrize("model", [IdListIn, Training, PredictIn])
 def test_the_features_party_has_examples_that_validate(model: Any) -> None:
     (example,) = model.model_json_schema()["examples"]
     model.model_validate(example)

@@ -115,7 +115,7 @@ def test_a_revoked_key_decides_nothing_even_if_it_came_in_before(resting: Labels
     key_id, _ = resting.services.apikeys.create("auditor")
     resting.services.apikeys.revoke(key_id)
     with pytest.raises(Exception, match="revoked"):
-        resting.services.approvals.approve(asked["id"], f"apikey:{key_id}")
+        resting.services.decisions.approve(asked["id"], f"apikey:{key_id}")
     assert owner.get(f"/v1/releases/{asked['id']}").json()["state"] == "accepted"
 
 
@@ -175,7 +175,7 @@ def test_purged_labels_cannot_be_approved_away(resting: LabelsParty) -> None:
     asked = ask(owner, batch)
     resting.services.retention.purge(batch, "test")
     with pytest.raises(Conflict, match="purged"):
-        resting.services.approvals.approve(asked["id"], "command line: Ann")
+        resting.services.decisions.approve(asked["id"], "command line: Ann")
     assert resting.spent(batch) == "0"
 
 

@@ -138,5 +138,5 @@ def test_the_estimator_is_one_of_scikit_learn(folder: Path) -> None:
     assert np.mean((out_of_fold - WORLD.labels) ** 2) < 0.5 * np.var(WORLD.labels)
     with pytest.raises(InvalidInput, match="at least one message"):
         LabelDPRegressor(id_column="click_id").fit(X)
-    with pytest.raises(InvalidInput, match="magic"):
+    with pytest.raises(InvalidInput, match="must be 'gbdt'"):
         regressor(folder, model="magic").fit(X)

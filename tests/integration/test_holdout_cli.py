@@ -15,6 +15,7 @@ from tests.support.messages import Sender, one_bit, rr, world
 
 KEY = ("--labels-key", "labels-signing.pub")
 DAYS = {"train": world(1500, seed=1, prefix="t"), "held": world(1500, seed=2, prefix="h")}
+LIFE = {"epsilon_lifetime": "20"}
 CHANNELS = {"held": one_bit(epsilon=3.0), "kary": k_ary(epsilon=4.0), "knots": knots(), "bins": rr(epsilon=2.0)}
 
 
@@ -27,15 +28,17 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         pq.write_table(w.table("id").append_column("revenue", pa.array(w.labels)), folder / f"{name}-true.parquet")
         pq.write_table(w.table("id"), folder / f"{name}-features.parquet")
     train, held = DAYS["train"], DAYS["held"]
-    sender.write(folder / "train.parquet", train.ids, train.labels, one_bit(epsilon=3.0), epsilon="3", release="rel_t")
+    sender.write(
+        folder / "train.parquet", train.ids, train.labels, one_bit(epsilon=3.0), epsilon="3", release="rel_t", **LIFE
+    )
     for name, channel in CHANNELS.items():
         epsilon = {"held": "3", "kary": "4", "knots": "4", "bins": "2"}[name]
         sender.write(
             folder / f"{name}.parquet", held.ids, held.labels, channel,
-            epsilon=epsilon, release=f"rel_{name}", batch="bat_h",
+            epsilon=epsilon, release=f"rel_{name}", batch="bat_h", **LIFE,
         )  # fmt: skip
     days = world(100, seed=3)
-    sender.write(folder / "visits.parquet", days.ids, days.labels / 2, one_bit("0:5"), release="rel_v")
+    sender.write(folder / "visits.parquet", days.ids, days.labels / 2, one_bit("0:5"), release="rel_v", **LIFE)
     ask = ("--message", "train.parquet", *KEY, "--features", "train-features.parquet", "--id-column", "id")
     shell.run("train", *ask, "--out", "model", "--model", "trees")
     return shell

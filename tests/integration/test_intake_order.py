@@ -16,10 +16,10 @@ from tests.support.labels import LabelsParty
 
 def test_labels_before_the_list_of_ids_are_refused(desk: Desk) -> None:
     batch = desk.open(desk.population, "id-list")
-    before = desk.state()
+    before = desk.state(batch)
     desk.refused(desk.send(["a"], [73.194], batch), "conflict", "73.194", status=409)
     desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), "conflict", status=409)
-    assert desk.state() == before
+    assert desk.state(batch) == before
 
 
 def test_a_list_of_ids_after_labels_is_refused(desk: Desk) -> None:
@@ -57,10 +57,11 @@ def test_missing_labels_without_a_value_stop_the_seal_and_added_labels_repair_it
     batch = desk.open(desk.population, "id-list")
     desk.client.put(f"/v1/batches/{batch}/examples", json={"example_id": ["a", "b", "c"]})
     assert desk.send(["b"], [73.194], batch).status_code == 200
-    before = desk.state()
+    before = desk.state(batch)
     problem = desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), "missing-labels", "73.194", status=409)
     assert problem["examples_without_label"] == ["a", "c"]
-    assert desk.state() == before
+    assert desk.state(batch) == before
+    assert desk.client.get(f"/v1/batches/{batch}").json()["closed"], "to ingest keys, however a seal ended"
     assert desk.send(["a", "c"], [1, 2], batch).status_code == 200
     assert desk.client.post(f"/v1/batches/{batch}/seal").json()["examples"] == 3
 
@@ -75,7 +76,7 @@ def test_missing_labels_with_a_value_take_it_and_nobody_is_told_how_many(desk: D
         if labels:
             desk.send(ids[: len(labels)], labels, batch)
         answers.append(desk.client.post(f"/v1/batches/{batch}/seal"))
-    shown = [{k: v for k, v in a.json().items() if k not in ("id", "created", "sealed")} for a in answers]
+    shown = [{k: v for k, v in a.json().items() if k not in ("id", "created", "sealed", "closed")} for a in answers]
     assert shown[0] == shown[1] == shown[2]
     assert shown[0]["examples"] == 3
 
@@ -90,11 +91,11 @@ def test_an_overlap_is_refused_and_the_same_examples_are_that_batch(desk: Desk) 
         assert desk.send(["c", "d"], [73.194, 73.194], partial).status_code == 200
         assert desk.send(["c", "b", "a"], [73.194, 73.194, 73.194], same).status_code == 200
         assert desk.send(["a", "b", "c", "d"], [1, 2, 3, 4], more).status_code == 200
-        before = desk.state()
+        before = desk.state(partial, same, more)
         for batch, code in ((partial, "overlapping-batch"), (same, "same-examples"), (more, "overlapping-batch")):
             problem = desk.refused(desk.client.post(f"/v1/batches/{batch}/seal"), code, "73.194", status=409)
             assert desk.batch in problem["detail"]
-        assert desk.state() == before
+        assert desk.state(partial, same, more) == before
     # another label of the same people is another scope
     weeks = desk.open(desk.make("weeks worked", label="weeks"))
     assert desk.send(["a", "b", "c"], [1, 2, 3], weeks).status_code == 200
@@ -106,7 +107,7 @@ def _open(party: LabelsParty, ids: list[str], population: str) -> str:
     s = party.services
     owner = s.database.read("p", lambda c: s.populations.get(c, population))
     batch = s.database.write("b", lambda c: s.batches.create(c, owner, "public"))
-    s.intake.add_labels(batch.id, pa.table({"example_id": ids, "label": [1.0] * len(ids)}))
+    s.intake.add_labels(batch.id, pa.table({"example_id": ids, "label": [1.0] * len(ids)}), owner=True)
     return batch.id
 
 

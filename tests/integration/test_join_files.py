@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from features_party.feature_files import FeatureFile
-from features_party.feature_tables import feature_table
-from features_party.join import join
-from features_party.join_spilled import SpilledJoin
-from shared.channel import Channel
+from features_party.tables.feature_files import FeatureFile
+from features_party.tables.feature_tables import feature_table
+from features_party.tables.join import join
+from features_party.tables.join_spilled import SpilledJoin
+from shared.channels.base import Channel
+from shared.columnar.tables import read_table
+from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidFile, InvalidRows, InvalidTable
-from shared.message.signing import VerifyingKey
-from shared.tables import read_table
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, draw, features_party, one_bit, rr, world
 
@@ -110,7 +110,7 @@ def test_the_same_labels_as_in_memory(tmp_path: Path) -> None:
     pq.write_table(features, tmp_path / "features.parquet", row_group_size=7)
     messages(tmp_path)
     key = VerifyingKey.load(tmp_path / "labels-signing.pub")
-    accepted = [party.intake.accept(tmp_path / f"{name}.parquet", key) for name in ("m1", "m2")]
+    accepted = [party.messages.accept(tmp_path / f"{name}.parquet", key) for name in ("m1", "m2")]
     file = FeatureFile.open(tmp_path / "features.parquet", "id")
     with SpilledJoin.open(file, tmp_path / "spill", lambda _w, _s: None, memory_mb=64, threads=1) as work:
         work.load_features()
@@ -217,7 +217,7 @@ def test_a_csv_line_with_too_few_values_is_named(tmp_path: Path, reader: Any) ->
 
 def test_csv_types_are_those_of_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in small blocks, with types that break late, against Arrow's own inference from all rows."""
-    monkeypatch.setattr("features_party.feature_files.CSV_BLOCK", 160)
+    monkeypatch.setattr("features_party.tables.feature_files.CSV_BLOCK", 160)
     rng, path = np.random.default_rng(0), tmp_path / "f.csv"
     values = ["", "7", "1.5", "true", "2020-01-02", "12:30:00", "2020-01-02 10:00:00", "2020-01-02 10:00:00.123", "abc"]
     values += ["2020-01-02T10:00:00Z", "NA"]

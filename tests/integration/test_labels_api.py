@@ -9,8 +9,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.audit.store import verify_export
-from shared.message.bundle import trusted_manifest, verify
-from shared.message.parquet import read_message
+from shared.documents.bundle import verify
+from shared.documents.manifest import Manifest
+from shared.documents.rows import read_message
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_api import POPULATION, is_problem, published
 from tests.support.upload_formats import PARQUET, parquet
@@ -69,7 +70,7 @@ def test_from_a_population_to_a_verified_message(party: LabelsParty, tmp_path: P
     assert state["epsilon"]["total"] == "1.5"
 
     envelope = reader.get(f"/v1/releases/{release}/manifest").content
-    manifest, digest = trusted_manifest(envelope, party.services.key.public, "features-party")
+    manifest, digest = Manifest.trusted(envelope, party.services.key.public, "features-party")
     assert digest == state["manifest_sha256"]
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "manifest.dsse.json").write_bytes(envelope)

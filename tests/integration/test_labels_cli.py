@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from labels_party import cli
-from shared.message.signing import VerifyingKey
+from shared.documents.signing import VerifyingKey
 from shared.service.cli import run as run_app
 from tests.support.labels_cli import Run, arguments, refused
 
@@ -98,7 +98,7 @@ def test_audit_show_export_verify(run: Run, labels: Path, home: Path, monkeypatc
     monkeypatch.setenv("LABELS_PARTY_HOME", str(home.parent / "elsewhere"))
     assert run("audit", "verify", "audit.json", "--key", public, "--json").json == exported
     assert run("keygen").code == 0
-    refused(run("audit", "verify", "audit.json"), 1, "signing key")
+    refused(run("audit", "verify", "audit.json"), 1, "signed neither with our own key", "--key")
     path = home.parent / "audit.json"
     path.write_bytes(path.read_bytes().replace(b"A", b"B", 1))
     assert run("audit", "verify", "audit.json", "--key", public).code == 1
@@ -182,6 +182,7 @@ def process(*words: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
 
+@pytest.mark.processes
 def test_the_whole_way_as_processes(labels: Path, home: Path) -> None:
     done = process(*arguments(labels, str(home.parent / "m.parquet")), "--json", home=home)
     assert (done.returncode, done.stderr) == (0, "")
@@ -193,12 +194,14 @@ def test_the_whole_way_as_processes(labels: Path, home: Path) -> None:
     assert again.stdout == ""
 
 
+@pytest.mark.processes
 def test_a_bug_shows_neither_text_nor_locals(home: Path, labels: Path) -> None:
     code = (
         "import sys\n"
-        "from labels_party import cli, offline\n"
+        "from labels_party import cli\n"
+        "from labels_party.files import jobs\n"
         "def boom(*a): secret = 73194; raise RuntimeError(f'label {secret}')\n"
-        "offline.privatize = boom\n"
+        "jobs.run = boom\n"
         "cli.main()\n"
     )
     environment = os.environ | {"LABELS_PARTY_HOME": str(home)}
@@ -233,6 +236,7 @@ def test_every_command_explains_itself(words: tuple[str, ...], run: Run, home: P
     assert not home.exists()  # help makes nothing
 
 
+@pytest.mark.processes
 def test_help_is_instant_because_nothing_heavy_is_imported(home: Path) -> None:
     code = (
         "import sys\nfrom labels_party import cli\n"

@@ -1,4 +1,4 @@
-"""`labels-party privatize` offline on files: forms of labels, options, priors, resuming after a crash."""
+"""`labels-party privatize` on files: forms of labels, options, priors, resuming after a crash."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party import offline
-from labels_party.release.pipeline import Pipeline
+from labels_party.files import message
+from labels_party.work.pipeline import Pipeline
+from shared.documents.bundle import verify
+from shared.documents.rows import read_message
+from shared.documents.signing import VerifyingKey
 from shared.errors import Unavailable
-from shared.message.bundle import verify
-from shared.message.parquet import read_message
-from shared.message.signing import VerifyingKey
 from tests.support.labels import label_table
 from tests.support.labels_cli import Run, arguments, read, refused
 
@@ -143,11 +143,11 @@ def test_a_rerun_after_a_crash_resumes_without_a_second_charge(
 
     with monkeypatch.context() as patch:
         if stage == "after the charge":
-            patch.setattr(offline, "finish", killed)
+            patch.setattr(message, "finish", killed)
         elif stage == "while drawing":
             patch.setattr(Pipeline, "_publish", killed)
         else:
-            patch.setattr(offline, "write_out", killed)
+            patch.setattr(message, "write_out", killed)
         with pytest.raises(Killed):
             run(*arguments(labels))
     assert not (home.parent / "m.parquet").exists()
@@ -177,7 +177,7 @@ def test_a_failing_disk_is_a_refusal_that_can_be_repeated(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("labels_party.release.engine.reserve", full)
+        patch.setattr("labels_party.kinds.message.engine.reserve", full)
         refused(run(*arguments(labels)), Unavailable.exit_code, "no space")
     assert run(*arguments(labels), "--json").json["epsilon_spent"] == "1"
 

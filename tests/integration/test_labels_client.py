@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,14 +74,6 @@ def test_the_awaited_client_does_the_same(service: tuple[str, str]) -> None:
             return sent, release["state"]
 
     assert asyncio.run(day()) == (1000, "published")
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    def methods(kind: type) -> dict[str, inspect.Signature]:
-        found = inspect.getmembers(kind, inspect.isfunction)
-        return {name: inspect.signature(m) for name, m in found if not name.startswith("_")}
-
-    assert methods(LabelsPartyClient) == methods(AsyncLabelsPartyClient)
 
 
 def test_late_conversions_and_refunds(service: tuple[str, str]) -> None:

@@ -63,7 +63,7 @@ def test_keys_belong_to_the_api_key_that_used_them(party: LabelsParty, owner: Te
     body = {"example_id": ["a"], "label": [1]}
     assert owner.post(f"/v1/batches/{batch}/labels", json=body, headers=key("k")).status_code == 200
     # another caller learns nothing from the key: its call is judged for itself
-    stranger = party.client("ingest")
+    stranger = party.client("owner")
     is_problem(stranger.post(f"/v1/batches/{batch}/labels", json=body, headers=key("k")), 409, "duplicate-id")
     other = {"example_id": ["b"], "label": [9]}
     assert stranger.post(f"/v1/batches/{batch}/labels", json=other, headers=key("k")).status_code == 200

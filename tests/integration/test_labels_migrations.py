@@ -17,6 +17,8 @@ from shared.errors import Unavailable
 from shared.service.database import Database
 from shared.service.migrations import current_revision, downgrade, upgrade
 
+pytestmark = pytest.mark.usefixtures("migrations_themselves")
+
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
@@ -67,6 +69,7 @@ def _migrate(url: str) -> None:
     own.dispose()
 
 
+@pytest.mark.processes
 def test_processes_that_start_together_migrate_once(database_url: str) -> None:
     context = multiprocessing.get_context("fork")
     started = [context.Process(target=_migrate, args=(database_url,)) for _ in range(4)]
@@ -123,7 +126,7 @@ def test_a_newer_database_is_refused_and_left_alone(database: Database) -> None:
 
 
 def test_a_failed_migration_leaves_the_old_schema(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_dialect: str) -> list[str]:
+    def broken(*_of: str) -> list[str]:
         return ["CREATE TABLE half (a INTEGER)", "THIS IS NOT SQL"]
 
     monkeypatch.setattr("shared.audit.store.append_only_ddl", broken)

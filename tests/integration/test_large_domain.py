@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from shared.message.bundle import verify
-from shared.message.parquet import read_message
+from shared.documents.bundle import verify
+from shared.documents.rows import read_message
 from tests.support.desk import Desk
 
 SECONDS = 60.0  # on a busy machine; ten on a free one

@@ -199,9 +199,9 @@ def test_an_io_error_of_the_label_store_loses_nothing(lite: LabelsParty, monkeyp
         patch.setattr(os, "fsync", broken)
         assert "charged" in refused(lambda: s.pipeline.run(release))
         opened = s.database.write("b", lambda c: s.batches.create(c, s.populations.get(c, "shop"), "public"))
-        refused(lambda: s.intake.add_labels(opened.id, label_table(5, prefix="new")))
+        refused(lambda: s.intake.add_labels(opened.id, label_table(5, prefix="new"), owner=True))
     assert s.pipeline.run(release)
-    s.intake.add_labels(opened.id, label_table(5, prefix="new"))
+    s.intake.add_labels(opened.id, label_table(5, prefix="new"), owner=True)
     assert s.sealer.seal(opened.id, "test")[1]["examples"] == 5
     assert lite.spent(batch) == "1"
 

@@ -14,6 +14,8 @@ from tests.support.ledger_places import SqliteTemplate
 from tests.support.ledger_process import Nursery
 from tests.support.ledger_world import World
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:

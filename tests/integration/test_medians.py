@@ -17,14 +17,22 @@ import pyarrow.csv
 import pytest
 from fastapi.testclient import TestClient
 
-from labels_party import offline_medians
-from labels_party.answers.medians import MedianWish
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from shared.audit.checks import check_totals
-from shared.errors import AudienceMismatch, InvalidEpsilon, InvalidInput, MalformedAnswer, VerificationFailed
-from shared.message.answer import Answer
-from shared.message.median import Median, open_median
-from shared.message.signing import ANSWER_TYPE, SigningKey, open_envelope
+from labels_party.files.answers import AnswerErrand
+from labels_party.files.jobs import look
+from labels_party.kinds.median import MedianWish
+from shared.audit.rules import check_rules
+from shared.documents.answer import Answer
+from shared.documents.kinds.median import Median, open_median
+from shared.documents.signing import ANSWER_TYPE, SigningKey, open_envelope
+from shared.errors import (
+    AlreadyReleased,
+    AudienceMismatch,
+    InvalidEpsilon,
+    InvalidInput,
+    MalformedAnswer,
+    VerificationFailed,
+)
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
@@ -54,7 +62,7 @@ def sealed(party: LabelsParty, table: pa.Table = TABLE, **rules: Any) -> str:
     made = owner.post("/v1/populations", json=body | rules)
     assert made.status_code == 201, made.text
     batch = str(owner.post(f"/v1/populations/{made.json()['id']}/batches", json={"presence": "public"}).json()["id"])
-    party.services.intake.add_labels(batch, table)
+    party.services.intake.add_labels(batch, table, owner=True)
     party.services.sealer.seal(batch, "test")
     return batch
 
@@ -66,7 +74,7 @@ def post(client: TestClient, batch: str, **body: Any) -> httpx.Response:
 def published(client: TestClient, median: str) -> dict[str, Any]:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        state: dict[str, Any] = client.get(f"/v1/medians/{median}").json()
+        state: dict[str, Any] = client.get(f"/v1/answers/{median}").json()
         if state["state"] in ("published", "failed"):
             return state
         time.sleep(0.05)
@@ -75,7 +83,7 @@ def published(client: TestClient, median: str) -> dict[str, Any]:
 
 def fetched(party: LabelsParty, client: TestClient, median: str) -> Median:
     assert published(client, median)["state"] == "published"
-    envelope = client.get(f"/v1/medians/{median}/document").content
+    envelope = client.get(f"/v1/answers/{median}/document").content
     return open_median(envelope, party.services.key.public, "features-party")
 
 
@@ -87,7 +95,7 @@ def test_by_slices_it_charges_epsilon_and_delta_and_is_signed(party: LabelsParty
     batch = sealed(party)
     asked = post(party.client(), batch, **SLICES)
     assert asked.status_code == 202
-    assert asked.headers["location"] == f"/v1/medians/{asked.json()['id']}"
+    assert asked.headers["location"] == f"/v1/answers/{asked.json()['id']}"
     assert asked.json()["epsilon"] == {"clip": "0", "prior": "0", "randomize": "1", "total": "1", "delta": "0.0000001"}
     reader = party.client("features")
     found = fetched(party, reader, asked.json()["id"])
@@ -98,11 +106,11 @@ def test_by_slices_it_charges_epsilon_and_delta_and_is_signed(party: LabelsParty
     assert found.answer.mechanism.facts["sliced_on_either_side"] == N // 3
     budget = party.client().get("/v1/populations/shop/budget").json()
     assert (budget["epsilon_spent_at_most"], budget["delta_spent_at_most"]) == ("1", "0.0000001")
-    first, again = (reader.get(f"/v1/medians/{asked.json()['id']}/document") for _ in range(2))
+    first, again = (reader.get(f"/v1/answers/{asked.json()['id']}/document") for _ in range(2))
     assert first.content == again.content
     charged = [e for e in events(party) if e.kind == "release-charged"]
     assert [(str(e.split.total), e.split.delta_atto) for e in charged] == [("1", 10**11)]
-    check_totals(events(party))
+    check_rules(events(party))
 
 
 def test_by_ranks_it_is_pure_and_needs_no_lifetime_delta(party: LabelsParty) -> None:
@@ -141,11 +149,11 @@ def test_a_refusal_charges_nothing(party: LabelsParty) -> None:
     assert party.spent(batch) == "0"
 
 
-def test_what_is_not_there_not_sealed_or_needs_a_second_person_is_refused(party: LabelsParty) -> None:
+def test_what_is_not_there_or_not_sealed_is_refused_and_a_second_person_is_waited_for(party: LabelsParty) -> None:
     owner = party.client()
     is_problem(post(owner, "bat_nothing", epsilon="1"), 404, "not-found")
     batch = sealed(party, four_eyes=True)
-    is_problem(post(owner, batch, epsilon="1"), 403, "second-person-needed")
+    assert post(owner, batch, epsilon="1").json()["state"] == "accepted"
     opened = owner.post("/v1/populations/shop/batches", json={"presence": "public"}).json()["id"]
     assert post(owner, opened, epsilon="1").status_code == 409
     for role in ("features", "auditor", "ingest"):
@@ -197,10 +205,10 @@ def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charg
     faults = CrashAt()
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying)
-    _, answer = dying.services.medians.request(batch, MedianWish.parse(**SLICES), "test")
+    _, answer = dying.services.work.ask(dying.services.work.kinds["median"], batch, MedianWish.parse(**SLICES), "test")
     faults.point = "answer.publish:before-commit"
     with pytest.raises(Crash):
-        dying.services.answer_pipeline.run(answer["id"])
+        dying.services.pipeline.run(answer["id"])
     dying.services.database.dispose()  # the process is gone; its worker lock goes with it
     dying.services.pipeline.close()
     with LabelsParty(tmp_path / "home", worker=False) as again:
@@ -213,7 +221,7 @@ def test_changed_documents_are_refused(party: LabelsParty) -> None:
     batch, owner = sealed(party), party.client()
     answer = post(owner, batch, **SLICES).json()["id"]
     fetched(party, owner, answer)
-    envelope = owner.get(f"/v1/medians/{answer}/document").content
+    envelope = owner.get(f"/v1/answers/{answer}/document").content
     key, public = party.services.key, party.services.key.public
     with pytest.raises(AudienceMismatch):
         open_median(envelope, public, "somebody-else")
@@ -253,19 +261,19 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty) -> None:
     _, key = party.services.apikeys.create("owner")
     with LabelsPartyClient("http://testserver", key, http=party._clients[0]) as client:
         asked = client.median(batch, "1", delta="0.0000001")
-        assert client.wait_median(asked["id"], 30)["state"] == client.median_state(asked["id"])["state"] == "published"
-        first = client.median_document(asked["id"])
+        assert client.wait_answer(asked["id"], 30)["state"] == client.answer(asked["id"])["state"] == "published"
+        first = client.answer_document(asked["id"])
 
     async def talk() -> bytes:
         transport = httpx.ASGITransport(party._clients[0].app)
         async with AsyncLabelsPartyClient(
             "http://testserver", key, http=httpx.AsyncClient(transport=transport, base_url="http://testserver")
         ) as client:
-            assert (await client.median_state(asked["id"]))["state"] == "published"
-            await client.wait_median(asked["id"])
+            assert (await client.answer(asked["id"]))["state"] == "published"
+            await client.wait_answer(asked["id"])
             more = await client.median(batch, "0.5", additional_release=True)
             assert more["parameters"] == {"method": "ranks"}
-            return await client.median_document(asked["id"])
+            return await client.answer_document(asked["id"])
 
     assert asyncio.run(talk()) == first
 
@@ -338,10 +346,18 @@ def test_what_an_interrupted_command_left_is_taken_up_for_what_it_costs_only(tmp
             first, other = (
                 MedianWish.parse(epsilon="1", delta=delta, method="slices") for delta in ("0.0000001", "0.0000002")
             )
-            _, answer = party.services.medians.request(batch, first, "test")
-            assert offline_medians._standing(party.services, batch, first) == answer["id"]
-            found = offline_medians._standing(party.services, batch, other)
-            assert found == (None if needed else answer["id"])
+            _, answer = party.services.work.ask(party.services.work.kinds["median"], batch, first, "test")
+            looked = look(party.services, batch)
+
+            def errand(wish: MedianWish) -> AnswerErrand:
+                return AnswerErrand(tmp_path / "m.json", False, "test", "median", wish)
+
+            assert errand(first).start(party.services, *looked) == answer["id"]
+            if needed:
+                with pytest.raises(AlreadyReleased):
+                    errand(other).start(party.services, *looked)
+            else:
+                assert errand(other).start(party.services, *looked) == answer["id"]
 
 
 @pytest.mark.parametrize(

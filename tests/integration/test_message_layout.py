@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from labels_party.kinds.message import engine
 from labels_party.labels import sorting, vault
-from labels_party.options import parse_population
-from labels_party.release import engine
 from shared.domain import Domain
+from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty
 
 IDS = [f"click-{i:05d}" for i in range(1000)]
@@ -30,11 +30,11 @@ def labels(first: int, last: int, step: int = 1) -> pa.Table:
 
 
 def every_label(s: Any, batch: str) -> None:
-    s.intake.add_labels(batch, labels(0, 1000))
+    s.intake.add_labels(batch, labels(0, 1000), owner=True)
 
 
 def every_third(s: Any, batch: str) -> None:
-    s.intake.add_labels(batch, labels(0, 1000, 3))
+    s.intake.add_labels(batch, labels(0, 1000, 3), owner=True)
 
 
 def none_at_all(_s: Any, _batch: str) -> None:
@@ -42,14 +42,14 @@ def none_at_all(_s: Any, _batch: str) -> None:
 
 
 def many_corrections(s: Any, batch: str) -> None:
-    s.intake.add_labels(batch, labels(0, 1000))
+    s.intake.add_labels(batch, labels(0, 1000), owner=True)
     for _ in range(5):
-        s.intake.add_labels(batch, labels(0, 400), mode="upsert")
-    s.intake.delete_label_chunks(batch, [labels(700, 900).select(["example_id"])])
+        s.intake.add_labels(batch, labels(0, 400), mode="upsert", owner=True)
+    s.intake.delete_label_chunks(batch, [labels(700, 900).select(["example_id"])], owner=True)
 
 
 def erased(s: Any, batch: str) -> None:
-    s.intake.add_labels(batch, labels(0, 1000))
+    s.intake.add_labels(batch, labels(0, 1000), owner=True)
     s.erasures.request("shop", IDS[100:300], "test")
 
 

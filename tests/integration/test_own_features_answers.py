@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from labels_party.answers.linear_models import LinearModelWish
-from labels_party.answers.rectangles import RectangleWish
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from shared.audit.checks import check_totals
+from labels_party.kinds.linear_model import LinearModelWish
+from labels_party.kinds.rectangle import RectangleWish
+from shared.audit.rules import check_rules
+from shared.documents.kinds.linear_model import open_linear_model
+from shared.documents.kinds.rectangle import open_rectangle
 from shared.errors import Conflict, InvalidEpsilon, InvalidInput
-from shared.message.linear_model import open_linear_model
-from shared.message.rectangle import open_rectangle
 from shared.privacy import Epsilon, parse_delta
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support import real_data
@@ -63,7 +63,7 @@ def test_a_rectangle_is_charged_signed_and_tells_positives_from_negatives(party:
     batch = sealed(party, LABELS, TABLE)
     asked = post(party.client(), batch, "rectangle")
     assert asked.status_code == 202, asked.text
-    assert asked.headers["location"] == f"/v1/rectangles/{asked.json()['id']}"
+    assert asked.headers["location"] == f"/v1/answers/{asked.json()['id']}"
     assert asked.json()["epsilon"] == {"clip": "0", "prior": "0", "randomize": "4", "total": "4", "delta": "0"}
     reader = party.client("features")
     envelope = document(reader, "rectangle", asked.json()["id"])
@@ -79,7 +79,7 @@ def test_a_rectangle_is_charged_signed_and_tells_positives_from_negatives(party:
     assert [float(s["from"]) >= 2 and float(s["to"]) <= 9 for s in found.sides] == [True, True]
     assert found.answer.n == found.answer.parameters["examples"] == N
     assert "its label and its features" in found.answer.adjacency
-    assert (found.answer.mechanism.facts["bound"], found.answer.delta_spent) == ("composition", "0")
+    assert (found.answer.parameters["bound"], found.answer.delta_spent) == ("composition", "0")
     assert party.spent(batch) == "4"
 
 
@@ -91,7 +91,7 @@ def test_a_linear_model_is_charged_signed_and_predicts(party: LabelsParty) -> No
     envelope = document(party.client("features"), "linear-model", asked.json()["id"])
     found = open_linear_model(envelope, party.services.key.public, "features-party")
     assert [{k: w[k] for k in w if k != "weight"} for w in found.weights] == [
-        *({"name": f["name"]} for f in NUMBERS),
+        *({"name": f["name"], "value": None} for f in NUMBERS),
         *({"name": "kind", "value": v} for v in "abc"),
     ]
     label = dict(zip(*columns(LABELS).values(), strict=True))
@@ -108,7 +108,7 @@ def test_on_rentals_a_model_predicts_hours_it_never_saw(party: LabelsParty) -> N
         features += [{"name": "hum", "range": [0, 1]}, {"name": "hr", "values": list(range(24))}]
         features += [{"name": name, "values": [0, 1]} for name in ("workingday", "yr")]
     batch = sealed(party, task.labels().rename_columns(["example_id", "label"]), None, domain=task.domain)
-    party.services.predictors.features.put(batch, task.features(), real_data.ID)
+    party.services.features.put(batch, task.features(), real_data.ID)
     owner = party.client()
     asked = post(owner, batch, "linear-model", features=features, epsilon="1")
     assert asked.status_code == 202, asked.text
@@ -127,7 +127,7 @@ def test_with_a_delta_the_cheapest_bound_is_charged_and_counts_against_the_lifet
     found = open_linear_model(
         document(party.client(), "linear-model", asked.json()["id"]), party.services.key.public, None
     )
-    assert found.answer.mechanism.facts["bound"] == "noisy slices"
+    assert found.answer.parameters["bound"] == "noisy slices"
     assert found.answer.parameters["slice_noise"] > 0
     # less than what was allowed, and more for a step than an equal share
     assert Epsilon.parse("3.9") < Epsilon.parse(charged["total"]) <= Epsilon.parse("4")
@@ -139,7 +139,7 @@ def test_with_a_delta_the_cheapest_bound_is_charged_and_counts_against_the_lifet
     (event,) = [e for e in events(party) if e.kind == "release-charged"]
     assert (str(event.split.total), event.split.delta_atto) == (charged["total"], parse_delta(charged["delta"]))
     assert event.details["answer"] == "linear-model"
-    check_totals(events(party))
+    check_rules(events(party))
     # what is left of the lifetime δ does not pay for it again
     more = {"rule": "hardest", "steps": 10, "epsilon": "4", "delta": "0.000001", "additional_release": True}
     is_problem(post(party.client(), batch, "linear-model", **more), 403, "budget-exceeded")
@@ -230,18 +230,16 @@ def test_a_refusal_charges_nothing(party: LabelsParty) -> None:
     assert party.spent(batch) == "0"
 
 
-def test_what_has_no_features_is_not_sealed_or_needs_a_second_person_is_refused(party: LabelsParty) -> None:
+def test_what_has_no_features_or_is_not_sealed_is_refused(party: LabelsParty) -> None:
     owner, batch = party.client(), sealed(party, LABELS, None)
     opened = owner.post("/v1/populations/shop/batches", json={"presence": "public"}).json()["id"]
     other, _ = tables(30, prefix="other")
-    careful = sealed(party, other, TABLE, name="careful", label="other", four_eyes=True)
     _, strangers = tables(30, prefix="unknown")
     unmet = sealed(party, other, strangers, name="unmet", label="unmet")
     for kind in KINDS:
         is_problem(post(owner, "bat_nothing", kind), 404, "not-found")
         is_problem(post(owner, batch, kind), 409, "conflict")
         is_problem(post(owner, opened, kind), 409, "conflict")
-        is_problem(post(owner, careful, kind), 403, "second-person-needed")
         assert "No example of the batch has features" in post(owner, unmet, kind).json()["detail"]
         for role in ("features", "auditor", "ingest"):
             for plan in ("", "/plan"):
@@ -307,7 +305,7 @@ def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
-        batch, store = sealed(party, LABELS, TABLE), party.services.predictors.features
+        batch, store = sealed(party, LABELS, TABLE), party.services.features
         wish = RectangleWish.parse(**RECTANGLE)
         plan = RectangleWish.plan
 
@@ -318,13 +316,13 @@ def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_i
         with monkeypatch.context() as patch:
             patch.setattr(RectangleWish, "plan", replaced)
             with pytest.raises(Exception, match="replaced meanwhile"):
-                party.services.feature_answers.request(batch, wish, "test")
+                party.services.work.ask(party.services.work.kinds["rectangle"], batch, wish, "test")
         assert party.spent(batch) == "0"
-        _, answer = party.services.feature_answers.request(batch, wish, "test")
+        _, answer = party.services.work.ask(party.services.work.kinds["rectangle"], batch, wish, "test")
         assert answer["parameters"]["examples"] < N
         with pytest.raises(Conflict, match="is being made of the features"):
             store.put(batch, TABLE)
-        assert party.services.answer_pipeline.run(answer["id"])
+        assert party.services.pipeline.run(answer["id"])
         store.put(batch, TABLE)
 
 
@@ -334,10 +332,10 @@ def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charg
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying, LABELS, TABLE)
     wish = RectangleWish.parse(**RECTANGLE) if kind == "rectangle" else LinearModelWish.parse(**MODEL)
-    _, answer = dying.services.feature_answers.request(batch, wish, "test")
+    _, answer = dying.services.work.ask(dying.services.work.kinds[kind], batch, wish, "test")
     faults.point = "answer.publish:before-commit"
     with pytest.raises(Crash):
-        dying.services.answer_pipeline.run(answer["id"])
+        dying.services.pipeline.run(answer["id"])
     dying.services.database.dispose()  # the process is gone; its worker lock goes with it
     dying.services.pipeline.close()
     with LabelsParty(tmp_path / "home", worker=False) as again:
@@ -354,13 +352,13 @@ def test_both_python_clients_send_features_ask_wait_and_fetch(party: LabelsParty
         plan = client.plan_rectangle(batch, "4", THRESHOLD, NUMBERS, bits=8)
         asked = client.rectangle(batch, "4", THRESHOLD, NUMBERS, bits=8)
         assert plan["parameters"] == asked["parameters"]
-        assert client.wait_rectangle(asked["id"], 30)["state"] == client.rectangle_state(asked["id"])["state"]
-        first = client.rectangle_document(asked["id"])
+        assert client.wait_answer(asked["id"], 30)["state"] == client.answer(asked["id"])["state"]
+        first = client.answer_document(asked["id"])
         more = client.plan_linear_model(batch, "1", FEATURES, steps=5, additional_release=True)
         model = client.linear_model(batch, "1", FEATURES, steps=5, additional_release=True)
         assert more["parameters"] == model["parameters"]
-        assert client.wait_linear_model(model["id"], 30)["state"] == client.linear_model_state(model["id"])["state"]
-        second = client.linear_model_document(model["id"])
+        assert client.wait_answer(model["id"], 30)["state"] == client.answer(model["id"])["state"]
+        second = client.answer_document(model["id"])
 
     async def talk() -> tuple[bytes, bytes]:
         transport = httpx.ASGITransport(party._clients[0].app)
@@ -368,14 +366,14 @@ def test_both_python_clients_send_features_ask_wait_and_fetch(party: LabelsParty
             "http://testserver", key, http=httpx.AsyncClient(transport=transport, base_url="http://testserver")
         ) as client:
             one = await client.rectangle(batch, "1", THRESHOLD, NUMBERS[:1], slice=40, additional_release=True)
-            assert (await client.wait_rectangle(one["id"]))["state"] == "published"
-            assert (await client.rectangle_state(one["id"]))["kind"] == "rectangle"
+            assert (await client.wait_answer(one["id"]))["state"] == "published"
+            assert (await client.answer(one["id"]))["kind"] == "rectangle"
             two = await client.linear_model(batch, "1", FEATURES, steps=5, additional_release=True)
-            assert (await client.wait_linear_model(two["id"]))["state"] == "published"
-            assert (await client.linear_model_state(two["id"]))["kind"] == "linear-model"
+            assert (await client.wait_answer(two["id"]))["state"] == "published"
+            assert (await client.answer(two["id"]))["kind"] == "linear-model"
             assert (await client.plan_rectangle(batch, "4", THRESHOLD, NUMBERS, bits=8))["parameters"]["levels"] == 255
             assert (await client.plan_linear_model(batch, "1", FEATURES, steps=5))["parameters"]["steps"] == 5
-            documents = client.rectangle_document(asked["id"]), client.linear_model_document(model["id"])
+            documents = client.answer_document(asked["id"]), client.answer_document(model["id"])
             return await documents[0], await documents[1]
 
     assert asyncio.run(talk()) == (first, second)

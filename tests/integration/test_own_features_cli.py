@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from shared.message.linear_model import open_linear_model
-from shared.message.rectangle import open_rectangle
-from shared.message.signing import VerifyingKey
+from shared.documents.kinds.linear_model import open_linear_model
+from shared.documents.kinds.rectangle import open_rectangle
+from shared.documents.signing import VerifyingKey
 from tests.support.labels_cli import Run, refused
 from tests.support.own_features import tables
 
@@ -103,10 +103,10 @@ def test_what_is_wrong_with_features_is_said_before_a_batch_is_sealed(run: Run, 
 def test_an_interrupted_answer_is_taken_up_without_a_second_charge(
     run: Run, home: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labels_party import offline_features
+    from labels_party.files import answers
 
     with monkeypatch.context() as patch:
-        patch.setattr(offline_features, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(answers, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert run("rectangle", *FILES, *ASKED, "--out", "r.json").code != 0
     done = run("rectangle", *FILES, *ASKED, "--out", "r.json", "--json")
     assert done.code == 0, done.err

@@ -59,6 +59,7 @@ def _asks(home: Path, predictor: str, said: Any) -> None:
     services.close()
 
 
+@pytest.mark.processes
 def test_two_processes_draw_once(tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
         batch = with_features(party, *tables(60))

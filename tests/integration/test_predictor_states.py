@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from labels_party.options import parse_predictor
 from shared.errors import (
     Conflict,
     LabelDPError,
     Unavailable,
 )
+from tests.support.asking import predictor as parse_predictor
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.predicting import (
     FEATURES,
@@ -43,7 +43,7 @@ def test_what_was_learned_goes_with_the_labels(ready: tuple[LabelsParty, str]) -
     with pytest.raises(Conflict):
         ask(party, predictor, {"x": 1})
     with pytest.raises(Conflict, match="purged"):
-        party.services.predictors.features.put(batch, tables()[1])
+        party.services.features.put(batch, tables()[1])
 
 
 def test_an_erased_label_is_forgotten_by_what_learned_it(lite: LabelsParty) -> None:

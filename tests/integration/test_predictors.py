@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from shared.documents.canonical import canonical_bytes
+from shared.documents.kinds.registry import trusted_answer
 from shared.errors import (
     AlreadyReleased,
     BudgetExceeded,
@@ -26,9 +28,8 @@ from shared.errors import (
     SecondPersonNeeded,
     SignatureInvalid,
 )
-from shared.message.answer import trusted_answer
-from shared.message.canonical import canonical_bytes
 from tests.support.labels import LabelsParty, label_table
+from tests.support.labels_api import is_problem
 from tests.support.predicting import (
     FEATURES,
     METHODS,
@@ -61,14 +62,15 @@ def test_every_method_answers_and_is_charged_for_it(ready: tuple[LabelsParty, st
     predictor = made(party, batch, method)
     query = {"x": 8} if method == "walk" else {"x": 8, "sector": "c"}
     found = ask(party, predictor, query)
-    answer, digest = trusted_answer(found.envelope, party.services.key.public, "features-party", "prediction")
+    answer, digest = trusted_answer(found.envelope, party.services.key.public, "features-party")
+    assert answer.kind == "prediction"
     assert answer.parameters["predictor"] == predictor
     assert answer.epsilon["total"] == answer.epsilon_spent == party.spent(batch) == "0.5"
     value = float(answer.result["value"])
     assert value in (0.0, 1.0) if method in ("soft-majority", "walk") else 0 <= value <= 10
     assert found.left == described(party, predictor)["queries_left"] == 3
     (charge,), (published,) = events(party, "release-charged", batch), events(party, "answer-published", batch)
-    assert charge.subject.release == published.subject.release == answer.answer
+    assert charge.subject.release == published.subject.release == answer.id
     assert charge.details["predictor"] == predictor
     assert published.details["sha256"] == digest
     forged = json.loads(found.envelope)
@@ -179,14 +181,14 @@ def test_four_eyes_and_states_are_respected(lite: LabelsParty) -> None:
     with pytest.raises(Conflict, match="open"):
         made(party, batch)
     labels, features = tables()
-    party.services.intake.add_labels(batch, labels)
+    party.services.intake.add_labels(batch, labels, owner=True)
     party.services.sealer.seal(batch, "test")
     with pytest.raises(SecondPersonNeeded):
         made(party, batch)
     other = party.sealed_batch(label_table(10, prefix="z"))
     with pytest.raises(Conflict, match="no features"):
         made(party, other)
-    party.services.predictors.features.put(other, features)
+    party.services.features.put(other, features)
     with pytest.raises(InvalidInput, match="No example"):
         made(party, other)
     with pytest.raises(NotFound):
@@ -194,7 +196,6 @@ def test_four_eyes_and_states_are_respected(lite: LabelsParty) -> None:
 
 
 BAD: list[tuple[dict[str, Any], type[LabelDPError], str]] = [
-    ({"method": "oracle"}, InvalidMechanism, "no method"),
     ({"epsilon": "0"}, InvalidEpsilon, "greater"),
     ({"epsilon": "3", "cap": "2"}, InvalidInput, "at least one"),
     ({"epsilon": "11", "cap": "11"}, BudgetExceeded, "11"),
@@ -204,17 +205,14 @@ BAD: list[tuple[dict[str, Any], type[LabelDPError], str]] = [
     ({"method": "soft-majority", "threshold": "nan"}, InvalidInput, "decimal"),
     ({"method": "soft-majority", "epsilon": "0.0000001"}, InvalidEpsilon, "too small"),
     ({"parts": 121}, InvalidMechanism, "120"),
-    ({"learner": "oracle"}, InvalidMechanism, "logistic"),
     ({"threshold": 5}, InvalidInput, "no use"),
     ({"method": "stable-ridge", "regularisation": 0}, InvalidMechanism, "regularisation"),
     ({"method": "stable-ridge", "regularisation": "1e-7"}, InvalidMechanism, "regularisation"),
     ({"method": "stable-logistic", "regularisation": "0.000001"}, InvalidMechanism, "regularisation"),
     ({"method": "walk", "threshold": 5, "features": FEATURES}, InvalidMechanism, "one feature"),
-    ({"features": []}, InvalidInput, "between 1"),
     ({"features": [FEATURES[0], FEATURES[0]]}, InvalidInput, "name of its own"),
     ({"features": [{"name": "x", "range": [10, 0]}]}, InvalidInput, "below"),
     ({"features": [{"name": "x", "range": [0, "inf"]}]}, InvalidInput, "decimal"),
-    ({"features": [{"name": "x", "values": []}]}, InvalidInput, "between 1"),
     ({"features": [{"name": "none", "range": [0, 1]}]}, InvalidTable, "no column"),
     ({"features": [{"name": "example_id", "values": ["c-00001"]}]}, InvalidTable, "no column"),
     ({"features": [{"name": "sector", "range": [0, 1]}]}, InvalidRows, "number"),
@@ -229,6 +227,29 @@ def test_a_bad_predictor_is_refused_for_nothing(
     wanted = {"method": "average"} | change
     with pytest.raises(error, match=says):
         made(party, batch, **wanted)
+    assert of_batch(party, batch) == []
+    assert party.spent(batch) == "0"
+
+
+MALFORMED: list[tuple[dict[str, Any], str, str]] = [
+    ({"method": "oracle"}, "body.method", "stable-logistic"),
+    ({"learner": "oracle"}, "body.learner", "logistic"),
+    ({"features": []}, "body.features", "must not be empty"),
+    ({"features": [{"name": "x", "values": []}]}, "body.features.0.values", "must not be empty"),
+]
+
+
+@pytest.mark.parametrize(("change", "where", "says"), MALFORMED, ids=[str(i) for i in range(len(MALFORMED))])
+def test_a_predictor_that_the_schema_refuses_is_refused_for_nothing(
+    ready: tuple[LabelsParty, str], change: dict[str, Any], where: str, says: str
+) -> None:
+    party, batch = ready
+    body = {"batch": batch, "method": "average", "epsilon": "0.5", "epsilon_cap": "2", "features": FEATURES}
+    refused = party.client().post("/v1/predictors", json=body | {"additional_release": True} | change)
+    is_problem(refused, 422, "invalid-request")
+    (place,) = refused.json()["places"]
+    assert place["where"] == where
+    assert says in place["rule"]
     assert of_batch(party, batch) == []
     assert party.spent(batch) == "0"
 
@@ -265,7 +286,7 @@ def test_a_walk_needs_its_position(ready: tuple[LabelsParty, str]) -> None:
 
 def test_odd_tables_of_features_are_refused_or_read(ready: tuple[LabelsParty, str], tmp_path: Path) -> None:
     party, batch = ready
-    store = party.services.predictors.features
+    store = party.services.features
     ids = ["c-00000", "c-00001"]
     for bad in (
         {"example_id": ["a", "a"], "x": [1, 2]},

@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, RemoteProblem
-from labels_party.predictors.queries import Outlook, Queries
-from shared.message.answer import trusted_answer
-from shared.message.signing import VerifyingKey
+from labels_party.kinds.prediction.queries import Outlook, Queries
+from shared.documents.kinds.registry import trusted_answer
+from shared.documents.signing import VerifyingKey
 from tests.support.labels import LabelsParty
 from tests.support.labels_cli import Run, refused
 from tests.support.predicting import FEATURES, tables
 from tests.support.serving import serving
 
-MAKE = ["predictor", "create", "--epsilon", "0.25", "--cap", "0.5", "--additional-release", "--json"]
+MAKE = ["predictor", "create", "--epsilon", "0.25", "--epsilon-cap", "0.5", "--additional-release", "--json"]
 SCHEMA = ["--feature", "x=0:10", "--feature", "sector=a,b,c"]
 
 
@@ -66,7 +66,10 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
     key = VerifyingKey.load(home / "keys" / "signing.pub")
     answers = [trusted_answer(envelope, key, "features-party")[0] for envelope in envelopes]
     assert [a.parameters["query"]["sector"] for a in answers] == ["b", "a"]
-    assert answers[0].answer == answer["answer"]
+    assert answers[0].id == answer["answer"]
+    inspected = run("inspect", "answers.ndjson", "--json")
+    assert [a["answer"] for a in json.loads(inspected.out)] == [a.id for a in answers]
+    assert all(a.id in run("inspect", "answers.ndjson").out for a in answers)
 
     assert f"{name}" in run("predictor", "list").out
     shown = run("predictor", "show", name).out
@@ -106,7 +109,11 @@ def test_made_asked_refused_and_retired(run: Run, home: Path, batch: str) -> Non
             2,
             "--feature x=LO:HI",
         ),
-        ([*MAKE, "--batch", "BATCH", "--method", "oracle", *SCHEMA, "--features", "features.parquet"], 2, "no method"),
+        (
+            [*MAKE, "--batch", "BATCH", "--method", "oracle", *SCHEMA, "--features", "features.parquet"],
+            2,
+            "--method must be",
+        ),
         ([*MAKE, "--batch", "BATCH", "--method", "average", *SCHEMA, "--features", "none.csv"], 2, "none.csv"),
         (
             [*MAKE[:-2], "--batch", "BATCH", "--method", "average", *SCHEMA, "--features", "features.parquet"],
@@ -148,7 +155,9 @@ def table_of(home: Path, *rows: object) -> None:
 
 
 def test_a_table_is_answered_as_a_whole_or_not_at_all(run: Run, home: Path, batch: str) -> None:
-    made = run(*MAKE, "--batch", batch, "--method", "average", *SCHEMA, "--features", "features.parquet", "--cap", "1")
+    made = run(
+        *MAKE, "--batch", batch, "--method", "average", *SCHEMA, "--features", "features.parquet", "--epsilon-cap", "1"
+    )
     name = json.loads(made.out)["id"]
 
     def answered() -> int:
@@ -209,7 +218,8 @@ def test_the_clients(tmp_path: Path) -> None:
             ready = theirs.wait_predictor(made["id"])
             assert (ready["state"], ready["created_by"], len(ready["created"])) == ("ready", None, 10)
             envelope = theirs.predict(made["id"], {"x": np.int64(9), "sector": "c"})
-            answer, _ = trusted_answer(envelope, party.services.key.public, "features-party", "prediction")
+            answer, _ = trusted_answer(envelope, party.services.key.public, "features-party")
+            assert answer.kind == "prediction"
             assert answer.result["value"] in ("0", "1")
             missing = theirs.predict(made["id"], {"x": float("nan"), "sector": "c"})  # as frames write it
             assert missing == theirs.predict(made["id"], {"sector": "c"})

@@ -12,33 +12,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party import offline
 from labels_party.labels import label_file, packed, upload_runs
 from labels_party.labels.label_file import LabelFile
-from labels_party.options import parse_population, parse_request
 from shared.ahead import ahead
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidTable, LabelDPError
+from tests.support.asking import population as parse_population
+from tests.support.asking import privatize
+from tests.support.asking import request as parse_request
 from tests.support.labels import LabelsParty, label_table
 
 
-def job(party: LabelsParty, labels: Path, examples: Path | None = None, **rules: Any) -> offline.PrivatizeJob:
+def run(party: LabelsParty, labels: Path, examples: Path | None = None, **rules: Any) -> Any:
     population = parse_population("shop", "label", Domain.parse("0:10"), "2", **rules)
     request = parse_request(party.services, population, epsilon="1", prior="uniform")
-    return offline.PrivatizeJob(
-        labels, "example_id", "label", population, request, party.home.parent / "m.parquet", examples
-    )
-
-
-def run(party: LabelsParty, *arguments: Any, **rules: Any) -> Any:
-    return offline.privatize(party.services, job(party, *arguments, **rules), lambda _what, _share: None)
+    return privatize(party.services, labels, population, request, party.home.parent / "m.parquet", examples)
 
 
 def nothing_left(party: LabelsParty) -> None:
     s = party.services
     assert s.database.read("p", s.populations.list) == []
     assert s.database.read("e", lambda c: s.audit.events(c)) == []
-    for folder in (s.home.labels, s.home.releases, s.home.spill):
+    for folder in (s.home.labels, s.home.work, s.home.spill):
         assert not [p for p in folder.rglob("*") if p.is_file()]
     assert not list(party.home.parent.glob("m.*"))
 

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from labels_party.kinds.message import engine
 from labels_party.mechanisms import entropy, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import Keystream, discrete_laplace
-from shared.errors import RandomnessUnavailable, Unavailable
+from shared.channels.rr import RRChannel
+from shared.errors import EpsilonNotProved, RandomnessUnavailable, Unavailable
 from tests.support.labels import LabelsParty, label_table
 from tests.support.streams import (
     WIDE,
@@ -39,6 +41,7 @@ DRAWS = [(words_drawn, 200), (noise_drawn, 200)]
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks where there are threads, as is tried here
 
 
+@pytest.mark.processes
 @forks
 @pytest.mark.parametrize(("draw", "n"), DRAWS)
 def test_draws_of_threads_forks_and_fresh_processes_share_no_word(draw: Callable[[int], Words], n: int) -> None:
@@ -51,6 +54,7 @@ def test_draws_of_threads_forks_and_fresh_processes_share_no_word(draw: Callable
     assert repeated(parts) == 0
 
 
+@pytest.mark.processes
 @forks
 def test_control_a_keystream_kept_over_a_fork_or_shared_as_a_constant_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Keystream()
@@ -75,6 +79,7 @@ class _Seeded:
         return self.rng.integers(0, 1 << 64, n, dtype=np.uint64)
 
 
+@pytest.mark.processes
 @forks
 def test_a_worker_forked_in_the_middle_of_a_draw_cannot_go_on_with_its_parents_words() -> None:
     stream = Keystream()
@@ -124,7 +129,7 @@ def broken(patch: pytest.MonkeyPatch, source: Source) -> None:
 
 
 def files_of(party: LabelsParty, release: str) -> list[str]:
-    folder = party.services.home.releases / release
+    folder = party.services.home.work / release
     return sorted(str(path) for path in folder.rglob("*") if path.is_file()) if folder.exists() else []
 
 
@@ -195,6 +200,36 @@ def test_over_rest_a_release_without_randomness_waits_and_shows_nothing(
     assert party.spent(batch) == "1"
 
 
+@pytest.mark.parametrize("planted", ["noise", "channel"])
+def test_a_release_whose_epsilon_is_not_proved_fails_draws_nothing_and_stays_charged(
+    planted: str, party: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opendp import measurements
+
+    make, drawn = measurements.make_laplace, list[Any]()
+
+    def smaller(*about: Any, scale: float) -> Any:
+        return make(*about, scale=0.99 * scale)
+
+    batch = party.sealed_batch(label_table(300))
+    publisher = party.client("features")
+    party.services.worker.stop()
+    release = party.charge(batch, "1", prior="estimate", prior_epsilon="0.5")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "sample", lambda *of: drawn.append(of))
+        if planted == "noise":
+            patch.setattr(measurements, "make_laplace", smaller)
+        else:
+            patch.setattr(RRChannel, "satisfies", lambda *_: False)
+        with pytest.raises(EpsilonNotProved):
+            party.services.pipeline.run(release)
+    assert drawn == []
+    told = publisher.get(f"/v1/releases/{release}").json()
+    assert (told["state"], told["problem"]["code"]) == ("failed", "epsilon-not-proved")
+    assert files_of(party, release) == []
+    assert party.spent(batch) == "1"
+
+
 def _nothing_comes_out(home: Path, told: Any) -> None:
     """In a process of its own: a release is charged, the kernel stops giving randomness, and nobody catches that."""
     with LabelsParty(home) as party:
@@ -212,6 +247,7 @@ def _nothing_comes_out(home: Path, told: Any) -> None:
         told.put((refusals, party.state(release).state, files_of(party, release), party.spent(batch)))
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's randomness is cut off by a filter of Linux")
 def test_where_the_kernel_gives_no_randomness_every_draw_is_refused_and_the_process_lives(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,18 @@ from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.labels_service import LabelsService
-from features_party.storage import tables
-from labels_party.bootstrap import MIGRATIONS
-from labels_party.release.receipts import ReceiptBook, published_release, receipt_key
-from labels_party.storage.tables import HEAD, receipts
+from labels_party.storage.tables import receipts
+from labels_party.work.kind import RELEASES
+from labels_party.work.receipts import ReceiptBook, receipt_key
 from shared import errors
 from shared.audit.events import RECEIVED, Event
 from shared.audit.receipts import Receipts
 from shared.audit.store import append_only_drop
-from shared.message.receipt import Receipt, open_receipt, public_key_text, read_public_key
-from shared.message.signing import SigningKey
-from shared.service.migrations import downgrade, upgrade
+from shared.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
+from shared.documents.signing import SigningKey
 from tests.support.labels import label_table
 from tests.support.labels_api import is_problem
-from tests.support.receipts import Away, Pair, accept, pair
+from tests.support.receipts import Away, Pair, accept, changed, first_receipt, pair
 
 
 @pytest.fixture
@@ -65,8 +62,17 @@ def test_receipts_hold_nothing_but_public_facts(both: Pair) -> None:
     both.pull()
     (event,) = kept(both)
     receipt = open_receipt(event.details["receipt"], both.receiver.key.public)
-    members = {"format", "release", "manifest_digest", "labels_key_id", "audience", "accepted", "position", "previous"}
-    assert set(receipt.as_json()) == members
+    members = {
+        "format",
+        "document_id",
+        "document_digest",
+        "labels_key_id",
+        "audience",
+        "accepted",
+        "position",
+        "previous",
+    }
+    assert set(receipt.document()) == members
 
 
 def test_without_a_registered_key_nothing_is_stored_and_the_receiver_is_told(tmp_path: Path) -> None:
@@ -116,7 +122,7 @@ def client(both: Pair, audience: str = "features-party") -> TestClient:
 
 
 def send(both: Pair, release: str, receipt: Receipt, key: SigningKey | None = None, by: str = "features-party") -> Any:
-    envelope = receipt.sign(key or both.receiver.key)
+    envelope = receipt.signed(key or both.receiver.key)
     return client(both, by).post(f"/v1/releases/{release}/receipt", json=envelope)
 
 
@@ -124,18 +130,18 @@ def send(both: Pair, release: str, receipt: Receipt, key: SigningKey | None = No
 def waiting(both: Pair) -> tuple[str, Receipt]:
     """A published release and the right receipt of it, not delivered."""
     release = both.release()
-    manifest = both.labels.state(release).manifest_sha256
+    manifest = both.labels.state(release).sha256
     labels_key = both.labels.services.key.public.id
-    return release, Receipt(release, manifest, labels_key, "features-party", "2030-01-01T00:05:00Z", 1, "0" * 64)
+    return release, first_receipt(release, str(manifest), labels_key)
 
 
 WRONG: dict[str, tuple[Callable[[Receipt], Receipt], str]] = {
-    "another release": (lambda r: replace(r, release="rel_0"), "another release"),
-    "another manifest": (lambda r: replace(r, manifest_digest="1" * 64), "another manifest"),
-    "another labels party": (lambda r: replace(r, labels_key_id="ed25519:" + "0" * 64), "another labels party"),
-    "another audience": (lambda r: replace(r, audience="somebody"), "another audience"),
-    "no time": (lambda r: replace(r, accepted="yesterday"), "of the wrong form"),
-    "position 0": (lambda r: replace(r, position=0), "of the wrong form"),
+    "another release": (lambda r: changed(r, document_id="rel_0"), "another release"),
+    "another manifest": (lambda r: changed(r, document_digest="1" * 64), "another manifest"),
+    "another labels party": (lambda r: changed(r, labels_key_id="ed25519:" + "0" * 64), "another labels party"),
+    "another audience": (lambda r: changed(r, audience="somebody"), "another audience"),
+    "no time": (lambda r: changed(r, accepted="yesterday"), "is malformed"),
+    "position 0": (lambda r: changed(r, position=0), "is malformed"),
 }
 
 
@@ -157,7 +163,7 @@ def test_wrong_keys_foreign_audiences_and_damaged_envelopes_are_refused(
     is_problem(send(both, release, receipt, SigningKey.generate()), 422, "signature-invalid")
     is_problem(send(both, release, receipt, by="somebody"), 404, "not-found")
     is_problem(send(both, "rel_none", receipt), 404, "not-found")
-    whole = receipt.sign(both.receiver.key)
+    whole = receipt.signed(both.receiver.key)
     reader = client(both)
     for damaged in (
         whole | {"payloadType": "application/vnd.label-dp.manifest+json"},
@@ -172,7 +178,7 @@ def test_wrong_keys_foreign_audiences_and_damaged_envelopes_are_refused(
         assert answer.json()["code"] in ("malformed-receipt", "signature-invalid")
     assert reader.post(f"/v1/releases/{release}/receipt").status_code == 422
     unpublished = both.labels.charge(both.labels.sealed_batch(label_table(5, prefix="few")))
-    is_problem(send(both, unpublished, replace(receipt, release=unpublished)), 409, "conflict")
+    is_problem(send(both, unpublished, changed(receipt, document_id=unpublished)), 409, "conflict")
     assert kept(both) == []
 
 
@@ -183,19 +189,19 @@ def test_replays_are_harmless_and_second_histories_refused(both: Pair, waiting: 
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     # the same release accepted again, by a store that forgot the first time
-    later = replace(receipt, accepted="2030-01-02T00:00:00Z")
+    later = changed(receipt, accepted="2030-01-02")
     is_problem(send(both, release, later), 409, "receipt-conflict")
     second = both.release()
-    manifest = both.labels.state(second).manifest_sha256
-    other = replace(receipt, release=second, manifest_digest=manifest)
+    manifest = both.labels.state(second).sha256
+    other = changed(receipt, document_id=second, document_digest=manifest)
     is_problem(send(both, second, other), 409, "receipt-conflict")  # position 1 is taken
-    unlinked = replace(other, position=2, previous="1" * 64)
+    unlinked = changed(other, position=2, previous="1" * 64)
     answer = send(both, second, unlinked)
     is_problem(answer, 409, "receipt-conflict")
     assert "rolled back" in answer.json()["detail"]
     # the receipt of one release sent for another
     is_problem(send(both, second, receipt), 422, "malformed-receipt")
-    assert send(both, second, replace(other, position=2, previous=receipt.digest)).status_code == 201
+    assert send(both, second, changed(other, position=2, previous=receipt.digest)).status_code == 201
     assert len(kept(both)) == 2
 
 
@@ -219,19 +225,11 @@ def test_a_receipt_key_is_a_pem_file_or_base64(both: Pair) -> None:
             receipt_key(wrong)
 
 
-def test_migrations_down_and_up_keep_every_receipt_and_the_table_append_only(tmp_path: Path, database_url: str) -> None:
+def test_the_table_of_receipts_is_append_only(tmp_path: Path, database_url: str) -> None:
     with pair(tmp_path, database_url=database_url) as both:
         both.pull()
         both.pull()
-        labels, features = both.labels.services, both.receiver.services
-        columns = sa.select(receipts).order_by(receipts.c.position)
-        before = labels.database.read("test", lambda c: c.execute(columns).all())
-        assert len(before) == 2
-        downgrade(labels.database, MIGRATIONS, "0003")
-        downgrade(features.database, tables.MIGRATIONS, "0003")
-        upgrade(labels.database, MIGRATIONS, HEAD)
-        tables.migrate(features.database)
-        assert labels.database.read("test", lambda c: c.execute(columns).all()) == before
+        labels = both.labels.services
         labels.database.read("test", labels.receipts.check)
         for statement in (sa.update(receipts).values(position=9), sa.delete(receipts)):
             with pytest.raises((sa.exc.DBAPIError, errors.Unavailable)):
@@ -261,7 +259,9 @@ def test_many_at_once_keep_one_receipt(tmp_path: Path, database_url: str) -> Non
         _, envelope = both.receiver.receipts()[0]
         book = both.labels.services.receipts
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _: book.keep(release, envelope, "features-party", "test")[0], range(16)))
+            found = list(
+                pool.map(lambda _: book.keep(release, envelope, "features-party", "test", RELEASES)[0], range(16))
+            )
         assert sorted(found) == [False] * 15 + [True]
         assert len(kept(both)) == 1
 
@@ -269,11 +269,10 @@ def test_many_at_once_keep_one_receipt(tmp_path: Path, database_url: str) -> Non
 def test_a_new_signing_key_of_the_labels_party_begins_a_new_list(both: Pair) -> None:
     both.pull()
     services, release, new = both.labels.services, both.release(), SigningKey.generate().public
-    manifest = both.labels.state(release).manifest_sha256
-    first = Receipt(release, manifest, new.id, "features-party", "2030-01-01T01:00:00Z", 1, "0" * 64)
-    releases = {"release": published_release(services.releases)}
-    book = ReceiptBook(services.database, services.audit, new, releases)
-    assert book.keep(release, first.sign(both.receiver.key), "features-party", "test") == (True, first)
+    manifest = both.labels.state(release).sha256
+    first = first_receipt(release, str(manifest), new.id)
+    book = ReceiptBook(services.work, services.audit, new)
+    assert book.keep(release, first.signed(both.receiver.key), "features-party", "test", RELEASES) == (True, first)
     assert [state["last"] for state in book.state("features-party")] == [1]
     assert len(Receipts.of(both.labels_events(), new).received) == 2
     services.database.read("test", book.check)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.features_cli import Shell
+from tests.support.features_cli import Shell, key_file
 from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 
@@ -88,8 +88,9 @@ def test_pull_since_by_command(tmp_path: Path) -> None:
             ask = ("pull", "--url", url, "--since", "2020-01-01", "--out", "in", "--labels-key", public)
             said = shell.refused(*ask, code=2)
             assert "FEATURES_PARTY_LABELS_API_KEY" in said
-            assert "--api-key" in said
-            assert "FEATURES_PARTY_LABELS_API_KEY" in shell.refused(*ask, "--api-key", "wrong", code=1)
+            assert "--api-key-file" in said
+            wrong = key_file(tmp_path / "wrong.key", "wrong")
+            assert "FEATURES_PARTY_LABELS_API_KEY" in shell.refused(*ask, "--api-key-file", wrong, code=1)
             shell.env["FEATURES_PARTY_LABELS_API_KEY"] = key
             got = shell.json(*ask)
             assert sorted(m["release"] for m in got["messages"]) == sorted(releases["both"])

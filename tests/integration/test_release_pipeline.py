@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from labels_party.release.engine import LocalEngine
+from labels_party.kinds.message.engine import LocalEngine
+from shared.documents.bundle import verify
+from shared.documents.rows import read_message
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, Unavailable
-from shared.message.bundle import verify
-from shared.message.parquet import read_message
 from tests.support.labels import LabelsParty, label_table
 
 
@@ -76,7 +76,7 @@ def test_a_crash_at_any_point_charges_once_and_publishes_once(point: str, databa
     first.services.pipeline.close()
 
     with LabelsParty(home, database_url=database_url) as again:
-        standing = again.services.database.read("look", lambda c: again.services.releases.of_batch(c, batch))
+        standing = again.services.database.read("look", lambda c: again.services.work.of_batch(c, batch))
         if point in ("release.charge:begin", "release.charge:before-commit"):
             assert standing == []
             assert again.spent(batch) == "0"
@@ -86,11 +86,11 @@ def test_a_crash_at_any_point_charges_once_and_publishes_once(point: str, databa
         ]
         assert again.spent(batch) == "1"
         again.services.worker.drain()
-        (release,) = again.services.database.read("look", lambda c: again.services.releases.of_batch(c, batch))
+        (release,) = again.services.database.read("look", lambda c: again.services.work.of_batch(c, batch))
         assert release.state == "published"
         assert again.spent(batch) == "1"
         verify(again.bundle(release.id).path, again.services.key.public, "features-party")
-        attempts = sorted(p.name for p in (home / "releases" / release.id).iterdir())
+        attempts = sorted(p.name for p in (home / "work" / release.id).iterdir())
         assert f"attempt-{release.attempt}" in attempts
 
 
@@ -119,12 +119,12 @@ def test_a_fenced_worker_publishes_nothing(tmp_path: Path) -> None:
                 other.services.close()
                 return drawn
 
-        slow.engine = TakenOver()
+        party.services.message.engine = TakenOver()
         assert slow.run(release) is False
         state = party.state(release)
         assert (state.state, state.attempt) == ("published", 2)
         assert party.spent(batch) == "1"
-        folder = party.home / "releases" / release
+        folder = party.home / "work" / release
         assert [p.name for p in folder.iterdir()] == ["attempt-2"]
 
 
@@ -162,7 +162,7 @@ def test_a_full_disk_refuses_and_is_retried_without_a_second_charge(
     def full(_path: Path, _size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("labels_party.release.engine.reserve", full)
+    monkeypatch.setattr("labels_party.kinds.message.engine.reserve", full)
     with pytest.raises(Unavailable, match="no space is left"):
         party.services.pipeline.run(release)
     assert party.state(release).state == "drawing"

@@ -20,6 +20,8 @@ from tests.support.ledger_calls import LIFETIME, Calls, found_population
 from tests.support.ledger_process import Child, Died, Nursery, Refused, Start
 from tests.support.schedule import listed, look, open_batch, population, send
 
+pytestmark = pytest.mark.processes
+
 
 class Replicas:
     """One labels party here, which looks on, and its replicas."""
@@ -36,7 +38,7 @@ class Replicas:
     def charged(self, number: int = 1) -> tuple[str, list[str]]:
         """A sealed batch and the ids of releases of it that wait to be drawn."""
         batch = self.calls.call("create", "b", ["public"])[1]["id"]
-        self.party.services.intake.add_labels(batch, label_table(200))
+        self.party.services.intake.add_labels(batch, label_table(200), owner=True)
         self.calls.call("seal", "s", [batch])
         asked = [self.calls.call("release", f"r{i}", [batch, "0.1", True]) for i in range(number)]
         return batch, [answer[1]["id"] for answer in asked]
@@ -115,12 +117,12 @@ def test_a_worker_that_comes_back_is_fenced_off(point: str, replicas: Replicas) 
     assert replicas.party.state(release).attempt == 2
     assert replicas.party.spent(batch) == "0.1"
     assert replicas.kinds()[events.PUBLISHED] == 1
-    assert [p.name for p in (replicas.party.home / "releases" / release).iterdir()] == ["attempt-2"]
+    assert [p.name for p in (replicas.party.home / "work" / release).iterdir()] == ["attempt-2"]
 
 
 def test_a_seal_that_comes_back_finds_the_batch_sealed(replicas: Replicas) -> None:
     batch = replicas.calls.call("create", "b", ["public"])[1]["id"]
-    replicas.party.services.intake.add_labels(batch, label_table(50))
+    replicas.party.services.intake.add_labels(batch, label_table(50), owner=True)
     sleeper, other = replicas.start("host-a", stop="seal.prepared"), replicas.start("host-b")
     sleeper.begin("seal", batch, key="one")
     until(sleeper.stopped)

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from labels_party.labels.seal import SameExamples
 from labels_party.storage.tables import segments
+from shared.documents.bundle import verify
 from shared.errors import Conflict, OverlappingBatch
-from shared.message.bundle import verify
 from tests.support.labels import FakeClock, LabelsParty, label_table
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "missing_label": 0}

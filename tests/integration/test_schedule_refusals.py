@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from labels_party.kinds.message import schedule as schedule_module
 from labels_party.labels.seal import Sealer
-from labels_party.release import schedule as schedule_module
 from shared.errors import Unavailable
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.schedule import listed, look, open_batch, population, send
@@ -41,7 +41,12 @@ def test_missing_labels_are_kept_for_the_owner_and_mended_by_an_upload(timed: La
     before = timed.services.database.read("v", timed.services.audit.verify)
     timed.services.worker.drain()
     assert timed.services.database.read("v", timed.services.audit.verify) == before
-    assert ingest.post(f"/v1/batches/{batch}/labels", json={"example_id": ["c30"], "label": [3]}).status_code == 200
+    # nor who may send labels: both batches take no more of them, whether or not they sealed
+    missing = {"example_id": ["c30"], "label": [3]}
+    late = [ingest.post(f"/v1/batches/{b}/labels", json=missing) for b in (batch, other)]
+    assert [a.status_code for a in late] == [409, 409]
+    assert late[0].text == late[1].text.replace(other, batch)
+    assert owner.post(f"/v1/batches/{batch}/labels", json=missing).status_code == 200
     assert look(owner, batch)["schedule_problem"] is None
     assert timed.services.worker.drain() == 1
     assert look(owner, batch)["state"] == "sealed"

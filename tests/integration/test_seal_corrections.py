@@ -13,13 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labels_party.budget.populations import declare
 from labels_party.labels.batches import SEALED, Batch
 from labels_party.labels.intake import UPSERT
 from labels_party.labels.seal import IncompleteLabels, SealedLabels
 from shared.domain import Domain
 from shared.errors import Unavailable
-from shared.privacy import Epsilon
+from tests.support.asking import population as declared
 from tests.support.labels import LabelsParty
 
 Upload = tuple[str, dict[str, float]]
@@ -33,7 +32,7 @@ def table(labels: dict[str, float]) -> pa.Table:
 def open_batch(party: LabelsParty, presence: str = "public", missing: str | None = "0") -> Batch:
     s = party.services
     name = f"p{next(NAMES)}"
-    population = declare(name, name, Domain.parse("0:10"), Epsilon.parse("1"), missing_label=missing)
+    population = declared(name, name, Domain.parse("0:10"), "1", missing_label=missing)
 
     def make(connection: Any) -> Batch:
         return s.batches.create(connection, s.populations.create(connection, population, "test"), presence)
@@ -44,9 +43,9 @@ def open_batch(party: LabelsParty, presence: str = "public", missing: str | None
 def send(party: LabelsParty, batch: Batch, uploads: list[Upload]) -> None:
     for mode, labels in uploads:
         if mode == "delete":
-            party.services.intake.delete_label_chunks(batch.id, [table(labels).select(["example_id"])])
+            party.services.intake.delete_label_chunks(batch.id, [table(labels).select(["example_id"])], owner=True)
         else:
-            party.services.intake.add_labels(batch.id, table(labels), mode=mode)
+            party.services.intake.add_labels(batch.id, table(labels), mode=mode, owner=True)
 
 
 def sealed(party: LabelsParty, batch: Batch) -> dict[str, int]:

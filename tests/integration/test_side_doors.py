@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from labels_party.files.message import write_out
+from labels_party.kinds.message.engine import LocalEngine
+from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.labels.intake import mask_key
-from labels_party.offline import PrivatizeJob, privatize, write_out
-from labels_party.options import parse_population, parse_request
-from labels_party.release.engine import LocalEngine
-from labels_party.release.plan import ReleaseRequest
+from shared.documents.manifest import Manifest
+from shared.documents.rows import read_message
 from shared.domain import Domain
 from shared.errors import (
     InvalidInput,
@@ -28,9 +29,10 @@ from shared.errors import (
     Unavailable,
 )
 from shared.losses import MatrixLoss
-from shared.message.manifest import Manifest
-from shared.message.parquet import read_message
 from shared.privacy import Epsilon
+from tests.support.asking import population as parse_population
+from tests.support.asking import privatize
+from tests.support.asking import request as parse_request
 from tests.support.labels import LabelsParty, label_table
 
 PARQUET = {"Content-Type": "application/vnd.apache.parquet"}
@@ -203,16 +205,15 @@ def test_an_interrupted_additional_release_is_not_charged_again(
 ) -> None:
     labels = tmp_path / "labels.parquet"
     pq.write_table(label_table(60), labels)
-    declared = parse_population("shop", "revenue", Domain.parse("0:10"), "9")
+    declared = parse_population("shop", "label", Domain.parse("0:10"), "9")
 
     def run(out: str) -> dict[str, Any]:
         request = ReleaseRequest(Epsilon.parse("1"), additional_release=True)
-        job = PrivatizeJob(labels, "example_id", "label", declared, request, tmp_path / out)
-        return privatize(party.services, job, QUIET)
+        return privatize(party.services, labels, declared, request, tmp_path / out)
 
     first = run("a.parquet")
     with monkeypatch.context() as patch:
-        patch.setattr("labels_party.offline.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("labels_party.files.message.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run("b.parquet")
     assert run("b.parquet")["epsilon_spent"] == "2"
@@ -274,7 +275,7 @@ def test_a_failure_that_the_draw_may_have_decided_is_final(party: LabelsParty) -
             super().draw(job)
             raise ZeroDivisionError
 
-    party.services.pipeline.engine = Broken()
+    party.services.message.engine = Broken()
     with pytest.raises(ZeroDivisionError):
         party.services.pipeline.run(release)
     state = party.state(release)
@@ -288,7 +289,8 @@ def test_space_is_reserved_for_every_file_before_anything_is_drawn(
 ) -> None:
     release = party.charge(party.sealed_batch(label_table(50)))
     reserved: list[str] = []
-    from labels_party.release import engine, pipeline
+    from labels_party.kinds.message import engine
+    from labels_party.work import pipeline
 
     def note(path: Path, size: int) -> None:
         reserved.append(path.name)

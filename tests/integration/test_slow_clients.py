@@ -23,6 +23,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+pytestmark = pytest.mark.processes
+
 IDLE, MOST_BODY = 1.0, 1 << 22
 GROWTH = 48 << 20  # bytes of memory that any of this may cost
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from html.parser import HTMLParser
@@ -13,17 +14,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from features_party.cli import app as features_app
 from labels_party.cli import app as labels_app
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channel import AdditiveChannel, Channel, OneBitChannel
+from shared.channels.base import Channel
+from shared.channels.one_bit import OneBitChannel
+from shared.documents.manifest import Manifest, PriorRef
+from shared.documents.members import PopulationRef, Unit
+from shared.documents.statement import Later, render_statement
+from shared.documents.statement_text import odds_factor, percent, surest
 from shared.domain import Domain
 from shared.errors import LabelDPError
-from shared.message.manifest import Manifest, PopulationRef
-from shared.message.statement import Later, render_statement
-from shared.message.statement_text import odds_factor, percent, surest
 from shared.privacy import Epsilon
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, odds, one_bit, rr
@@ -128,7 +132,7 @@ CHANNELS: dict[str, tuple[Channel, str]] = {
     "ten bins": (rr("0:400", 4.0, tuple(range(40, 400, 40))), "4"),
     "forty bins": (rr("0:60", 12.0, tuple(range(1, 60))), "12"),
     "one bin": (rr("0:10", 1.0, ()), "1"),
-    "one label": (AdditiveChannel(domain=Domain.parse("5:5"), scale=Fraction(1)), "1"),
+    "one label": (laplace("5:5", 1.0), "1"),
     "two labels": (rr("0:1", 0.1, (1,)), "0.1"),
     "one bit": (one_bit("0:400", 0.5, (0, 200)), "0.5"),
     "one bit of two labels": (one_bit("0:1", 0.5), "0.5"),
@@ -180,6 +184,53 @@ def test_what_a_stranger_wrote_is_text_and_nothing_else(tmp_path: Path) -> None:
     assert "<img" not in page
     assert "\u202e" not in page
     assert "[U+202E]" in words
+
+
+def texts(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all texts in a manifest."""
+    if isinstance(value, str):
+        yield place
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from texts(getattr(value, name), (*place, name))
+    elif isinstance(value, dict | list | tuple):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from texts(value[key], (*place, key))
+
+
+def with_text(value: Any, place: tuple[Any, ...], text: str) -> Any:
+    """`value` with `text` at `place`, checked by nobody."""
+    if not place:
+        return text
+    first, rest = place[0], place[1:]
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={first: with_text(getattr(value, first), rest, text)})
+    if isinstance(value, dict):
+        return value | {first: with_text(value[first], rest, text)}
+    return type(value)([*value[:first], with_text(value[first], rest, text), *value[first + 1 :]])
+
+
+def test_every_text_of_a_manifest_is_escaped_wherever_it_is_shown(tmp_path: Path) -> None:
+    evil, shown = "<script>\"'&\u202e</script>", set()
+    manifest = manifest_of(tmp_path, rr(), prior=np.full(11, 1 / 11))
+    unit = Unit(kind="unit", column="user", max_examples=2, epsilon_per_unit="4")
+    carried = PriorRef(source="carried over", release="rel_0")
+    more = {"missing_label": "3", "expected_loss": "1", "unit": unit, "prior": carried}
+    manifest = manifest.model_copy(update=more | {"delta_spent": "0", "delta_lifetime": "0.000001"})
+    for place in texts(manifest):
+        changed = with_text(manifest, place, evil)
+        try:
+            page = render_statement(changed, "ab" * 32, np.full(11, 1 / 11))
+        except (LabelDPError, ValueError, ArithmeticError):  # a number, or a word of a list
+            continue
+        words = parsed(page)
+        assert "<script" not in page, place
+        assert "\u202e" not in page, place
+        shown |= {place[0]} if "[U+202E]" in words else set()
+    assert shown >= {
+        *("id", "batch", "created", "population", "audiences", "mechanism", "loss", "domain_source", "presence"),
+        *("missing_label", "files", "key_id", "randomness", "unit", "prior", "delta_spent", "delta_lifetime"),
+    }
 
 
 def test_the_page_may_run_and_fetch_nothing(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from shared.documents.kinds.calibration import Calibration, load_calibration, open_calibration
+from shared.documents.signing import VerifyingKey
 from shared.errors import RemoteProblem
-from shared.message.calibration import Calibration, load_calibration, open_calibration
-from shared.message.signing import VerifyingKey
 from tests.support.calibrations import published, records, two_scores
 from tests.support.commands import command
 from tests.support.features_cli import Shell
@@ -51,7 +51,7 @@ def read(party: LabelsParty, asked: httpx.Response) -> Calibration:
     assert asked.status_code == 202, asked.text
     client, answer = party.client(), asked.json()["id"]
     published(client, answer)
-    envelope = client.get(f"/v1/calibrations/{answer}/document").content
+    envelope = client.get(f"/v1/answers/{answer}/document").content
     return open_calibration(envelope, party.services.key.public, "features-party")
 
 
@@ -162,7 +162,7 @@ def test_what_is_refused_charges_nothing_and_leaves_nothing(party: LabelsParty, 
             assert answer.json()["detail"].endswith(".")
     assert party.spent(batch) == "0"
     assert len(party.services.database.read("e", party.services.audit.events)) == before
-    assert list((party.home / "answers").iterdir()) == []
+    assert list((party.home / "work").iterdir()) == []
 
 
 def test_a_bad_second_score_is_refused_by_its_row_and_field(party: LabelsParty, batch: str) -> None:
@@ -221,7 +221,7 @@ def test_a_map_does_not_say_which_ids_were_met(party: LabelsParty, batch: str) -
         asked = reader.post(f"/v1/batches/{batch}/calibrations", params=query, json=records(table))
         answer = asked.json()["id"]
         published(reader, answer)
-        envelope = reader.get(f"/v1/calibrations/{answer}/document").content
+        envelope = reader.get(f"/v1/answers/{answer}/document").content
         found = open_calibration(envelope, party.services.key.public, "features-party")
         told.append((found.answer.mechanism, found.answer.result["map"]["breakpoints"], found.answer.n))
     assert told[0] == told[1]
@@ -243,8 +243,8 @@ def test_every_table_format_takes_columns_of_other_names(party: LabelsParty, bat
         query, headers = GRID | named | {"epsilon": "0.1"}, {"Content-Type": kind}
         answer = owner.post(f"/v1/batches/{batch}/calibrations", params=query, content=body, headers=headers)
         assert answer.status_code == 202, answer.text
-        stored = party.services.database.read("t", lambda c: party.services.answers.of_batch(c, batch))
-        macs.add(next(a for a in stored if a.id == answer.json()["id"]).request["inputs_mac"])
+        stored = party.services.database.read("t", lambda c: party.services.work.of_batch(c, batch))
+        macs.add(next(a for a in stored if a.id == answer.json()["id"]).inputs_mac)
     assert len(macs) == 1
     twice = GRID | named | {"score_2_column": "model"}
     for kind, body in bodies.items():
@@ -260,8 +260,8 @@ def test_every_table_format_takes_columns_of_other_names(party: LabelsParty, bat
         content=bodies["text/csv"],
         headers={"Content-Type": "text/csv"},
     )
-    stored = party.services.database.read("t", lambda c: party.services.answers.of_batch(c, batch))
-    assert next(a for a in stored if a.id == swapped.json()["id"]).request["inputs_mac"] not in macs
+    stored = party.services.database.read("t", lambda c: party.services.work.of_batch(c, batch))
+    assert next(a for a in stored if a.id == swapped.json()["id"]).inputs_mac not in macs
 
 
 def test_a_repeated_call_charges_once(party: LabelsParty, batch: str) -> None:
@@ -287,7 +287,7 @@ def test_both_python_clients_ask(party: LabelsParty, batch: str) -> None:
             client.calibrate(batch, table, "0.5", shape="monotone", **columns)
         assert party.spent(batch) == "0"
         asked = client.calibrate(batch, table, "0.5", **asking)
-        assert client.wait_calibration(asked["id"], 30)["parameters"]["options"] == {"cells": "3x3"}
+        assert client.wait_answer(asked["id"], 30)["parameters"]["options"] == {"cells": "3x3"}
 
     async def talk() -> bytes:
         transport = httpx.ASGITransport(app)
@@ -295,8 +295,8 @@ def test_both_python_clients_ask(party: LabelsParty, batch: str) -> None:
             "http://testserver", key, http=httpx.AsyncClient(transport=transport)
         ) as client:
             asked = await client.calibrate(batch, table, "0.5", **asking)
-            await client.wait_calibration(asked["id"], 30)
-            return await client.calibration_document(asked["id"])
+            await client.wait_answer(asked["id"], 30)
+            return await client.answer_document(asked["id"])
 
     found = open_calibration(asyncio.run(talk()), party.services.key.public, "features-party")
     assert (found.scores, found.pieces) == (2, 9)

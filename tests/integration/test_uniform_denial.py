@@ -43,6 +43,8 @@ LABELS: dict[str, set[str]] = {
     "PUT /v1/batches/{batch}/examples": PUBLISHER,
     "POST /v1/batches/{batch}/labels": {"owner", "ingest"},
     "DELETE /v1/batches/{batch}/labels": {"owner", "ingest"},
+    "GET /v1/batches/{batch}/set-aside": OWNER,
+    "POST /v1/batches/{batch}/set-aside/{upload}": OWNER,
     "POST /v1/batches/{batch}/seal": OWNER,
     "POST /v1/batches/{batch}/purge": OWNER,
     "GET /v1/batches/{batch}/releases": OWNER,
@@ -50,19 +52,11 @@ LABELS: dict[str, set[str]] = {
     "PUT /v1/batches/{batch}/calibration-allowance": OWNER,
     "GET /v1/batches/{batch}/calibration-allowance": PUBLISHER,
     "POST /v1/batches/{batch}/calibrations": PUBLISHER,
-    "GET /v1/calibrations/{calibration}": {"owner", "features", "auditor"},
-    "GET /v1/calibrations/{calibration}/document": PUBLISHER,
     "POST /v1/batches/{batch}/medians": OWNER,
-    "GET /v1/medians/{median}": {"owner", "features", "auditor"},
-    "GET /v1/medians/{median}/document": PUBLISHER,
     "POST /v1/batches/{batch}/rectangles": OWNER,
     "POST /v1/batches/{batch}/rectangles/plan": OWNER,
-    "GET /v1/rectangles/{rectangle}": {"owner", "features", "auditor"},
-    "GET /v1/rectangles/{rectangle}/document": PUBLISHER,
     "POST /v1/batches/{batch}/linear-models": OWNER,
     "POST /v1/batches/{batch}/linear-models/plan": OWNER,
-    "GET /v1/linear-models/{model}": {"owner", "features", "auditor"},
-    "GET /v1/linear-models/{model}/document": PUBLISHER,
     "PUT /v1/batches/{batch}/features": OWNER,
     "POST /v1/predictors": OWNER,
     "GET /v1/predictors": {"owner", "features", "auditor"},
@@ -79,7 +73,11 @@ LABELS: dict[str, set[str]] = {
     "GET /v1/answers": PUBLISHER,
     "GET /v1/answers/{answer}": {"owner", "features", "auditor"},
     "GET /v1/answers/{answer}/document": PUBLISHER,
+    "GET /v1/answers/{answer}/files/{name}": PUBLISHER,
     "POST /v1/answers/{answer}/receipt": {"features"},
+    "POST /v1/answers/{answer}/approve": OFFICER,
+    "POST /v1/answers/{answer}/decline": OFFICER,
+    "POST /v1/answers/{answer}/cancel": OWNER,
     "GET /v1/receipts": {"features"},
     "POST /v1/releases/{release}/approve": OFFICER,
     "POST /v1/releases/{release}/decline": OFFICER,
@@ -149,21 +147,21 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
         batch = party.sealed_batch(label_table(20), audiences=["features-party"])
         release = party.release(batch)
         table = label_table(20).set_column(1, "x", pa.array(range(20)))
-        party.services.predictors.features.put(batch, table)
+        party.services.features.put(batch, table)
         predictor = made(party, batch, features=[{"name": "x", "range": [0, 20]}])
         table = score_table(label_table(20))
         calibration = charged(party, batch, table, additional_release=True)
-        party.services.answer_pipeline.run(calibration)
+        party.services.pipeline.run(calibration)
         owner = party.client("owner")
         asked = {"epsilon": "1", "additional_release": True}
         median = owner.post(f"/v1/batches/{batch}/medians", json=asked).json()["id"]
-        party.services.answer_pipeline.run(median)
+        party.services.pipeline.run(median)
         asked |= {"features": [{"name": "x", "range": [0, 20]}]}
         model = owner.post(f"/v1/batches/{batch}/linear-models", json=asked).json()["id"]
         asked |= {"threshold": 5, "slice": 2}
         rectangle = owner.post(f"/v1/batches/{batch}/rectangles", json=asked).json()["id"]
         for answer in (model, rectangle):
-            party.services.answer_pipeline.run(answer)
+            party.services.pipeline.run(answer)
         population = owner.get("/v1/populations").json()
         found = (population["populations"] if isinstance(population, dict) else population)[0]["id"]
         hook = owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"]
@@ -174,6 +172,7 @@ def world(tmp_path: Path) -> Iterator[tuple[LabelsParty, dict[str, str]]]:
                 "population": found,
                 "batch": batch,
                 "release": release,
+                "upload": "upl_0123456789abcdef01234567",
                 "webhook": hook,
                 "name": name,
                 "predictor": predictor,

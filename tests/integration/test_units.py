@@ -19,14 +19,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labels_party import cli
-from labels_party.budget.populations import Population, declare
 from labels_party.labels.batches import SEALED, UNITS, Batch
 from labels_party.labels.intake import UPSERT
 from labels_party.labels.seal import SealedLabels, TooManyExamples
+from labels_party.ledger.populations import Population
 from shared.audit.events import CHARGED
 from shared.domain import Domain
 from shared.errors import Conflict
-from shared.privacy import Epsilon, PrivacyUnit
+from tests.support.asking import population as declared
 from tests.support.labels import LabelsParty
 
 MISSING = 10
@@ -36,8 +36,8 @@ Rows = dict[str, tuple[str, int]]  # id → unit, label
 
 def population(party: LabelsParty, most: int = 2, missing: str | None = str(MISSING)) -> Population:
     s, name = party.services, f"people-{next(NAMES)}"
-    wanted = declare(
-        name, name, Domain.parse("0:10"), Epsilon.parse("5"), missing_label=missing, unit=PrivacyUnit("person", most)
+    wanted = declared(
+        name, name, Domain.parse("0:10"), "5", missing_label=missing, unit_column="person", max_examples_per_unit=most
     )
     return s.database.write("test.population", lambda c: s.populations.create(c, wanted, "test"))
 
@@ -55,7 +55,7 @@ def filled(party: LabelsParty, owner: Population, rows: Rows, *, listed: bool = 
     if listed:
         s.intake.put_examples(batch.id, table.select(["example_id", "unit"]))
         table = table.drop_columns(["unit"])
-    s.intake.add_labels(batch.id, table)
+    s.intake.add_labels(batch.id, table, owner=True)
     return batch
 
 
@@ -110,7 +110,7 @@ def test_what_is_said_of_units_does_not_depend_on_labels(party: LabelsParty) -> 
         owner = population(party, 1, None)
         batch = s.database.write("b", lambda c, owner=owner: s.batches.create(c, owner, "id-list"))
         s.intake.put_examples(batch.id, pa.table({"example_id": ["a", "b", "c"], "unit": ["u", "u", "u"]}))
-        s.intake.add_labels(batch.id, pa.table({"example_id": given_ids, "label": [1.0] * len(given_ids)}))
+        s.intake.add_labels(batch.id, pa.table({"example_id": given_ids, "label": [1.0] * len(given_ids)}), owner=True)
         with pytest.raises(TooManyExamples) as refused:
             s.sealer.seal(batch.id, "test")
         told.append((refused.value.detail, refused.value.extras()))
@@ -142,7 +142,9 @@ def test_corrections_count_once_and_the_last_unit_counts(party: LabelsParty) -> 
     s = party.services
     batch = filled(party, owner, {"a": ("ann", 1), "b": ("bob", 2), "c": ("eve", 3)})
     for ids, units, labels in ((["a", "c"], ["ann", "bob"], [7.0, 8.0]), (["a"], ["ann"], [9.0])):
-        s.intake.add_labels(batch.id, pa.table({"example_id": ids, "unit": units, "label": labels}), mode=UPSERT)
+        s.intake.add_labels(
+            batch.id, pa.table({"example_id": ids, "unit": units, "label": labels}), mode=UPSERT, owner=True
+        )
     s.sealer.seal(batch.id, "test")
     assert labels_of(party, batch) == {"a": 9, "b": 2, "c": MISSING}
     # eve kept nothing there, so she still has her allowance; ann and bob have not
@@ -236,7 +238,7 @@ def test_the_figure_per_unit_is_in_manifest_ledger_and_audit(party_on: LabelsPar
         s.sealer.seal(batch.id, "test")
     first = party_on.release(batches[0].id, "1.5", prior="uniform")
     second = party_on.release(batches[1].id, "0.7", prior="uniform")
-    manifests = [payload(next((party_on.home / "releases" / r).glob("*/*.dsse.json"))) for r in (first, second)]
+    manifests = [payload(next((party_on.home / "work" / r).glob("*/*.dsse.json"))) for r in (first, second)]
     for manifest in manifests:
         assert manifest["unit"] == {
             "kind": "unit",

@@ -203,7 +203,7 @@ def test_many_small_uploads_leave_few_runs(party: LabelsParty) -> None:
     batch = shop.open()
     table = pa.table({"example_id": [f"c{i}" for i in range(200)], "label": [1] * 200})
     for i in range(200):
-        party.services.intake.add_labels(batch, table.slice(i, 1))
+        party.services.intake.add_labels(batch, table.slice(i, 1), owner=True)
     s = party.services
     runs = s.database.read("look", lambda c: s.batches.segments(c, batch, "runs"))
     assert len(runs) <= 7 * 3

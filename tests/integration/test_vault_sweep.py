@@ -95,7 +95,7 @@ def test_a_seal_whose_commit_was_lost_leaves_what_the_sweep_takes(
     party.sealed_batch(label_table(5, prefix="other"))
     owner = s.database.read("p", lambda c: s.populations.get(c, "shop"))
     batch = s.database.write("b", lambda c: s.batches.create(c, owner, "public"))
-    s.intake.add_labels(batch.id, pa.table({"example_id": ["a"], "label": [1.0]}))
+    s.intake.add_labels(batch.id, pa.table({"example_id": ["a"], "label": [1.0]}), owner=True)
     before = objects(party)
 
     def lost(*_: object) -> None:

@@ -24,9 +24,9 @@ from labels_party.notify.outbox import EVENTS
 from labels_party.notify.sender import FIRST_PAUSE, LIFE_SECONDS, LONGEST_PAUSE, pause_after
 from labels_party.storage.tables import deliveries, idempotency, metadata
 from shared.errors import InvalidMechanism, SignatureInvalid
-from shared.service.webhooks import verify_webhook
 from tests.support.endpoint import Endpoint
 from tests.support.labels import FakeClock, LabelsParty, label_table
+from tests.support.webhooks import verify_at
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2"}
 
@@ -57,7 +57,7 @@ def test_a_publication_is_told_signed_and_without_a_label(timed: LabelsParty, cl
         assert [d["state"] for d in notices(owner, made["id"])] == ["pending"]
         assert timed.services.sender.flush() == 1
         (got,) = endpoint.received
-    told = verify_webhook(made["secret"], got.headers, got.body, now=clock().timestamp())
+    told = verify_at(clock().timestamp(), made["secret"], got.headers, got.body)
     assert (told["type"], told["timestamp"]) == ("release.published", "2030-01-01T00:00:00Z")
     shown = timed.client("features").get(f"/v1/releases/{release}").json()
     assert set(told["data"]) - {"audiences"} <= set(shown)
@@ -69,7 +69,7 @@ def test_a_publication_is_told_signed_and_without_a_label(timed: LabelsParty, cl
     assert delivery["id"] == got.headers["webhook-id"]
     assert timed.services.sender.flush() == 0
     with pytest.raises(SignatureInvalid):
-        verify_webhook(made["secret"], got.headers, got.body, now=clock().timestamp() + 400)
+        verify_at(clock().timestamp() + 400, made["secret"], got.headers, got.body)
 
 
 def test_the_background_sender_delivers_and_a_dead_endpoint_delays_nobody(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_failed_release_is_told_without_its_reason(lite: LabelsParty, monkeypa
     def broken(_: Any) -> Any:
         raise InvalidMechanism("A reason that may depend on labels.")
 
-    monkeypatch.setattr(lite.services.pipeline.engine, "draw", broken)
+    monkeypatch.setattr(lite.services.message.engine, "draw", broken)
     with pytest.raises(InvalidMechanism):
         lite.services.pipeline.run(release)
     (told,) = notices(owner, made["id"])

@@ -24,19 +24,21 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from labels_party.budget.ledger import Account, Granted, judge
-from labels_party.budget.store import Ledger
+from labels_party.kinds.message.priors import GivenPrior, PublishedPriors
 from labels_party.labels import batches as batches_module
 from labels_party.labels import standing
 from labels_party.labels.batches import LABELS, RUNS, SEALED, Batches
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.units import Units
+from labels_party.ledger.rules import Account, Granted, judge
+from labels_party.ledger.store import Ledger
 from labels_party.mechanisms import prior as prior_module
-from labels_party.release import retention
-from labels_party.release.approvals import Approvals
-from labels_party.release.plan import Plan
-from labels_party.release.priors import GivenPrior, PublishedPriors
 from labels_party.storage.tables import segments
+from labels_party.work import retention
+from labels_party.work.decisions import Decisions
+from shared.audit.events import RETURNED
+from shared.audit.judged import JudgedStore
+from shared.audit.store import AuditStore
 from shared.errors import AlreadyReleased, BudgetExceeded
 from shared.privacy import ZERO, EpsilonSplit
 from tests.support.averaging import VICTIM, Leak, World
@@ -83,13 +85,16 @@ def forgets_additional_releases(patch: pytest.MonkeyPatch) -> None:
         return self.check(*args[:3], args[4])[1] if args[-1]["additional_release"] else charge(self, *args)
 
     patch.setattr(Ledger, "charge", forgetful)
+    patch.setattr(JudgedStore, "append", AuditStore.append)  # its rules would refuse the publication
 
 
 def starts_every_account_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JudgedStore, "append", AuditStore.append)  # its rules would refuse the charge
+
     def forgetful(account: Account, split: EpsilonSplit) -> Granted | BudgetExceeded:
         return judge(dataclasses.replace(account, spent=ZERO), split)
 
-    patch.setattr("labels_party.budget.store.judge", forgetful)
+    patch.setattr("labels_party.ledger.store.judge", forgetful)
 
 
 def takes_a_renamed_population_for_a_fresh_one(patch: pytest.MonkeyPatch) -> None:
@@ -112,17 +117,18 @@ def purges_digests_with_the_labels(patch: pytest.MonkeyPatch) -> None:
 
 
 def returns_the_charge_of_a_drawn_release(patch: pytest.MonkeyPatch) -> None:
-    def generous(self: Approvals, release_id: str, actor: str, _call: Any) -> Any:
+    def generous(self: Decisions, release_id: str, actor: str, _call: Any, _family: Any = None) -> Any:
         def store(connection: sa.Connection) -> Any:
-            release = self.releases.get(connection, release_id)
-            batch, population = self.releases.population_of(connection, release)
-            split = Plan.from_json(release.plan).split
-            self.ledger.give_back(connection, population, batch.id, release_id, split, actor)
-            return 200, self.releases.describe(connection, release, population)
+            work = self.works.get(connection, release_id)
+            batch, population = self.works.about(connection, work)
+            # the ledger and the rules of its chain would refuse it
+            event = Ledger._event(RETURNED, population, batch.id, release_id, work.split, actor, {})
+            AuditStore.append(self.ledger.audit, connection, event)
+            return 200, self.works.describe(connection, work, population)
 
         return self.database.write("generous", store)
 
-    patch.setattr(Approvals, "cancel", generous)
+    patch.setattr(Decisions, "cancel", generous)
 
 
 def halves_the_noise_of_priors(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +177,7 @@ def test_control_a_refusal_that_tells_of_labels_is_seen(tmp_path: Path, monkeypa
             total = sum(int(index.sum()) for chunks in labels for _, index in chunks)
             raise AlreadyReleased(f"{error.detail} The labels sum to {total}.") from None
 
-    monkeypatch.setattr("labels_party.release.releases.refuse_second", telling)
+    monkeypatch.setattr("labels_party.work.store.refuse_second", telling)
     with worlds(tmp_path, 6, (9, 1), (1, 9)) as (one, two):
         for world in (one, two):
             current.append(world)
@@ -245,7 +251,7 @@ def unit_bound_holds(world: World, population: str, batches: list[str]) -> bool:
         sealed_labels = SealedLabels(services.vault, services.secrets, found[0].key)
         kept = sum(int((index == world.y).sum()) for _, index in sealed_labels.chunks())
         worst *= message.worst**kept
-        counts = world.counts.get(message.manifest.release)
+        counts = world.counts.get(message.manifest.id)
         exponent += kept * counts.worst(world.y, world.other) if counts else 0
     report = world.owner.get(f"/v1/populations/{population}/budget").json()
     allowed = Fraction(report["epsilon_per_unit_at_most"])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labels_party.mechanisms.entropy import discrete_laplace
+from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.isotonic.binned import BinnedPlan
 from labels_party.mechanisms.isotonic.cells import Cells
 from shared.domain import Domain
@@ -28,7 +28,8 @@ X = np.array([0, 0, 1, 1])
 def maps(labels: list[int], factor: Fraction = Fraction(1)) -> list[Any]:
     """What a receiver sees of each map: its lower value, to whole labels. Noise of `factor` times the scale."""
     plan = BinnedPlan(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
-    y, drawn = np.array(labels), iter(discrete_laplace(plan.scale * factor, 2 * MAPS).reshape(MAPS, 2))
+    weaker = LaplaceNoise(plan.noise.sensitivity, plan.noise.epsilon / factor)
+    y, drawn = np.array(labels), iter(discrete_laplace(weaker, 2 * MAPS).reshape(MAPS, 2))
     return [round(float(plan.fit(X, y, lambda _scale, _n: next(drawn)).values[0])) for _ in range(MAPS)]
 
 
@@ -46,7 +47,7 @@ def test_as_many_draws_whatever_the_labels(labels: list[int]) -> None:
     asked = list[int]()
     plan = BinnedPlan(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
 
-    def noise(_scale: Fraction, n: int) -> Any:
+    def noise(_noise: LaplaceNoise, n: int) -> Any:
         asked.append(n)
         return np.zeros(n, np.int64)
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import wilcoxon
 
+from labels_party.kinds.prediction.methods import METHODS
 from labels_party.labels.digests import mask
 from labels_party.labels.parsing import floats_of, positions
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -36,13 +37,11 @@ from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.prefix import least_prefixes
 from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from labels_party.mechanisms.prior import histogram
 from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.mechanisms.sampling import sample
-from labels_party.predictors.methods import METHODS
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.predicting import plan_of
@@ -134,7 +133,7 @@ PLACES = np.random.default_rng(3).integers(0, 64, (len(IDS), 1))
 RANKS = plan_quantiles(["0.5"], Epsilon.parse("1"), len(IDS), DOMAIN.k, method=EACH)
 STEPS: dict[str, Step] = {name: drawing(name) for name in MECHANISMS}
 STEPS |= {"reading": reading, "masking": lambda index: mask(IDS, index, b"0123456789abcdef")}
-STEPS |= {"histogram": lambda index: histogram(index, DOMAIN.k)}
+STEPS |= {"histogram": lambda index: np.bincount(index, minlength=DOMAIN.k)}
 STEPS |= {"isotonic": lambda index: isotonic(np.arange(index.size), index, DOMAIN, index.size, Epsilon.parse("0.1"))}
 STEPS |= {f"isotonic, {loss}": fitting(loss) for loss in ("squared", "absolute")}
 STEPS |= {"median by ranks": median_by_ranks, "median by slices": median_by_slices(0)}

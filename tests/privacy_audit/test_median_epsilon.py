@@ -11,9 +11,19 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
+from labels_party.kinds import median as medians_module
+from labels_party.kinds.median import SLICES, MedianKind, slices_plan
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
+from shared.documents.signing import SigningKey
+from shared.domain import Domain
+from shared.errors import EpsilonNotProved
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from tests.support.asking import population as parse_population
 from tests.support.auditor import audit
+from tests.support.coupling import Labels
+from tests.support.jobs import job
 
 ALPHA = 1e-6
 RUNS = 1200
@@ -34,3 +44,24 @@ def test_medians_of_neighbours_never_prove_more_than_was_paid() -> None:
 
 def test_control_a_median_drawn_at_four_times_its_epsilon_is_found() -> None:
     assert audit(medians(ONE, 4), medians(OTHER, 4), ALPHA).bound > 1
+
+
+@pytest.mark.parametrize(("times", "more"), [(Fraction(1001, 1000), 0), (Fraction(1), 1)])
+def test_a_median_that_costs_more_than_was_charged_reads_no_label(
+    times: Fraction, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain, labels = Domain.parse("0:4095"), Labels((7,) * 900)
+    population = parse_population("told", "label", domain, "10", lifetime_delta="0.001")
+    split = EpsilonSplit(ZERO, ZERO, Epsilon.parse(1), 10**9)
+    given = job(population, labels, 900, split, {"method": SLICES})
+    kind = MedianKind(SigningKey.generate())
+    assert kind.compute(given).result["found"] in (True, False)
+    assert labels.passes == 1
+
+    def dearer(n: int, k: int, epsilon: Epsilon, delta: int) -> MedianPlan:
+        return slices_plan(n, k, Epsilon.round_up(epsilon.fraction * times), delta + more)
+
+    monkeypatch.setattr(medians_module, "slices_plan", dearer)
+    with pytest.raises(EpsilonNotProved, match="costs more than was charged"):
+        kind.compute(given)
+    assert labels.passes == 1

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from labels_party.answers.kind import AnswerJob
-from labels_party.answers.linear_models import LinearModelKind, LinearModelWish
-from labels_party.answers.own_features import Planned
-from labels_party.answers.rectangles import RectangleKind, RectangleWish
-from labels_party.options import parse_population
-from labels_party.predictors.features import FeatureStore
+from labels_party.kinds.feature_store import FeatureStore
+from labels_party.kinds.linear_model import LinearModelKind, LinearModelWish
+from labels_party.kinds.own_features import Planned
+from labels_party.kinds.rectangle import RectangleKind, RectangleWish
 from shared.domain import Domain
-from shared.errors import LabelDPError
+from shared.errors import EpsilonNotProved
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from tests.support.asking import population as parse_population
 from tests.support.auditor import audit
+from tests.support.jobs import job
 
 ALPHA = 1e-6
 RUNS = 400
@@ -50,9 +50,9 @@ class Stored:
 def answered(kind: Any, data: list[Example], planned: Planned, paid: EpsilonSplit | None = None) -> dict[str, Any]:
     """What one answer of such examples shows."""
     stored: Any = Stored(data)
-    job = AnswerJob("ans_1", POPULATION, stored, len(data), paid or planned.split, planned.parameters, None, "key")
+    given = job(POPULATION, stored, len(data), paid or planned.split, planned.parameters, features="key")
     nothing: Any = None
-    found: dict[str, Any] = kind(FeatureStore(nothing, nothing, stored)).compute(job).result
+    found: dict[str, Any] = kind(nothing, FeatureStore(nothing, nothing, stored)).compute(given).result
     return found
 
 
@@ -93,6 +93,6 @@ def test_an_answer_that_costs_more_than_was_charged_reads_no_label() -> None:
     ]
     for kind, wish in wishes:
         planned = wish.plan(domain, len(data))
-        with pytest.raises(LabelDPError, match="costs more than was charged"):
+        with pytest.raises(EpsilonNotProved, match="costs more than was charged"):
             answered(kind, data, planned, EpsilonSplit(ZERO, ZERO, Epsilon.parse("1.999999998")))
         assert answered(kind, data, planned, EpsilonSplit(ZERO, ZERO, Epsilon.parse(2)))

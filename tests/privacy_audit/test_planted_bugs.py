@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ import pytest
 
 from labels_party.mechanisms import catalogue, randomized_response, sampling
 from labels_party.mechanisms import prior as prior_module
-from labels_party.mechanisms.entropy import Keystream, discrete_laplace
-from shared.channel import N
+from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
+from shared.channels.base import N
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
@@ -62,9 +61,9 @@ def prior_pays() -> None:
     that moves from one cell to another changes the odds of all noisy counts by e^ε at most."""
     scales = []
 
-    def watched(scale: Fraction, n: int) -> Any:
-        scales.append(scale)
-        return discrete_laplace(scale, n)
+    def watched(noise: LaplaceNoise, n: int) -> Any:
+        scales.append(noise.scale)
+        return discrete_laplace(noise, n)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prior_module, "discrete_laplace", watched)

@@ -19,11 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labels_party.kinds.prediction import methods
+from labels_party.kinds.prediction.methods import METHODS, PredictorPlan
 from labels_party.mechanisms.choice import weights
+from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, lattice, learners, stable, votes, walk
-from labels_party.predictors import methods
-from labels_party.predictors.methods import METHODS, Plan
 from shared.domain import Domain
+from shared.errors import EpsilonNotProved
 from shared.privacy import exp_bounds
 from tests.support.predicting import plan_of
 
@@ -49,8 +51,8 @@ def recorded() -> Iterator[Seen]:
         seen.weights = weights(scores, rate, len(scores))
         return 0
 
-    def noise(scale: Fraction, n: int) -> Any:
-        seen.scale = scale
+    def noise(asked: LaplaceNoise, n: int) -> Any:
+        seen.scale = asked.scale
         return np.zeros(n, np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +62,7 @@ def recorded() -> Iterator[Seen]:
         yield seen
 
 
-def view(plan: Plan, codes: Any, positions: Any, query: Any, part: Any) -> tuple[int, Seen]:
+def view(plan: PredictorPlan, codes: Any, positions: Any, query: Any, part: Any) -> tuple[int, Seen]:
     """What the service computes and would draw from."""
     method = METHODS[plan.method]
     fact = method.evaluate(plan, DOMAIN, method.learn(plan, DOMAIN, codes, positions, part), query)
@@ -82,7 +84,7 @@ def apart(one: tuple[int, Seen], other: tuple[int, Seen], epsilon: Fraction) -> 
     return Fraction(abs(a - b)) / first.scale > epsilon
 
 
-def worst(plan: Plan) -> int:
+def worst(plan: PredictorPlan) -> int:
     """How many pairs of neighbouring label vectors are further apart than ε, over three queries."""
     codes = plan.features.features[0].codes(X, plan.features.levels)[:, None]  # type: ignore[union-attr]  # a number
     part = np.arange(N) % (plan.parts or 1)
@@ -229,7 +231,7 @@ def test_the_descent_ends_where_it_must() -> None:
     assert np.linalg.norm(found - best) <= float(plan.distance)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stable, "plan_descent", lambda *_: stable.Descent(3, plan.size, plan.distance))
-        with pytest.raises(ArithmeticError):
+        with pytest.raises(EpsilonNotProved):
             stable.fit_logistic(x, labels, width, strength)
 
 

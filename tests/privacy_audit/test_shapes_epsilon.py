@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labels_party.answers.shapes import Terms, fitted
+from labels_party.kinds.calibration.shapes import Terms, fitted
 from labels_party.mechanisms.isotonic import antichains, constrained
-from labels_party.mechanisms.isotonic import baseline as baseline_module
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
-from labels_party.mechanisms.isotonic.baseline import baseline_poset
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.fit import Design
 from labels_party.mechanisms.isotonic.fit import constrained as fit_of
@@ -31,7 +29,9 @@ from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import every_run
+from tests.support.isotonic_baseline import baseline_poset
 
 Patch = pytest.MonkeyPatch
 Labels = tuple[int, ...]

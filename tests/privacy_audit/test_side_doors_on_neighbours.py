@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels.seal import SealedLabels
-from labels_party.release.engine import LocalEngine
 from shared.domain import Domain
 from tests.support.labels import LabelsParty
 from tests.support.recorded_day import Day, Entry, differences

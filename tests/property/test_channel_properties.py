@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -14,7 +14,9 @@ from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
 from labels_party.mechanisms.rr_with_prior import rr_with_prior_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.channel import Channel, N, RRChannel
+from shared.channels.base import N
+from shared.channels.registry import channel_from_json
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
 from shared.privacy import Epsilon
@@ -44,7 +46,7 @@ def test_rr_rows_correction_and_manifest(channel: RRChannel) -> None:
         scale = 1 + float(np.abs(channel.debiased_outputs()).max())
         assert np.allclose(M @ channel.debiased_outputs(), target, atol=1e-12 * scale)
     data = json.loads(json.dumps(channel.as_json()))
-    assert Channel.from_json(data, channel.domain).as_json() == data
+    assert channel_from_json(data, channel.domain).as_json() == data
 
 
 @given(epsilons, st.integers(1, 5000))
@@ -72,7 +74,7 @@ def test_one_bit_is_unbiased_for_the_clipped_label(e: Epsilon, k: int, places: i
     assert np.allclose(
         channel.matrix() @ channel.outputs, np.clip(domain.values, float(a), float(b)), atol=1e-14 * span
     )
-    assert Channel.from_json(channel.as_json(), domain).as_json() == channel.as_json()
+    assert channel_from_json(channel.as_json(), domain).as_json() == channel.as_json()
 
 
 @st.composite
@@ -96,7 +98,7 @@ def test_the_unbiased_randomizer_is_exact_and_no_noisier_than_one_bit(
     one_bit = one_bit_channel(domain, epsilon).expected_loss(prior, "squared")
     # labels of no mass count a thousandth, so the figure under this very prior may be that much larger
     assert channel.expected_loss(prior, "squared") <= 1.001 * one_bit
-    assert Channel.from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
+    assert channel_from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
 
 
 @given(priors(), epsilons)
@@ -108,13 +110,15 @@ def test_the_likeliest_labels_are_kept_and_prove_their_epsilon(prior: np.ndarray
     kept = channel.outputs.astype(int)
     assert min(prior[kept]) >= max(np.delete(prior, kept), default=0.0)
     assert np.allclose(channel.matrix().sum(axis=1), 1.0, atol=1e-12)
-    assert Channel.from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
+    assert channel_from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
 
 
 NOISE = ["laplace", "discrete-laplace", "staircase", "discrete-staircase"]
 
 
 @given(epsilons, st.integers(1, 200), st.sampled_from(NOISE), st.booleans())
+@example(Epsilon(30376672525), 2, "laplace", False)  # was refused: fine lattices have no weights so far out
+@example(Epsilon(30376299532), 2, "laplace", True)
 @settings(deadline=None, max_examples=40)
 def test_additive_noise_never_exceeds_its_epsilon(epsilon: Epsilon, k: int, name: str, unclipped: bool) -> None:
     domain = Domain.parse(f"0:{k - 1}")
@@ -123,7 +127,7 @@ def test_additive_noise_never_exceeds_its_epsilon(epsilon: Epsilon, k: int, name
     assert channel.epsilon <= epsilon
     assert np.allclose(channel.rows(0, min(k, 3)).sum(axis=1), 1.0, atol=1e-9)
     assert abs(channel.output_distribution(None).sum() - 1.0) < 1e-9
-    assert Channel.from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
+    assert channel_from_json(json.loads(json.dumps(channel.as_json())), domain).as_json() == channel.as_json()
 
 
 @given(st.integers(1, 300), st.integers(0, 3000), epsilons)
@@ -155,14 +159,14 @@ json_values = st.recursive(
 
 @given(
     json_values,
-    st.sampled_from(["rr", "one-bit", "additive", "laplace", "staircase", "dense", "knots", "rr-with-prior"]),
+    st.sampled_from(["rr", "one-bit", "laplace", "staircase", "dense", "knots", "rr-with-prior"]),
 )
 @settings(max_examples=200, deadline=None)
 def test_no_input_breaks_the_reader(value: object, kind: str) -> None:
     data = {**value, "kind": kind} if isinstance(value, dict) else value
     domain = Domain.parse("0:3")
     try:
-        channel = Channel.from_json(data, domain)
+        channel = channel_from_json(data, domain)
     except MalformedManifest:
         return
     assert channel.as_json() == data

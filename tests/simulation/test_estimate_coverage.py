@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from features_party.holdout import estimate_on_rows, identify
 from features_party.training.estimate import ErrorEstimate, Identified, Interval, estimate, held_out
+from features_party.training.holdout import estimate_on_rows, identify
 from labels_party.mechanisms.laplace import laplace_channel
-from shared.channel import Channel
+from shared.channels.base import Channel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.messages import laplace, one_bit, rr

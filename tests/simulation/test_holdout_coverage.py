@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from features_party.holdout import estimate_on_rows, identify
+from features_party.training.holdout import estimate_on_rows, identify
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channel import Channel, DenseChannel, KnotsChannel, N, RRChannel
+from shared.channels.base import Channel, N
+from shared.channels.dense import DenseChannel
+from shared.channels.knots import KnotsChannel
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
 from shared.privacy import Epsilon

@@ -17,13 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from features_party.correction import correct
-from features_party.training.fitting import fit
+from features_party.training.correction import correct
 from labels_party.mechanisms import sampling
 from labels_party.mechanisms.auto import Judged, choose
 from labels_party.mechanisms.sampling import sample
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.support.training import fit
 
 DOMAIN = Domain.parse("0:100")
 DRAWS = 2

@@ -58,7 +58,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     found = config.stash[REPORT]
-    if found.rows:
+    if found.rows or found.findings:
         terminalreporter.write_line("")
         terminalreporter.write_line(found.table())
         parts = config.args != [RESULTS.parent.relative_to(config.rootpath).as_posix()] or config.getoption("keyword")

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from labels_party.answers.medians import MedianWish
+from labels_party.kinds.median import MedianWish
+from labels_party.kinds.prediction.methods import METHODS
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from labels_party.mechanisms.private_median.accounting import SliceNoise
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
 from labels_party.mechanisms.private_median.rsc import geometric
 from labels_party.mechanisms.private_prediction import votes, walk
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
-from labels_party.predictors.methods import METHODS
+from shared.costs.slices import SliceNoise
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.privacy_audit import test_binned_epsilon, test_prediction_epsilon
@@ -251,13 +251,13 @@ def asked_of_service(party: LabelsParty, what: str, labels: list[int], epsilon: 
     def one() -> str:
         if what == "median":
             wish = MedianWish.parse(epsilon=epsilon, additional_release=True)
-            answer = s.medians.request(batch, wish, "test")[1]["id"]
+            answer = s.work.ask(s.work.kinds["median"], batch, wish, "test")[1]["id"]
         else:
             answer = charged(
                 party, batch, scores, epsilon, additional_release=True, scores="0:1:1", options={"cells": 2}
             )
-        assert s.answer_pipeline.run(answer)
-        result = payload(s.database.read("e", lambda c: s.answers.envelope(c, answer)))["result"]
+        assert s.pipeline.run(answer)
+        result = payload(s.work.envelope(answer))["result"]
         return str(result["median"] if what == "median" else [round(float(v)) for v in result["map"]["values"]])
 
     return lambda n: [one() for _ in range(n)]

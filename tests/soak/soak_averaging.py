@@ -27,14 +27,14 @@ def test_averaging(
     scale: Scale,
     report: Report,
     tmp_path: Path,
-    postgres_server: str | None,
+    postgres_databases: postgres.Databases,
 ) -> None:
     """A world is one labels party; the seed of its first, plus its number, repeats it."""
     end, worlds = time.monotonic() + scale.seconds, list[World]()
     try:
         while sum(w.tried for w in worlds) < ATTEMPTS and time.monotonic() < end:
             with ExitStack() as stack:
-                url = stack.enter_context(postgres.database(postgres_server)) if engine == "postgresql" else None
+                url = stack.enter_context(postgres_databases.empty()) if engine == "postgresql" else None
                 counts, seed = stack.enter_context(seen_counts()), scale.seed + len(worlds)
                 worlds.append(World(tmp_path / f"{seed}" / "home", seed, counts, y, other, url))
                 stack.callback(worlds[-1].close)

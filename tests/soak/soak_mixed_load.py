@@ -18,7 +18,7 @@ import pytest
 
 from deploy.demo.services import Service
 from shared.audit.store import verify_export
-from shared.message.signing import VerifyingKey
+from shared.documents.signing import VerifyingKey
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.bad_labels import bad_rows

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 from features_party.bootstrap import Services
+from shared.documents.canonical import digest
 from shared.errors import LabelDPError
-from shared.message.canonical import digest
 from tests.soak.conftest import RESULTS, Scale
 from tests.soak.report import Report
 from tests.support import malice
@@ -59,7 +59,7 @@ def test_flips_in_the_files(scale: Scale, report: Report, tmp_path: Path) -> Non
 
 def _accepted(services: Services, path: Path, sender: Sender) -> bool:
     try:
-        return services.intake.accept(path, sender.key.public).fresh
+        return services.messages.accept(path, sender.key.public).fresh
     except LabelDPError:
         return False
 

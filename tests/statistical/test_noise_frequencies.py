@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS, sample
-from labels_party.mechanisms.entropy import discrete_laplace
-from shared.channel import Channel, LaplaceChannel, N, StaircaseChannel
+from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
+from shared.channels.base import Channel, N
+from shared.channels.laplace import LaplaceChannel
+from shared.channels.staircase import StaircaseChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
@@ -64,7 +66,7 @@ def test_discrete_laplace_noise_is_that_of_an_independent_sampler() -> None:
     channel = design("discrete-laplace", "0:8", "2", unclipped=True)
     assert isinstance(channel, LaplaceChannel)
     drawn = sample(channel, np.full(DRAWS, 4)).astype(np.int64) - channel.reach - 4
-    theirs = discrete_laplace(Fraction(4), 60_000)
+    theirs = discrete_laplace(LaplaceNoise(4, Fraction(1)), 60_000)
     counts = [np.bincount(np.clip(noise, -25, 25) + 25, minlength=51) for noise in (drawn, theirs)]
     weights = channel.weights.astype(np.float64) / N
     t = np.abs(np.arange(-25, 26))

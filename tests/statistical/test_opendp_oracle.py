@@ -21,7 +21,7 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import float_not_below
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.sampling import sample
-from shared.channel import Channel, N
+from shared.channels.base import Channel, N
 from shared.domain import Domain
 from shared.privacy import Epsilon
 

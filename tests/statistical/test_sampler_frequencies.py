@@ -15,10 +15,11 @@ import pytest
 from scipy.stats import chi2
 
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.entropy import Keystream, discrete_laplace
+from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
 from labels_party.mechanisms.sampling import sample
-from shared.channel import KnotsChannel, N
+from shared.channels.base import N
+from shared.channels.knots import KnotsChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.exact_matrix import CASES, design
@@ -129,7 +130,7 @@ def laplace_probabilities(scale: Fraction, reach: int) -> np.ndarray:
 
 
 def laplace_counts(scale: Fraction, reach: int) -> np.ndarray:
-    noise = discrete_laplace(scale, 150_000)
+    noise = discrete_laplace(LaplaceNoise(1, 1 / scale), 150_000)
     return np.bincount(np.clip(noise, -reach, reach) + reach, minlength=2 * reach + 1)
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
-from labels_party.mechanisms.isotonic.baseline import baseline, baseline_excess_bound, baseline_poset
 from labels_party.mechanisms.isotonic.fit import constrained
 from labels_party.mechanisms.isotonic.grid import loss_grid
 from labels_party.mechanisms.isotonic.posets import Poset
@@ -27,6 +26,7 @@ from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run
+from tests.support.isotonic_baseline import baseline, baseline_excess_bound, baseline_poset
 
 DRAWS = 1_200
 TEN = Domain.parse("0:10")

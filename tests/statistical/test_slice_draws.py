@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from labels_party.mechanisms.entropy import Keystream, discrete_laplace
-from labels_party.mechanisms.private_median.accounting import SliceNoise, Step
+from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.private_median.interval_point import IntervalPlan, interval_point
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.rsc import Plan, Session, geometric, permutation
+from shared.costs.slices import SliceNoise, Step
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 
 F = Fraction
@@ -66,9 +66,9 @@ def log_uniform(rng: np.random.Generator, n: int) -> npt.NDArray[np.uint64]:
     return np.asarray(np.floor(2.0 ** (rng.random(n) * BITS * 0.999)), np.uint64)
 
 
-def low(scale: Fraction, n: int) -> npt.NDArray[np.int64]:
+def low(noise: LaplaceNoise, n: int) -> npt.NDArray[np.int64]:
     """Noise around 120 times its scale below zero."""
-    return discrete_laplace(scale, n) - int(120 * scale)
+    return discrete_laplace(noise, n) - int(120 * noise.scale)
 
 
 def medians_that_miss(n: int, **planted: Any) -> int:

@@ -72,8 +72,6 @@ class World:
         self.owner, self.colleague = self.party.client(), self.party.client()
         self.audiences: dict[str, list[TestClient]] = {}
         self.receivers = {name: self.party.client("features", name) for name in AUDIENCES}
-        for client in (self.owner, self.colleague, *self.receivers.values()):
-            client.portal = self.party._clients[0].portal  # one event loop for all calls: half the time
 
     def close(self) -> None:
         self.party.__exit__()
@@ -166,7 +164,7 @@ class World:
             charged, lifetime = spent[batches.pop()]
             posterior = Posterior(self.y, self.other)
             for message in messages:
-                counts = self.counts.get(message.manifest.release)
+                counts = self.counts.get(message.manifest.id)
                 posterior.learn(message, counts)
                 everything.learn(message, counts)
             self._compare(sum((m.charge for m in messages), Fraction(0)), posterior, charged, lifetime)
@@ -186,7 +184,7 @@ class World:
         paid = {m.prior for m in self.told.values() if m.manifest.prior.source == "estimated"}
         for message in self.told.values():
             source = message.manifest.prior.source
-            if source == "estimated" and message.manifest.release not in self.counts:
+            if source == "estimated" and message.manifest.id not in self.counts:
                 raise Leak(self.about("an estimated prior without noise"))
             if message.prior not in {None, *paid, *self.declared}:
                 raise Leak(self.about(f"a prior that nobody paid for: {source}"))

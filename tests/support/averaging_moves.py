@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
-from labels_party.offline import PrivatizeJob, privatize
-from labels_party.options import parse_population, parse_request
-from labels_party.release.approvals import person
+from labels_party.work.decisions import person
 from shared.domain import Domain
 from shared.errors import LabelDPError
+from tests.support.asking import population as parse_population
+from tests.support.asking import privatize
+from tests.support.asking import request as parse_request
 from tests.support.averaging import AUDIENCES, OTHERS, VICTIM, K, World
 
 MECHANISMS = (
@@ -233,7 +234,6 @@ class Attack:
         world, services = self.world, self.world.party.services
         path = world.home.parent / f"labels-{world.tried}.parquet"
         rows = self.rows(self.overlapping() if self.rng.random() < 0.5 else [VICTIM, *OTHERS])
-        path.write_bytes(_parquet({"person" if name == "unit" else name: column for name, column in rows.items()}))
         rules: dict[str, Any] = {"missing_label": 0, "audiences": self.audiences, "four_eyes": self.four_eyes}
         if self.units:
             rules |= {"unit_column": "person", "max_examples_per_unit": 5}
@@ -241,14 +241,15 @@ class Attack:
         name, label, lifetime = f"people-{self.number}-1", self.label, self.lifetime
         if not own:
             name, label, lifetime = f"file-{world.tried}", self.spelled(), "5"
+        columns = {"unit": "person", "label": label}
+        path.write_bytes(_parquet({columns.get(name, name): column for name, column in rows.items()}))
         declared = parse_population(name, label, Domain.parse("0:10"), lifetime, **rules)
         request = self.request() | {"additional_release": self.rng.random() < 0.5}
         request.pop("prior", None)
         try:
             wanted = parse_request(services, declared, **request)
             out = path.with_suffix(".out")
-            job = PrivatizeJob(path, "example_id", "label", declared, wanted, out, actor=person("Mallory"))
-            told = privatize(services, job, _quiet)
+            told = privatize(services, path, declared, wanted, out, actor=person("Mallory"))
             world.transcript.append((world.move, told.get("state", "written"), str(told["epsilon"])))
         except LabelDPError as error:
             world.transcript.append((world.move, error.code))

@@ -10,15 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from labels_party.answers.calibrations import CalibrationWish
+from labels_party.kinds.calibration.kind import CalibrationWish
+from shared.documents.adjacency import REPLACE_ONE
+from shared.documents.answer import Answer, AnswerMechanism
+from shared.documents.kinds.calibration import Calibration, open_calibration
+from shared.documents.members import PopulationRef
+from shared.documents.signing import ANSWER_TYPE, SigningKey
 from shared.domain import Domain
-from shared.message.answer import Answer, AnswerMechanism
-from shared.message.calibration import Calibration, open_calibration
-from shared.message.manifest import PopulationRef
-from shared.message.signing import ANSWER_TYPE, SigningKey
-from shared.monotone import MonotoneMap
-from shared.monotone_grid import MonotoneGrid
-from shared.scores import ScoreGrid
+from shared.maps.monotone import MonotoneMap
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.scores import ScoreGrid
 from tests.support.labels import LabelsParty
 
 
@@ -43,19 +44,19 @@ def records(table: pa.Table) -> dict[str, Any]:
 def charged(party: LabelsParty, batch: str, table: pa.Table, epsilon: str = "1", **options: Any) -> str:
     """Id of a charged, not yet computed calibration."""
     wish = CalibrationWish.parse(epsilon=epsilon, **options)
-    _, answer = party.services.calibrations.request(batch, lambda _: [table], wish, "test")
+    _, answer = party.services.calibration.request(batch, lambda _: [table], wish, "test")
     return str(answer["id"])
 
 
 def calibration(party: LabelsParty, answer: str, audience: str = "features-party") -> Calibration:
     """A published one, verified as its receiver does."""
-    envelope = party.services.database.read("test", lambda c: party.services.answers.envelope(c, answer))
+    envelope = party.services.work.envelope(answer)
     return open_calibration(envelope, party.services.key.public, audience)
 
 
-def published(client: TestClient, answer: str, kind: str = "calibrations") -> dict[str, Any]:
+def published(client: TestClient, answer: str) -> dict[str, Any]:
     end = time.monotonic() + 30
-    while (state := client.get(f"/v1/{kind}/{answer}").json())["state"] not in ("published", "failed"):
+    while (state := client.get(f"/v1/answers/{answer}").json())["state"] not in ("published", "failed"):
         assert time.monotonic() < end, state
         time.sleep(0.02)
     assert state["state"] == "published", state
@@ -73,7 +74,7 @@ def signed(
     found = MonotoneMap(ScoreGrid.parse(grid).size, np.array(breakpoints, np.int64), np.asarray(values, np.float64))
     members: dict[str, Any] = {
         "kind": "calibration",
-        "answer": "ans_1",
+        "id": "ans_1",
         "batch": "bat_2",
         "population": PopulationRef(id="pop_1", name="shop", label="revenue"),
         "audiences": ["features-party"],
@@ -83,13 +84,14 @@ def signed(
         "domain": Domain.parse("0:10").as_json(),
         "out_of_domain": "clip",
         "missing_label": None,
-        "parameters": {"loss": "squared", "shape": "monotone", "options": {}, "scores": grid},
+        "parameters": {"loss": "squared", "shape": "monotone", "options": {}, "scores": grid, "scores_2": None},
         "mechanism": AnswerMechanism(name="isotonic", facts={"levels": 3}),
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
         "epsilon_spent": "0.5",
-        "epsilon_lifetime": "3",
-        "adjacency": "replace one example's label",
+        "epsilon_lifetime": "10",
+        "adjacency": REPLACE_ONE,
         "result": {"map": found.as_json()},
+        "salt": "5a" * 16,
     }
     document = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
     return key.sign(ANSWER_TYPE, document)

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from features_party.intake import accepted
-from features_party.intake.accepted import AcceptedMessage
+from features_party.receive import accepted
+from features_party.receive.accepted import AcceptedMessage
+from shared.documents import rows as parquet
+from shared.documents.bundle import verify
+from shared.documents.canonical import digest
+from shared.documents.signing import VerifyingKey
 from shared.errors import LabelDPError
-from shared.message import parquet
-from shared.message.bundle import verify
-from shared.message.canonical import digest
-from shared.message.signing import VerifyingKey
 
 MIB = 1 << 20
 MOST_MORE = 5 << 30

@@ -53,13 +53,15 @@ class Desk:
     def send(self, ids: list[Any], labels: list[Any], batch: str | None = None) -> httpx.Response:
         return self.labels(json.dumps({"example_id": ids, "label": labels}).encode(), batch=batch)
 
-    def state(self) -> tuple[Any, ...]:
-        """Batches, segments, ledger and the folder of labels."""
+    def state(self, *asked: str) -> tuple[Any, ...]:
+        """Batches, segments, ledger and the folder of labels; but when the seal of the batches `asked` was asked for,
+        which closes them to keys of role `ingest`, however it ends."""
         database, root = self.party.services.database, self.party.home / "labels"
-        stored = [
-            database.read("look", lambda c, t=table: c.exec_driver_sql(f"SELECT * FROM {t}").all())
-            for table in ("batches", "segments", "releases", "audit_events", "idempotency")
+        stored: list[list[Any]] = [
+            database.read("look", lambda c, t=table: [*c.exec_driver_sql(f"SELECT * FROM {t}")])
+            for table in ("batches", "segments", "work", "audit_events", "idempotency")
         ]
+        stored[0] = [row._asdict() | ({"closed": None} if row.id in asked else {}) for row in stored[0]]
         files = sorted((str(p.relative_to(root)), p.read_bytes()) for p in root.rglob("*") if p.is_file())
         spill = sorted(str(p) for p in (self.party.home / "spill").rglob("*"))
         return *stored, files, spill

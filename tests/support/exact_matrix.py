@@ -16,17 +16,13 @@ import numpy.typing as npt
 import pytest
 
 from labels_party.mechanisms import auto, catalogue, sampling
-from shared.channel import (
-    Channel,
-    ExponentialChannel,
-    KnotsChannel,
-    N,
-    NoiseChannel,
-    OneBitChannel,
-    RRChannel,
-    TopLabelsChannel,
-)
-from shared.channel_base import WeightedChannel
+from shared.channels.base import Channel, N, WeightedChannel
+from shared.channels.exponential import ExponentialChannel
+from shared.channels.knots import KnotsChannel
+from shared.channels.noise import NoiseChannel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.rr import RRChannel
+from shared.channels.top_labels import TopLabelsChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.posterior import exp_below

@@ -15,8 +15,9 @@ from fastapi.testclient import TestClient
 from features_party.api.app import create_app
 from features_party.bootstrap import Services
 from features_party.client import FeaturesPartyClient
-from shared.channel import Channel
+from shared.channels.base import Channel
 from tests.support.messages import Sender, World, features_party, one_bit, world
+from tests.support.shared_routes import application
 from tests.support.upload_formats import parquet
 
 WORLD = world(400)
@@ -48,7 +49,9 @@ class Api:
 
     def client(self, role: str) -> TestClient:
         key = self.services.apikeys.create(role)[1]
-        return TestClient(self.app.app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {key}"})
+        another = TestClient(self.app.app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {key}"})
+        another.portal = self.app.portal  # one event loop, not one for each request
+        return another
 
     def python(self, role: str = "trainer") -> FeaturesPartyClient:
         return FeaturesPartyClient("http://testserver", self.services.apikeys.create(role)[1], http=self.app)
@@ -90,5 +93,5 @@ def running(tmp_path: Path, sender: Sender, **settings: Any) -> Iterator[Api]:
         tmp_path / "home", **({"data_dir": tmp_path / "data", "max_body_bytes": 1 << 22} | settings)
     )
     services.pinned.pin(sender.public_key(tmp_path))
-    with TestClient(create_app(services), raise_server_exceptions=False) as app:
+    with TestClient(application(create_app, services), raise_server_exceptions=False) as app:
         yield Api(services, app)

@@ -32,3 +32,10 @@ class Shell:
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
         return done.stderr
+
+
+def key_file(path: Path, key: str, mode: int = 0o600) -> Path:
+    """A file with an API key in it."""
+    path.write_text(key + "\n")
+    path.chmod(mode)
+    return path

@@ -46,16 +46,16 @@ def known_labels(party: LabelsParty) -> Known:
         owner.post(f"/v1/batches/{batch}/labels", json=ids | {"label": [1, 2, 3, 4, 5]}).raise_for_status()
     scores = score_table(label_table(20, prefix="a"))
     calibration = charged(party, sealed[0], scores, additional_release=True)
-    party.services.answer_pipeline.run(calibration)
+    party.services.pipeline.run(calibration)
     hooks = [owner.post("/v1/webhooks", json={"url": "https://example.org/hook"}).json()["id"] for _ in range(2)]
     table = label_table(20, prefix="b").set_column(1, "x", pa.array(range(20)))
-    party.services.predictors.features.put(sealed[1], table)
+    party.services.features.put(sealed[1], table)
     asked = {"epsilon": "1", "features": [{"name": "x", "range": [0, 20]}], "additional_release": True}
     model = owner.post(f"/v1/batches/{sealed[1]}/linear-models", json=asked).json()["id"]
     asked |= {"threshold": 5, "slice": 2}
     rectangle = owner.post(f"/v1/batches/{sealed[1]}/rectangles", json=asked).json()["id"]
     for answer in (model, rectangle):
-        party.services.answer_pipeline.run(answer)
+        party.services.pipeline.run(answer)
     predictor = made(party, sealed[1], cap="500", features=[{"name": "x", "range": [0, 20]}])
     described = owner.get(f"/v1/releases/{release}").json()
     return Known(

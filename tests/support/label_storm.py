@@ -158,7 +158,8 @@ class Storm:
         assert not shown, f"{where} shows {shown[:3]}"
 
     def _state(self) -> tuple[Any, ...]:
-        """Everything that belongs to the batch of good rows."""
+        """Everything that belongs to the batch of good rows, once the merge that good rows began is over."""
+        self.party.services.intake.compaction.wait()
         database, root = self.party.services.database, self.party.home / "labels" / self.batch
         return (
             database.read(

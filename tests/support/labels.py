@@ -12,14 +12,15 @@ from fastapi.testclient import TestClient
 
 from labels_party.api.app import create_app
 from labels_party.bootstrap import Services, bootstrap
-from labels_party.options import parse_population
-from labels_party.release.plan import ReleaseRequest
+from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.settings import Settings
 from shared.audit.store import Clock, utc_now
+from shared.documents.bundle import Bundle
 from shared.domain import Domain
-from shared.message.bundle import Bundle
 from shared.privacy import Epsilon
 from shared.service.faults import FaultHook, no_faults
+from tests.support.asking import population as parse_population
+from tests.support.shared_routes import application
 
 
 def label_table(n: int, k: int = 11, seed: int = 0, prefix: str = "click") -> pa.Table:
@@ -70,12 +71,14 @@ class LabelsParty:
         """A client with a fresh key of `role`; the first one starts the application and its worker."""
         _, key = self.services.apikeys.create(role, audience or ("features-party" if role == "features" else None))
         if not self._clients:
-            first = TestClient(create_app(self.services), raise_server_exceptions=False)
+            first = TestClient(application(create_app, self.services), raise_server_exceptions=False)
             first.__enter__()
             self._clients.append(first)
         # one request id for all, so that tests can compare whole problem bodies
         headers = {"Authorization": f"Bearer {key}", "X-Request-ID": "test"}
-        return TestClient(self._clients[0].app, raise_server_exceptions=False, headers=headers)
+        another = TestClient(self._clients[0].app, raise_server_exceptions=False, headers=headers)
+        another.portal = self._clients[0].portal  # one event loop, not one for each request
+        return another
 
     # --- through services ---------------------------------------------------------------------------------
 
@@ -99,14 +102,14 @@ class LabelsParty:
 
         owner = s.database.write("test.population", ensure)
         batch = s.database.write("test.batch", lambda c: s.batches.create(c, owner, "public"))
-        s.intake.add_labels(batch.id, table)
+        s.intake.add_labels(batch.id, table, owner=True)
         s.sealer.seal(batch.id, "test")
         return batch.id
 
     def charge(self, batch: str, epsilon: str = "1", **options: Any) -> str:
         """Id of a charged, not yet drawn release; of RR-on-Bins, which is quick, unless `mechanism` says otherwise."""
         request = ReleaseRequest(Epsilon.parse(epsilon), **({"mechanism": "rr-on-bins"} | options))
-        _, answer = self.services.releases.request(batch, request, "test")
+        _, answer = self.services.work.ask(self.services.message, batch, request, "test")
         return str(answer["id"])
 
     def release(self, batch: str, epsilon: str = "1", **options: Any) -> str:
@@ -116,12 +119,12 @@ class LabelsParty:
         return release
 
     def state(self, release: str) -> Any:
-        return self.services.database.read("test.state", lambda c: self.services.releases.get(c, release))
+        return self.services.database.read("test.state", lambda c: self.services.work.get(c, release))
 
     def spent(self, batch: str) -> str:
         return str(self.services.database.read("test.spent", lambda c: self.services.ledger.spent(c, batch)))
 
     def bundle(self, release: str) -> Bundle:
         """The published message as a folder on disk."""
-        files = self.services.database.read("test.files", lambda c: self.services.releases.files(c, release))
-        return Bundle((self.services.home.releases / files[0].path).parent)
+        files = self.services.database.read("test.files", lambda c: self.services.work.files(c, release))
+        return Bundle((self.services.home.work / files[0].path).parent)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.message.bundle import verify
-from shared.message.parquet import read_message
-from shared.message.signing import VerifyingKey
+from shared.documents.bundle import verify
+from shared.documents.rows import read_message
+from shared.documents.signing import VerifyingKey
 
 
 class Result:

@@ -13,18 +13,19 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from labels_party.answers.calibrations import CalibrationWish
-from labels_party.answers.medians import MedianWish
 from labels_party.bootstrap import Services
+from labels_party.kinds.calibration.kind import CalibrationWish
+from labels_party.kinds.median import MedianWish
+from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.labels.standing import PUBLISHED
-from labels_party.options import parse_population, parse_predictor
-from labels_party.release.plan import ReleaseRequest
 from labels_party.storage.idempotency import IdempotentCall
-from labels_party.storage.tables import answers
+from labels_party.storage.tables import work
+from shared.documents.bundle import Bundle, verify
+from shared.documents.kinds.registry import trusted_answer
 from shared.domain import Domain
-from shared.message.answer import trusted_answer
-from shared.message.bundle import Bundle, verify
 from shared.privacy import Epsilon
+from tests.support.asking import population as parse_population
+from tests.support.asking import predictor as parse_predictor
 
 POPULATION, LIFETIME = "shop", "3"
 READER = "features-party"
@@ -62,27 +63,27 @@ class Calls:
 
     def ingest(self, once: IdempotentCall, batch: str, ids: list[str], label: int, mode: str) -> Any:
         table = pa.table({"example_id": ids, "label": pa.array([label] * len(ids), pa.float64())})
-        return self.s.intake.add_labels(batch, table, call=once, mode=mode)
+        return self.s.intake.add_labels(batch, table, call=once, mode=mode, owner=True)
 
     def seal(self, once: IdempotentCall, batch: str) -> Any:
         return self.s.sealer.seal(batch, "test", once)
 
     def release(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
         asked = ReleaseRequest(Epsilon.parse(epsilon), mechanism="rr-on-bins", additional_release=additional)
-        return self.s.releases.request(batch, asked, "test", once)
+        return self.s.work.ask(self.s.message, batch, asked, "test", once)
 
     def median(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
         wish = MedianWish.parse(epsilon=epsilon, additional_release=additional)
-        return self.s.medians.request(batch, wish, "test", once)
+        return self.s.work.ask(self.s.work.kinds["median"], batch, wish, "test", once)
 
     def calibrate(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool, ids: list[str]) -> Any:
         scores = pa.table({"example_id": ids, "score": [float(i) for i in range(len(ids))]})
         wish = CalibrationWish.parse(epsilon=epsilon, additional_release=additional)
-        return self.s.calibrations.request(batch, lambda _fields: [scores], wish, "test", once)
+        return self.s.calibration.request(batch, lambda _fields: [scores], wish, "test", once)
 
     def features(self, once: IdempotentCall, batch: str, ids: list[str]) -> Any:
         table = pa.table({"example_id": ids, "x": [float(i % 10) for i in range(len(ids))]})
-        return self.s.predictors.features.put(batch, table, call=once)
+        return self.s.features.put(batch, table, call=once)
 
     def predictor(self, once: IdempotentCall, batch: str, epsilon: str, cap: str, additional: bool) -> Any:
         asked = parse_predictor(
@@ -121,21 +122,23 @@ class Calls:
         """Releases."""
         s = self.s
         shop = s.database.read("test.shop", lambda c: s.populations.get(c, POPULATION))
-        found = s.database.read("test.releases", lambda c: s.releases.of_population(c, shop.id))
+        found = s.database.read("test.releases", lambda c: s.work.of_population(c, shop.id, "release"))
         return [release.id for release in found if release.state == PUBLISHED]
 
     def folder(self, release: str) -> Bundle:
-        files = self.s.database.read("test.files", lambda c: self.s.releases.files(c, release))
-        return Bundle((self.s.home.releases / files[0].path).parent)
+        files = self.s.database.read("test.files", lambda c: self.s.work.files(c, release))
+        return Bundle((self.s.home.work / files[0].path).parent)
 
     def _verified(self, release: str) -> str:
         return verify(self.folder(release).path, self.s.key.public, READER).digest
 
     def _answers(self) -> dict[str, str]:
-        found, published = dict[str, str](), sa.select(answers).where(answers.c.state == PUBLISHED)
+        found = dict[str, str]()
+        published = sa.select(work).where(work.c.state == PUBLISHED, work.c.kind != "release")
         for row in self.s.database.read("test.answers", lambda c: c.execute(published).all()):
-            told, digest = trusted_answer(row.envelope, self.s.key.public, READER, row.kind)
-            stored = (row.id, row.batch, row.sha256, row.epsilon)
-            assert (told.answer, told.batch, digest, told.split.as_json()) == stored
-            found[row.id] = hashlib.sha256(row.envelope).hexdigest()
+            envelope = self.s.work.envelope(row.id)
+            told, digest = trusted_answer(envelope, self.s.key.public, READER)
+            stored = (row.id, row.kind, row.batch, row.sha256, row.epsilon)
+            assert (told.id, told.kind, told.batch, digest, told.split.as_json()) == stored
+            found[row.id] = hashlib.sha256(envelope).hexdigest()
         return found

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import FAILED, RETIRED, TRAINING, standing
 from labels_party.storage.files import INPUTS
-from labels_party.storage.tables import answers
+from labels_party.storage.tables import work
 from shared.audit import events
-from shared.audit.checks import check_totals
+from shared.audit.rules import check_rules
 from tests.support.ledger_calls import LIFETIME, Calls
 from tests.support.ledger_rules import OPEN, PURGED, SEALED, Batch, cost, nano
 
@@ -42,7 +42,7 @@ def check(world: World) -> None:
 def _check_chain(s: Services, world: World) -> set[str]:
     """Ids of releases and answers that were published, each once and after its one charge."""
     chain = s.database.read("e", s.audit.events)
-    check_totals(chain)
+    check_rules(chain)
     charged: set[str] = set()
     published: set[str] = set()
     queries: set[tuple[str, str]] = set()
@@ -89,12 +89,11 @@ def _check_batch(s: Services, batch: str, found: Batch, pending: Pending | None)
 def check_finished(world: World) -> None:
     """After the last restart: nothing charged is unfinished, no predictor waits, and nothing is left over."""
     s = world.party.look()
-    assert s.database.read("w", s.releases.working) == []
-    assert s.database.read("w", s.answers.working) == []
+    assert s.database.read("w", s.work.waiting) == []
     assert s.database.read("u", s.retention.unfinished) == []
-    requests = s.database.read("i", lambda c: c.execute(answers.select()).all())
-    left = {path.name for path in s.home.answers.glob(f"{INPUTS}*")}
-    assert left.isdisjoint(row.request["inputs"] for row in requests), "inputs of a finished answer are left over"
+    requests = s.database.read("i", lambda c: c.execute(work.select()).all())
+    left = {path.name for path in s.home.work.glob(f"{INPUTS}*")}
+    assert left.isdisjoint(row.inputs for row in requests), "inputs of a finished answer are left over"
     for batch, found in world.batches.items():
         assert not world.progress(batch).training
         kept = s.vault.keys(f"{batch}/")

@@ -12,7 +12,7 @@ from shared.errors import Unavailable
 
 CRASH, DROP, LOSE, FULL = "crash", "drop", "lose", "full"
 TRANSACTION = (":begin", ":before-commit")
-OUTSIDE = ("release.draw", "answer.compute", "purge.delete")  # no transactions, although their points begin as well
+OUTSIDE = ("release.draw", "answer.draw", "purge.delete")  # no transactions, although their points begin as well
 
 
 class Crash(BaseException):

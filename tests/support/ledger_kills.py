@@ -25,7 +25,10 @@ DRAW = [
 ]  # fmt: skip
 PURGE = [*_points("purge.begin"), "purge.delete:begin", "purge.delete:one", *_points("purge.forget")]
 ANSWER = _points("answer.charge")
-COMPUTE = [*_points("answer.lease"), "answer.compute:begin", "answer.compute:done", *_points("answer.publish")]
+COMPUTE = [
+    *_points("answer.lease"), "answer.draw:begin", "answer.draw:written", "answer.draw:durable",
+    *_points("answer.publish"),
+]  # fmt: skip
 FEATURES = ["features.stored", *_points("features.store")]
 PREDICTOR = _points("predictor.create")
 TRAIN = [*_points("lease.take"), "predictor.trained", *_points("predictor.ready"), *_points("lease.end")]

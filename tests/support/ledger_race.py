@@ -6,17 +6,19 @@ one nano-ε SPENDS times in each of THREADS threads and prints how many were gra
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from labels_party.budget.populations import Populations
-from labels_party.budget.store import Ledger
+from labels_party.ledger.populations import Populations
+from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import Outbox
 from labels_party.storage.tables import audit_events
-from shared.audit.store import AuditStore, utc_now
+from shared.audit.judged import JudgedStore
+from shared.audit.store import utc_now
 from shared.errors import BudgetExceeded
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.service.database import Database
@@ -34,14 +36,14 @@ class Outcome:
 def spend(url: str, population: str, batch: str, threads: int, spends: int) -> Outcome:
     """What this process's clients got."""
     database = Database(url)
-    audit = AuditStore(audit_events, "labels-party")
+    audit = JudgedStore(audit_events, "labels-party")
     ledger = Ledger(audit, Outbox(utc_now))
     owner = database.read("population", lambda c: Populations(audit).get(c, population))
 
     def client(number: int) -> int:
         granted = 0
         for i in range(spends):
-            release = f"rel_{number}-{i}"
+            release = f"rel_{os.getpid()}-{number}-{i}"
             try:
                 database.write("charge", lambda c, r=release: ledger.charge(c, owner, batch, r, ONE, "race", {}))
                 granted += 1

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features_party.bootstrap import Services, bootstrap
-from features_party.offline import train_files
+from features_party.files import train_files
 from features_party.settings import Settings
-from features_party.trainer import Options
 from shared.audit import events
+from shared.documents.signing import VerifyingKey
 from shared.errors import LabelDPError, Unavailable
-from shared.message.signing import VerifyingKey
+from shared.schemas.training import Learning
 from tests.support.ledger_faults import FULL, Crash, Faults
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Receiving:
 
     def pull(self, folder: Path, key: VerifyingKey) -> str | None:
         """Digest of the accepted manifest, None where it broke off."""
-        return self._tried(lambda: self.services.intake.accept(folder, key).digest)
+        return self._tried(lambda: self.services.messages.accept(folder, key).digest)
 
     def train(self, messages: list[Path], batches: list[str], key: VerifyingKey) -> bool:
         """A linear model on everything that was published. False where it broke off; then no model stands."""
@@ -45,7 +45,7 @@ class Receiving:
         pq.write_table(pa.table({"id": ids, "x": [float(i % 5) for i in range(len(ids))]}), features)
         done = self._tried(
             lambda: train_files(
-                self.services, messages, key, features, "id", Options(model="linear"), out, None, lambda *_: None
+                self.services, messages, key, features, "id", Learning(model="linear"), out, None, lambda *_: None
             )
         )
         assert (done is not None) <= out.exists(), "a finished training left no model"

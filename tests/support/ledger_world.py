@@ -21,7 +21,7 @@ from labels_party.bootstrap import Services
 from labels_party.labels.standing import PUBLISHED, TRAINING, standing
 from shared.audit.compare import compare_own
 from shared.audit.store import read_export
-from shared.message.prediction import PREDICTION
+from shared.documents.kinds.prediction import PREDICTION
 from tests.support import ledger_checks
 from tests.support.ledger_calls import POPULATION, Calls
 from tests.support.ledger_places import Place
@@ -278,7 +278,7 @@ class World:
     def _begun(self) -> frozenset[str]:
         """What the folder knows of attempts and of answers of predictors."""
         home = self.party.home
-        attempts = [*home.glob("releases/rel_*/**/"), *home.glob("answers/ans_*/**/")]
+        attempts = [*home.glob("work/rel_*/**/"), *home.glob("work/ans_*/**/")]
         counted = [f"{path.name} {path.stat().st_size}" for path in home.glob("predictors/prd_*")]
         return frozenset([str(path.relative_to(home)) for path in attempts] + counted)
 

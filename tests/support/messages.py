@@ -1,4 +1,4 @@
-"""Signed messages made by hand with `shared.message`, so that each of their parts can be wrong on purpose."""
+"""Signed messages made by hand with `shared.documents`, so that each of their parts can be wrong on purpose."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ import pyarrow as pa
 
 from features_party.bootstrap import Services, bootstrap
 from features_party.settings import Settings
-from shared.channel import AdditiveChannel, Channel, DenseChannel, N, OneBitChannel, RRChannel, StaircaseChannel
+from labels_party.mechanisms.laplace import laplace_channel
+from shared.channels.base import Channel, N
+from shared.channels.dense import DenseChannel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.rr import RRChannel
+from shared.channels.staircase import StaircaseChannel
+from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from shared.documents.canonical import digest
+from shared.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from shared.documents.members import PopulationRef
+from shared.documents.rows import write_message, write_prior
+from shared.documents.signing import MANIFEST_TYPE, SigningKey
 from shared.domain import Domain
-from shared.message.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
-from shared.message.canonical import digest
-from shared.message.manifest import FileEntry, Manifest, Mechanism, PopulationRef, PriorRef
-from shared.message.parquet import write_message, write_prior
-from shared.message.signing import MANIFEST_TYPE, SigningKey
 from shared.privacy import Epsilon, EpsilonSplit
 
 ZERO = Epsilon(0)
@@ -52,9 +58,10 @@ def rr(domain: str = "0:10", epsilon: float = 2.0, cuts: tuple[int, ...] = (4, 8
     return RRChannel(domain=parsed, boundaries=bounds, outputs=outputs, A=a, B=b, bin_means=means)
 
 
-def laplace(domain: str = "0:10", epsilon: float = 2.0) -> AdditiveChannel:
+def laplace(domain: str = "0:10", epsilon: float = 2.0) -> Channel:
+    """Clipped to the domain; discrete where the domain has few enough values."""
     parsed = Domain.parse(domain)
-    return AdditiveChannel(domain=parsed, scale=Fraction(parsed.k - 1) / Fraction(str(epsilon)))
+    return laplace_channel(parsed, Epsilon.parse(epsilon), discrete=parsed.k <= 1 << 16)
 
 
 def staircase(domain: str = "0:10", epsilon: float = 2.0) -> StaircaseChannel:
@@ -84,9 +91,11 @@ def draw(channel: Channel, labels: npt.NDArray[np.float64], seed: int = 0) -> np
 
 @dataclass
 class Sender:
-    """A labels party that signs whatever it is told to."""
+    """A labels party that signs whatever it is told to. What it states as spent is, unless said otherwise, the sum of
+    the batch's releases that it wrote."""
 
     key: SigningKey = field(default_factory=SigningKey.generate)
+    charged: dict[str, dict[str, Epsilon]] = field(default_factory=dict)
 
     def public_key(self, folder: Path) -> Path:
         path = folder / "labels-signing.pub"
@@ -127,8 +136,11 @@ class Sender:
             write_prior(target, channel.labels, prior)
             files.append(self._entry("prior", "prior.parquet", target, channel.k))
         split = EpsilonSplit(ZERO, ZERO, Epsilon.parse(epsilon))
+        charged = self.charged.setdefault(batch, {})
+        charged[release] = split.total
+        spent = str(Epsilon(sum(one.nano for one in charged.values())))
         manifest = Manifest(
-            release=release,
+            id=release,
             batch=batch,
             population=PopulationRef(id="pop_1", name="shop", label="revenue"),
             audiences=members.pop("audiences", ["features-party"]),
@@ -145,7 +157,7 @@ class Sender:
             expected_loss=None,
             prior=PriorRef(source="not used"),
             epsilon=split.as_json(),
-            epsilon_spent=members.pop("epsilon_spent", epsilon),
+            epsilon_spent=members.pop("epsilon_spent", spent),
             epsilon_lifetime=members.pop("epsilon_lifetime", "10"),
             files=files,
             **members,

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from shared.message.answer import Answer, AnswerMechanism
-from shared.message.manifest import PopulationRef
-from shared.message.signing import ANSWER_TYPE, SigningKey
+from shared.documents.adjacency import IN_PARTS, REPLACE_ONE, WHOLE_EXAMPLE
+from shared.documents.answer import Answer, AnswerMechanism
+from shared.documents.members import PopulationRef
+from shared.documents.signing import ANSWER_TYPE, SigningKey
 from tests.support.labels import LabelsParty
 
 N = 1500
@@ -45,10 +46,10 @@ def sealed(party: LabelsParty, labels: pa.Table, features: pa.Table | None, **ru
     assert made.status_code == 201, made.text
     opened = party.client().post(f"/v1/populations/{made.json()['id']}/batches", json={"presence": "public"})
     batch = str(opened.json()["id"])
-    party.services.intake.add_labels(batch, labels)
+    party.services.intake.add_labels(batch, labels, owner=True)
     party.services.sealer.seal(batch, "test")
     if features is not None:
-        party.services.predictors.features.put(batch, features)
+        party.services.features.put(batch, features)
     return batch
 
 
@@ -59,18 +60,21 @@ def post(client: TestClient, batch: str, kind: str, plan: str = "", **changes: A
 def document(client: TestClient, kind: str, answer: str) -> bytes:
     """The signed document, once it is published."""
     end = time.monotonic() + 60
-    while (state := client.get(f"/v1/{PLURAL[kind]}/{answer}").json())["state"] != "published":
+    while (state := client.get(f"/v1/answers/{answer}").json())["state"] != "published":
         assert time.monotonic() < end, state
         assert state["state"] != "failed", state
         time.sleep(0.05)
-    return client.get(f"/v1/{PLURAL[kind]}/{answer}/document").content
+    return client.get(f"/v1/answers/{answer}/document").content
+
+
+ADJACENCY = {"median": REPLACE_ONE, "prediction": IN_PARTS, "rectangle": WHOLE_EXAMPLE, "linear-model": WHOLE_EXAMPLE}
 
 
 def signed(key: SigningKey, kind: str, parameters: dict[str, Any], result: dict[str, Any], **changes: Any) -> bytes:
     """An answer that says whatever it is told to, signed."""
     members: dict[str, Any] = {
         "kind": kind,
-        "answer": "ans_1",
+        "id": "ans_1",
         "batch": "bat_2",
         "population": PopulationRef(id="pop_1", name="shop", label="revenue"),
         "audiences": ["features-party"],
@@ -84,9 +88,10 @@ def signed(key: SigningKey, kind: str, parameters: dict[str, Any], result: dict[
         "mechanism": AnswerMechanism(name="test"),
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
         "epsilon_spent": "0.5",
-        "epsilon_lifetime": "3",
-        "adjacency": "replace one example",
+        "epsilon_lifetime": "10",
+        "adjacency": ADJACENCY[kind],
         "result": result,
+        "salt": "5a" * 16,
     }
     made = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
     return key.sign(ANSWER_TYPE, made)

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from labels_party.kinds.message.engine import DrawJob, LocalEngine
+from labels_party.kinds.message.plan import ESTIMATED, ReleaseRequest, make_plan, resolve
 from labels_party.mechanisms.sampling import sample
-from labels_party.options import parse_population
-from labels_party.release.engine import DrawJob, LocalEngine
-from labels_party.release.plan import ESTIMATED, ReleaseRequest, make_plan, resolve
+from shared.documents.manifest import Manifest
+from shared.documents.signing import MANIFEST_TYPE, open_envelope
 from shared.domain import Domain
-from shared.message.manifest import Manifest
-from shared.message.signing import MANIFEST_TYPE, open_envelope
 from shared.privacy import Epsilon
+from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty
 
 VICTIM = "v"

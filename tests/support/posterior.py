@@ -19,20 +19,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from labels_party.kinds.message.engine import DrawJob, LocalEngine
 from labels_party.mechanisms import prior as prior_module
-from labels_party.release.engine import DrawJob, LocalEngine
-from shared.channel import (
-    Channel,
-    ExponentialChannel,
-    KnotsChannel,
-    N,
-    NoiseChannel,
-    OneBitChannel,
-    RRChannel,
-    TopLabelsChannel,
-)
-from shared.message.manifest import Manifest
-from shared.message.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
+from labels_party.mechanisms.entropy import LaplaceNoise
+from shared.channels.base import Channel, N
+from shared.channels.exponential import ExponentialChannel
+from shared.channels.knots import KnotsChannel
+from shared.channels.noise import NoiseChannel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.rr import RRChannel
+from shared.channels.top_labels import TopLabelsChannel
+from shared.documents.manifest import Manifest
+from shared.documents.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
 
 
 def exp_below(exponent: Fraction) -> Fraction:
@@ -111,9 +109,9 @@ def seen_counts() -> Iterator[dict[str, NoisyCounts]]:
     draw: Callable[..., Any] = prior_module.discrete_laplace
     estimate = LocalEngine._prior
 
-    def watched_draw(scale: Fraction, n: int) -> Any:
-        noise = draw(scale, n)
-        drawn.append((scale, noise.tolist()))
+    def watched_draw(asked: LaplaceNoise, n: int) -> Any:
+        noise = draw(asked, n)
+        drawn.append((asked.scale, noise.tolist()))
         return noise
 
     def watched_estimate(job: DrawJob) -> Any:

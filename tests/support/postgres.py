@@ -1,4 +1,4 @@
-"""A throwaway PostgreSQL database per test: on a reachable server, else one started here, else a stated skip."""
+"""An empty PostgreSQL database for each test: on a reachable server, else one started here, else a stated skip."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import gate
+from tests.support.replayed_schemas import park
+
 DEFAULT = "postgresql://postgres@127.0.0.1:5432/postgres"
 
 
@@ -26,6 +29,11 @@ def _reachable(url: str) -> bool:
     return True
 
 
+def _run(*command: str | Path) -> None:
+    with gate.kept(open=True):  # a server for all tests, whichever asks first
+        subprocess.run(command, check=True, capture_output=True)
+
+
 @contextmanager
 def _own_server() -> Iterator[str | None]:
     """A private server from locally installed binaries, on a socket in a temporary folder; None if there are none."""
@@ -37,17 +45,13 @@ def _own_server() -> Iterator[str | None]:
     bin_folder = Path(initdb).parent
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        subprocess.run([initdb, "-D", data, "-U", "postgres", "-A", "trust"], check=True, capture_output=True)
+        _run(initdb, "-D", data, "-U", "postgres", "-A", "trust")
         options = f"-k {folder} -c listen_addresses=''"
-        subprocess.run(
-            [bin_folder / "pg_ctl", "-D", data, "-o", options, "-w", "start"], check=True, capture_output=True
-        )
+        _run(bin_folder / "pg_ctl", "-D", data, "-o", options, "-w", "start")
         try:
             yield f"postgresql://postgres@/postgres?host={folder}"
         finally:
-            subprocess.run(
-                [bin_folder / "pg_ctl", "-D", data, "-m", "immediate", "stop"], check=True, capture_output=True
-            )
+            _run(bin_folder / "pg_ctl", "-D", data, "-m", "immediate", "stop")
 
 
 @contextmanager
@@ -60,22 +64,43 @@ def server() -> Iterator[str | None]:
             yield own
 
 
-@contextmanager
-def database(server_url: str | None) -> Iterator[str]:
-    """URL of a fresh database, dropped afterwards; skips with the reason where there is no server (fails in CI)."""
-    if server_url is None:
-        reason = "no PostgreSQL server is reachable and none could be started; set TEST_POSTGRES_URL"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    import psycopg
+class Databases:
+    """Databases of one process, each given to one test at a time, empty."""
 
-    name = f"label_dp_{secrets.token_hex(6)}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-    head, _, query = server_url.partition("?")
-    try:
-        yield head.rsplit("/", 1)[0] + f"/{name}" + (f"?{query}" if query else "")
-    finally:
-        with psycopg.connect(server_url, autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    def __init__(self, server_url: str | None) -> None:
+        self._server, self._all = server_url, list[str]()
+        self._free: dict[bool, list[str]] = {True: [], False: []}
+
+    @contextmanager
+    def empty(self, *, bare: bool = False) -> Iterator[str]:
+        """Its URL; skips with the reason where there is no server (fails in CI). `bare`: with nothing parked in it."""
+        if self._server is None:
+            reason = "no PostgreSQL server is reachable and none could be started; set TEST_POSTGRES_URL"
+            if os.environ.get("CI") == "true":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        url = self._free[bare].pop() if self._free[bare] else self._made()
+        try:
+            yield url
+        finally:
+            park(url)
+            self._free[bare].append(url)
+
+    def _made(self) -> str:
+        name = f"label_dp_{secrets.token_hex(6)}"
+        self._statement(f'CREATE DATABASE "{name}"')
+        # tests kill clients, never the server, so that no commit needs to wait for the disk
+        self._statement(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+        self._all.append(name)
+        head, _, query = str(self._server).partition("?")
+        return head.rsplit("/", 1)[0] + f"/{name}" + (f"?{query}" if query else "")
+
+    def close(self) -> None:
+        while self._all:
+            self._statement(f'DROP DATABASE IF EXISTS "{self._all.pop()}" WITH (FORCE)')
+
+    def _statement(self, text: str) -> None:
+        import psycopg
+
+        with psycopg.connect(str(self._server), autocommit=True) as connection:
+            connection.execute(text)  # type: ignore[call-overload]  # names made here, no literals

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from labels_party.options import parse_predictor
-from labels_party.predictors.asked import make_plan
-from labels_party.predictors.methods import Plan
+from labels_party.kinds.prediction.asked import make_plan
+from labels_party.kinds.prediction.methods import PredictorPlan
 from shared.domain import Domain
+from tests.support.asking import predictor as parse_predictor
 from tests.support.labels import LabelsParty
 
 SECTORS = ("a", "b", "c")
@@ -48,7 +49,7 @@ def tables(n: int = 120, seed: int = 0) -> tuple[pa.Table, pa.Table]:
 def with_features(party: LabelsParty, labels: pa.Table, features: pa.Table, **rules: Any) -> str:
     """Id of a sealed batch whose features are stored."""
     batch = party.sealed_batch(labels, **rules)
-    party.services.predictors.features.put(batch, features)
+    party.services.features.put(batch, features)
     return batch
 
 
@@ -59,7 +60,10 @@ def made(
     options = {"features": FEATURES} | METHODS.get(method, {}) | {"additional_release": True} | more
     asked = parse_predictor(method=method, epsilon=epsilon, epsilon_cap=cap, **options)
     _, answer = party.services.predictors.create(batch, asked, "test")
-    assert party.services.predictors.train(answer["id"])
+    end = time.monotonic() + 30
+    while not party.services.predictors.train(answer["id"]) and described(party, answer["id"])["state"] != "ready":
+        assert time.monotonic() < end, described(party, answer["id"])  # a worker was quicker, and is at it
+        time.sleep(0.02)
     return str(answer["id"])
 
 
@@ -78,7 +82,7 @@ def payload(envelope: bytes) -> dict[str, Any]:
     return found
 
 
-def plan_of(method: str, n: int, domain: str = "0:1", epsilon: str = "1", **more: Any) -> Plan:
+def plan_of(method: str, n: int, domain: str = "0:1", epsilon: str = "1", **more: Any) -> PredictorPlan:
     """A plan without a service."""
     features = [{"name": "x", "range": [0, 10]}]
     options: dict[str, Any] = {"features": features}

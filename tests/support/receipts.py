@@ -8,20 +8,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from features_party.arrivals import Arrivals
 from features_party.bootstrap import Services, bootstrap
-from features_party.intake.receipts import Delivery
 from features_party.labels_service import LabelsService
-from features_party.pull import pull, pull_answer
+from features_party.receive.arrivals import Arrivals
+from features_party.receive.pull import pull, pull_answer
+from features_party.receive.receipts import Delivery
 from features_party.settings import Settings
-from labels_party.answers.medians import MedianWish
+from labels_party.kinds.median import MedianWish
 from shared import errors
-from shared.audit.commands import compare_with
+from shared.audit.commands import compare_with, seen_before
 from shared.audit.events import Event
 from shared.audit.store import Clock, utc_now
-from shared.message.signing import SigningKey, VerifyingKey
+from shared.documents.receipt import GENESIS, Receipt
+from shared.documents.signing import SigningKey, VerifyingKey
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.serving import serving
+
+
+def first_receipt(document_id: str, document_digest: str, labels_key_id: str) -> Receipt:
+    """The first of `features-party`."""
+    about = {"document_id": document_id, "document_digest": document_digest, "labels_key_id": labels_key_id}
+    return Receipt(**about, audience="features-party", accepted="2030-01-01", position=1, previous=GENESIS)
+
+
+def changed(receipt: Receipt, **members: Any) -> Receipt:
+    """Another one, which need not be well-formed."""
+    return receipt.model_copy(update=members)
 
 
 class Receiver:
@@ -44,18 +56,18 @@ class Receiver:
 
     def pull(self, url: str, api_key: str, release: str) -> Delivery:
         """What `features-party pull` does with one release."""
-        arrivals, out = Arrivals(self.services, None), self.home.parent / f"{self.home.name}-{release}.parquet"
+        arrivals, out = self.services.arrivals(), self.home.parent / f"{self.home.name}-{release}.parquet"
         with LabelsService(url, api_key, sleep=lambda _: None) as service:
             choose = self.services.pinned.for_envelope
             name = self.settings.name
-            arrivals(pull(service, release, choose, name, out, lambda _w, _s: None, force=True))
+            arrivals.message(pull(service, release, choose, name, out, lambda _w, _s: None, force=True))
             found = arrivals.acknowledge(service)
         assert found is not None
         return found
 
     def pull_answer(self, url: str, api_key: str, answer: str) -> Delivery:
         """What `features-party pull --answer` does."""
-        arrivals = Arrivals(self.services, None)
+        arrivals = self.services.arrivals()
         with LabelsService(url, api_key, sleep=lambda _: None) as service:
             arrivals.answer(pull_answer(service, answer, self.services.pinned.for_envelope, self.settings.name))
             found = arrivals.acknowledge(service)
@@ -76,9 +88,9 @@ class Receiver:
         return path
 
     def compare(self, export: Path) -> dict[str, Any]:
-        return compare_with(
-            export, self.events(), self.key.public, "features", self.services.pinned.for_envelope
-        )  # fmt: skip
+        seen = seen_before(self.services.database, self.services.heads)
+        choose = self.services.pinned.for_envelope
+        return compare_with(export, self.events(), self.key.public, "features", choose, seen)
 
 
 class Pair:
@@ -111,8 +123,10 @@ class Pair:
         self.clock.move(minutes=1)
         self.made += 1
         batch = self.labels.sealed_batch(label_table(20, prefix=f"b{self.made}"))
-        _, answer = self.labels.services.medians.request(batch, MedianWish.parse(epsilon="1"), "test")
-        assert self.labels.services.answer_pipeline.run(answer["id"])
+        _, answer = self.labels.services.work.ask(
+            self.labels.services.work.kinds["median"], batch, MedianWish.parse(epsilon="1"), "test"
+        )
+        assert self.labels.services.pipeline.run(answer["id"])
         self.clock.move(minutes=1)
         return str(answer["id"])
 
@@ -137,7 +151,9 @@ class Pair:
         def choose(envelope: bytes) -> VerifyingKey:
             return self.labels.services.receipts.signer(envelope)
 
-        return compare_with(export, self.labels_events(), self.labels.services.key.public, "labels", choose)
+        s = self.labels.services
+        seen = seen_before(s.database, s.heads)
+        return compare_with(export, self.labels_events(), s.key.public, "labels", choose, seen)
 
     def compare_both(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the labels party finds against the receiver's export, and the receiver against the labels party's."""
@@ -195,8 +211,8 @@ class Away:
 
 def accept(both: Pair, release: str) -> Arrivals:
     """Pulled and accounted for, not acknowledged."""
-    receiver, arrivals = both.receiver, Arrivals(both.receiver.services, None)
+    receiver, arrivals = both.receiver, both.receiver.services.arrivals()
     out, choose = both.folder / f"{release}.parquet", receiver.services.pinned.for_envelope
     with LabelsService(both.url, both.api_key) as service:
-        arrivals(pull(service, release, choose, receiver.settings.name, out, lambda _what, _share: None))
+        arrivals.message(pull(service, release, choose, receiver.settings.name, out, lambda _what, _share: None))
     return arrivals

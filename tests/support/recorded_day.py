@@ -28,19 +28,22 @@ import pytest
 from fastapi.testclient import TestClient
 
 from labels_party import cli
-from labels_party.answers import linear_models, medians, rectangles, shapes
+from labels_party.kinds import linear_model as linear_models
+from labels_party.kinds import median as medians
+from labels_party.kinds import rectangle as rectangles
+from labels_party.kinds.calibration import shapes
+from labels_party.kinds.message import engine
+from labels_party.kinds.prediction.methods import METHODS
 from labels_party.labels import from_files
 from labels_party.mechanisms.private_median.rectangles import Rectangle
-from labels_party.offline import PrivatizeJob, privatize
-from labels_party.options import parse_population, parse_request
-from labels_party.predictors.methods import METHODS
-from labels_party.release import engine
 from labels_party.storage.tables import metadata
-from shared.channel import Channel
-from shared.channel_base import smallest_unsigned
+from shared.channels.base import Channel, smallest_unsigned
 from shared.domain import Domain
 from shared.errors import LabelDPError
-from shared.monotone import MonotoneMap
+from shared.maps.monotone import MonotoneMap
+from tests.support.asking import population as parse_population
+from tests.support.asking import privatize
+from tests.support.asking import request as parse_request
 from tests.support.labels import FakeClock, LabelsParty
 
 VICTIM = "c-07"
@@ -176,7 +179,8 @@ class Day:
             self.call("POST", path, self.sender, json=bad)
         self.call("POST", path, self.sender, content=_parquet(rows), headers=PARQUET)
         for again in (3.0, 9.0):  # a second label for the id, equal in one world
-            self.call("POST", path, self.sender, json={"example_id": [own], "label": [again]})
+            for client in (self.sender, self.owner):
+                self.call("POST", path, client, json={"example_id": [own], "label": [again]})
         others = {"example_id": rest[:8], "label": self.labels(rest[:8])}
         self.call("POST", path, self.sender, content=_csv(others), headers={"Content-Type": "text/csv"})
         lines = [
@@ -203,6 +207,7 @@ class Day:
         self.call("POST", f"/v1/batches/{units}/labels", json=rows)
         self.call("POST", f"/v1/batches/{units}/seal")
         self.call("POST", f"/v1/batches/{batch}/seal", self.receiver)
+        self.decided(batch)
         for _ in range(2):
             self.call("POST", f"/v1/batches/{batch}/seal")
         late = self.batch(self.shop, seal_at="2030-01-02T00:00:00Z", release={"epsilon": "1"})
@@ -211,6 +216,15 @@ class Day:
         self.party.services.worker.drain()
         for waiting in (late, strict):  # `schedule_problem` says why
             self.call("GET", f"/v1/batches/{waiting}")
+
+    def decided(self, batch: str) -> None:
+        """Second labels wait for the owner, and the seal with them."""
+        self.call("POST", f"/v1/batches/{batch}/seal")
+        path = f"/v1/batches/{batch}/set-aside"
+        for upload in self.owner.get(path).json():
+            self.note(f"GET {path}", "upload", {k: v for k, v in upload.items() if k != "examples"})
+            for decision in ("drop", "replace"):
+                self.call("POST", f"{path}/{upload['id']}", json={"decision": decision})
 
     def releases(self, batch: str) -> None:
         plan = f"/v1/populations/{self.shop}/plan?epsilon=0.5&epsilon=1"
@@ -260,12 +274,12 @@ class Day:
         ]
         for client, query, body in asked:
             answer = str(self.call("POST", path + query, client, json=body).get("id"))
-            self.call("GET", f"/v1/calibrations/{answer}", client)
+            self.call("GET", f"/v1/answers/{answer}", client)
             if answer.startswith("ans_"):
-                self.party.services.answer_pipeline.run(answer)
+                self.party.services.pipeline.run(answer)
             for reader in (self.owner, self.receiver, self.auditor):
-                self.call("GET", f"/v1/calibrations/{answer}", reader)
-                self.call("GET", f"/v1/calibrations/{answer}/document", reader)
+                self.call("GET", f"/v1/answers/{answer}", reader)
+                self.call("GET", f"/v1/answers/{answer}/document", reader)
         self.call("GET", f"/v1/batches/{batch}/calibration-allowance", self.receiver)
 
     def medians(self, batch: str) -> None:
@@ -274,10 +288,10 @@ class Day:
         for body in ({"epsilon": "0.002"}, asked | {"delta": "0.000001"}, asked | {"method": "slices"}, asked):
             answer = str(self.call("POST", f"/v1/batches/{batch}/medians", json=body).get("id"))
             if answer.startswith("ans_"):
-                self.party.services.answer_pipeline.run(answer)
+                self.party.services.pipeline.run(answer)
             for reader in (self.owner, self.receiver, self.auditor):
-                self.call("GET", f"/v1/medians/{answer}", reader)
-                self.call("GET", f"/v1/medians/{answer}/document", reader)
+                self.call("GET", f"/v1/answers/{answer}", reader)
+                self.call("GET", f"/v1/answers/{answer}/document", reader)
 
     def predictors(self, batch: str) -> None:
         """Made by every method, asked by owner and audience, beyond their cap, and retired."""
@@ -323,7 +337,7 @@ class Day:
                 self.call("POST", f"{path}/plan", json=asked)
                 answer = str(self.call("POST", path, json=asked).get("id"))
                 if answer.startswith("ans_"):
-                    self.party.services.answer_pipeline.run(answer)
+                    self.party.services.pipeline.run(answer)
                 for reader in (self.owner, self.receiver, self.auditor):
                     self.call("GET", f"/v1/{kind}/{answer}", reader)
                     self.call("GET", f"/v1/{kind}/{answer}/document", reader)
@@ -332,14 +346,20 @@ class Day:
         """The command's way, with its summary, progress and refusals."""
         services, folder = self.party.services, self.home.parent
         path = folder / "labels.parquet"
-        path.write_bytes(_parquet({"example_id": IDS, "label": self.labels(IDS)}))
+        path.write_bytes(_parquet({"example_id": IDS, "files": self.labels(IDS)}))
         for name, more in (("files", False), ("files", False), ("files", True), ("shop", True)):
             declared = parse_population(name, "files", Domain.parse("0:10"), "2", missing_label=0)
             wanted = parse_request(services, declared, epsilon="0.5", prior="estimate", additional_release=more)
             out = folder / f"{name}-{len(self.entries)}.parquet"
-            job = PrivatizeJob(path, "example_id", "label", declared, wanted, out)
             try:
-                told = privatize(services, job, lambda what, share: self.note("privatize: progress", what, share))
+                told = privatize(
+                    services,
+                    path,
+                    declared,
+                    wanted,
+                    out,
+                    progress=lambda what, share: self.note("privatize: progress", what, share),
+                )
                 self.note("privatize", "summary", str(told).replace(str(folder), ""))
             except LabelDPError as error:
                 self.note("privatize", "refused", f"{error.code}: {error.detail}".replace(str(folder), ""))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from labels_party.mechanisms.private_median.accounting import SliceNoise
+from shared.costs.slices import SliceNoise
 
 Element = tuple[int, str]
 History = tuple[int, ...]

@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms import sampling
-from labels_party.mechanisms.entropy import discrete_laplace
+from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channel import RRChannel
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
 Words = npt.NDArray[np.int64]
 LABELS = 1 << 12
-WIDE = Fraction(1 << 50)  # noise of that scale is as good as a word
+WIDE = LaplaceNoise(1 << 50, Fraction(1))  # noise of that scale is as good as a word
 
 
 def words_drawn(n: int) -> Words:

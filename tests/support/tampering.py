@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from shared.documents import bundle
+from shared.documents.bundle import FOLDER_ENVELOPE
+from shared.documents.canonical import canonical_bytes
+from shared.documents.rows import read_message
+from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, key_id, pae
 from shared.errors import LabelDPError
-from shared.message import bundle
-from shared.message.bundle import FOLDER_ENVELOPE
-from shared.message.canonical import canonical_bytes
-from shared.message.parquet import read_message
-from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, key_id, pae
 from tests.support.messages import Sender, one_bit
 from tests.support.thrift_forge import Reading
 
@@ -259,10 +259,10 @@ def unsigned_edits(whole: Path) -> Attack:
     """Documents that say something else under the old signature: downgrades, other audiences, less noise."""
     envelope, document = json.loads((whole / FOLDER_ENVELOPE).read_bytes()), json.loads(payload_of(whole))
     edits: dict[str, dict[str, Any]] = {
-        "an older version": {"format": document["format"] | {"minor": 0}},
-        "a newer version": {"format": document["format"] | {"major": 2}},
+        "an older version": {"format": "label-dp-message/0"},
+        "a newer version": {"format": "label-dp-message/2"},
         "another audience": {"audiences": [ME, "mallory"]},
-        "another release": {"release": "rel_2"},
+        "another release": {"id": "rel_2"},
         "another batch": {"batch": "bat_2"},
         "files in another order": {"files": document["files"][::-1]},
         "no prior": {"files": document["files"][:2]},

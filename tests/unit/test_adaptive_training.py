@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labels_party.mechanisms.private_median.accounting import COMPOSITION, NOISY, SliceNoise
+from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_median.adaptive_training import (
     LARGEST,
     LARGEST_WEIGHT,
@@ -22,6 +22,7 @@ from labels_party.mechanisms.private_median.adaptive_training import (
     train,
 )
 from labels_party.mechanisms.private_median.rectangles import Rectangle, RectanglePlan, private_rectangle
+from shared.costs.slices import COMPOSITION, NOISY, SliceNoise
 from shared.errors import InvalidEpsilon, InvalidInput
 
 F = Fraction
@@ -34,7 +35,7 @@ row = st.lists(value, min_size=FEATURES + 1, max_size=FEATURES + 1)
 weight = st.lists(st.integers(-LARGEST_WEIGHT, LARGEST_WEIGHT), min_size=FEATURES, max_size=FEATURES)
 
 
-def no_noise(scale: Fraction, n: int) -> npt.NDArray[np.int64]:
+def no_noise(_noise: LaplaceNoise, n: int) -> npt.NDArray[np.int64]:
     return np.zeros(n, np.int64)
 
 

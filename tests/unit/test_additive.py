@@ -9,10 +9,12 @@ import pytest
 
 from labels_party.mechanisms.additive import STEPS_PER_SCALE, Lattice, choose_lattice, fitted_peak, sample_noise
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channel import LaplaceChannel, N, NoiseChannel
+from shared.channels.base import N
+from shared.channels.laplace import LaplaceChannel
+from shared.channels.noise import NoiseChannel
+from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS, half_table, laplace_period
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.noise_weights import MAX_LATTICE_OUTPUTS, half_table, laplace_period
 from shared.privacy import Epsilon
 
 EPSILONS = ["0.05", "0.3", "1", "4", "10"]

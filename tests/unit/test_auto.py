@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labels_party.budget.populations import declare
+from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve, uniform
 from labels_party.mechanisms import auto
 from labels_party.mechanisms.auto import CANDIDATES, Candidate, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from labels_party.release.plan import ReleaseRequest, make_plan, resolve, uniform
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
 from shared.losses import MatrixLoss
 from shared.privacy import Epsilon
+from tests.support.asking import population as declared
 
 E = Epsilon.parse
 SKEWED = Domain.parse("0:60")
@@ -104,7 +104,7 @@ def test_degenerate_priors_give_a_channel_of_the_epsilon(domain: str, prior: lis
 
 
 def test_a_plan_splits_epsilon_before_anything_is_drawn_and_options_are_refused() -> None:
-    shop = declare("shop", "revenue", SKEWED, E("10"))
+    shop = declared("shop", "revenue", SKEWED, E("10"))
     plan = make_plan(ReleaseRequest(E("1"), mechanism="auto"), shop, 50_000)
     assert plan.mechanism == "auto"
     assert plan.split.total == E("1")
@@ -120,7 +120,7 @@ def test_a_plan_splits_epsilon_before_anything_is_drawn_and_options_are_refused(
 
 
 def test_with_very_few_labels_nothing_is_spent_on_a_prior() -> None:
-    shop = declare("shop", "revenue", SKEWED, E("10"))
+    shop = declared("shop", "revenue", SKEWED, E("10"))
     plan = make_plan(ReleaseRequest(E("0.05"), mechanism="auto"), shop, 300)
     assert (plan.split.prior, plan.prior_source) == (E("0"), "uniform")
     assert resolve(plan, SKEWED, uniform(61), 300).channel.satisfies(E("0.05"))

@@ -10,7 +10,10 @@ import pytest
 from labels_party.mechanisms.balanced import balanced_channel
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channel import Channel, KnotsChannel, OneBitChannel
+from shared.channels.base import Channel
+from shared.channels.knots import KnotsChannel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.registry import channel_from_json
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidPrior
 from shared.privacy import Epsilon
@@ -54,7 +57,7 @@ def test_it_has_no_mean_bias_and_less_noise_than_the_unbiased_one() -> None:
     assert abs(float(PRIOR @ (means - channel.labels))) < 0.1
     assert channel.residual_bias == pytest.approx(float(np.max(np.abs(means - channel.labels))), rel=1e-6)
     assert channel.corrected_variance(PRIOR) < 0.95 * unbiased.corrected_variance(PRIOR)
-    assert Channel.from_json(channel.as_json(), DOMAIN).as_json() == channel.as_json()
+    assert channel_from_json(channel.as_json(), DOMAIN).as_json() == channel.as_json()
 
 
 def test_more_rows_mean_less_bias() -> None:

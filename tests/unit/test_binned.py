@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from labels_party.answers.calibrations import CalibrationWish
+from labels_party.kinds.calibration.kind import CalibrationWish
+from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
-from labels_party.mechanisms.isotonic.cells import MAX_CELLS, Cells
+from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.grid import UNITS
 from labels_party.mechanisms.isotonic.projection import rising
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
-from shared.monotone_grid import MonotoneGrid
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.shapes import MAX_CELLS
 from shared.privacy import Epsilon
 
 TENS = Domain.parse("0:10")
@@ -72,19 +74,20 @@ def test_a_replaced_label_moves_one_sum_by_the_sensitivity_at_most(domain: str) 
             moved = np.abs(plan.sums(x, one)[0] - plan.sums(x, two)[0])
             assert np.count_nonzero(moved) <= 1
             most = max(most, int(moved.max()))
-    assert most == UNITS == plan.scale * plan.epsilon.fraction
+    assert most == UNITS == plan.noise.sensitivity
+    assert plan.noise.scale * plan.epsilon.fraction >= UNITS
 
 
 def test_the_noise_has_the_plans_scale_and_a_draw_for_every_cell() -> None:
     asked = []
 
-    def told(scale: Fraction, n: int) -> np.ndarray:
-        asked.append((scale, n))
-        return silent(scale, n)
+    def told(noise: LaplaceNoise, n: int) -> np.ndarray:
+        asked.append((noise, n))
+        return silent(noise, n)
 
     plan = BinnedPlan(TENS, (Cells.even(10, 5),), 3, Epsilon.parse("0.1"))
     plan.fit(np.array([0, 0, 1]), np.array([1, 2, 3]), told)  # three cells are empty
-    assert asked == [(Fraction(UNITS * 10), 5)]
+    assert asked == [(LaplaceNoise(UNITS, Fraction(1, 10)), 5)]
 
 
 def test_the_error_of_the_noise_is_below_its_bound_and_that_of_algorithm_1() -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from features_party.registry.export import export
-from features_party.registry.folder import SavedModel
+from features_party.models.export import export
+from features_party.models.folder import SavedModel
+from shared.documents.kinds.calibration import ScoreMap, cuts_of
 from shared.errors import InvalidInput
-from shared.message.calibration import ScoreMap, cuts_of
-from shared.monotone import MonotoneMap
-from shared.scores import ScoreGrid
+from shared.maps.monotone import MonotoneMap
+from shared.maps.scores import ScoreGrid
 from tests.unit.test_model_export import CARD, FEWER, LATER, ports, trained
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,8 +53,8 @@ def awkward(found: ScoreMap, seed: int = 1) -> FloatArray:
 def by_graph(found: ScoreMap, scores: FloatArray) -> FloatArray:
     """The map's nodes alone, on 64-bit scores."""
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    from features_party.registry.onnx_graph import IR_VERSION, OPSET, _Graph
-    from features_party.registry.onnx_map import mapped
+    from features_party.models.onnx_graph import IR_VERSION, OPSET, _Graph
+    from features_party.models.onnx_map import mapped
 
     graph = _Graph(["score"])
     port = onnx.helper.make_tensor_value_info("score", onnx.TensorProto.DOUBLE, ["n", 1])

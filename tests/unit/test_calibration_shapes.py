@@ -6,28 +6,28 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from labels_party.answers.calibrations import CalibrationKind, CalibrationWish
-from labels_party.answers.kind import AnswerJob
-from labels_party.answers.scores import Scores
-from labels_party.answers.shape_help import OPTIONS
-from labels_party.answers.shapes import SHAPES, Terms, fitted, parse_options
+from labels_party.kinds.calibration.kind import CalibrationKind, CalibrationWish
+from labels_party.kinds.calibration.scores import Scores
+from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted, parse_options
 from labels_party.labels.chunks import Chunk
 from labels_party.mechanisms.isotonic.cells import Cells
-from labels_party.options import parse_population
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
 from shared.domain import Domain
 from shared.errors import DuplicateId, InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, TooLarge
-from shared.monotone import MonotoneMap
-from shared.monotone_grid import MonotoneGrid
+from shared.maps.monotone import MonotoneMap
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.scores import ScoreGrid
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.scores import ScoreGrid
+from shared.schemas.calibration import OPTIONS
+from tests.support.asking import population as parse_population
+from tests.support.jobs import job
 
 DOMAIN = Domain.parse("0:10")
 SECRETS = Secrets(bytes(32))
@@ -38,7 +38,7 @@ IDS = [f"c{i:03d}" for i in range(60)]
 def test_help_names_every_option_of_every_shape() -> None:
     said = {shape: re.sub(r" \(such as .*?\)", "", text).split(", ") for shape, text in OPTIONS.items()}
     for shape, entry in SHAPES.items():
-        expected = [f"{name} (needed)" if name in entry.needs else name for name in entry.options]
+        expected = [f"{name} (needed)" if name == entry.form.needs else name for name in entry.form.options]
         assert sorted(said.pop(shape)) == sorted(expected)
     assert not said
 
@@ -77,33 +77,33 @@ def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     # in any order, half of the batch, and one id that is not in it
     asked = [*reversed(IDS[::2]), "stranger"]
     scores = [float(int(i[1:]) % 10) if i[1:].isdigit() else 9.0 for i in asked]
-    inputs = home.answers / read(asked, *[scores, [9 - s for s in scores]][: entry.scores[-1]]).save(home)
+    inputs = home.work / read(asked, *[scores, [9 - s for s in scores]][: entry.form.scores[-1]]).save(home.work)
     index = np.arange(60) % 11
     needed = {"pieces": 3, "lipschitz": "0.5"}
     wish = CalibrationWish.parse(
         epsilon="0.7",
         shape=shape,
-        options={n: needed[n] for n in entry.needs},
+        options={n: needed[n] for n in needed if n == entry.form.needs},
         scores=str(GRID),
-        two=2 in entry.scores,
+        two=2 in entry.form.scores,
     )
-    if 2 in entry.scores:
+    if 2 in entry.form.scores:
         wish = replace(wish, grids=(GRID, GRID))
-    job = AnswerJob(
-        answer="ans_1",
-        population=parse_population("shop", "revenue", DOMAIN, "3"),
-        labels=cast(Any, SimpleNamespace(chunks=lambda: iter([(pa.array(IDS), index)]))),
-        n=60,
-        split=EpsilonSplit(ZERO, ZERO, wish.epsilon),
-        parameters=wish.parameters,
-        inputs=inputs,
+    given = job(
+        parse_population("shop", "revenue", DOMAIN, "3"),
+        SimpleNamespace(chunks=lambda: iter([(pa.array(IDS), index)])),
+        60,
+        EpsilonSplit(ZERO, ZERO, wish.epsilon),
+        wish.parameters,
+        inputs,
     )
-    CalibrationKind(SECRETS).compute(job)
+    nothing: Any = SimpleNamespace(database=None)
+    CalibrationKind(nothing, nothing, nothing, SECRETS).compute(given)
     ((found, x, labels),) = seen
     assert found.epsilon == Epsilon.parse("0.7")
     assert (found.n, found.loss) == (31, "squared")  # what was sent, not what was met
     sent = [10 * (i % 10) for i in range(0, 60, 2)]
-    assert x == (sent if entry.scores == (1,) else [sent, [90 - s for s in sent]])
+    assert x == (sent if entry.form.scores == (1,) else [sent, [90 - s for s in sent]])
     assert labels == index[::2].tolist()
 
 
@@ -170,7 +170,7 @@ def test_scores_come_as_they_are_or_not_at_all(monkeypatch: pytest.MonkeyPatch) 
         read(["a", "b", "a"], [1.0, 2.0, 1.0])
     with pytest.raises(InvalidFile):
         read([], [])
-    monkeypatch.setattr("labels_party.answers.scores.MOST_SCORES", 1)
+    monkeypatch.setattr("labels_party.kinds.calibration.scores.MOST_SCORES", 1)
     with pytest.raises(TooLarge):
         read(["a", "b"], [1.0, 2.0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from features_party.registry.card_text import SHOWN_STATISTICS, card_markdown, members_text, statistics_text
+from features_party.models.card_text import SHOWN_STATISTICS, features_section, members_text, statistics_text
 
 
 def member(name: str, weight: float, trees: int | None = None) -> dict[str, Any]:
@@ -33,13 +33,13 @@ def test_a_date_has_the_share_of_its_parts_and_statistics_are_ranked_with_the_re
         ],
         "importance": {"a|b": 0.5, "day.days": 0.2, "a|b: coordinate 7": 0.15, "day.weekday": 0.1},
     }
-    without = card_markdown(card)  # as cards of earlier versions are
+    without = "\n".join(features_section(card | {"statistics": []}))
     assert "| day | date |  | 30.0% |" in without
     assert "| x | number |  |  |" in without
     assert "made, without labels" not in without
-    text = card_markdown(card | {"statistics": statistics})
-    assert text.startswith(without.rstrip())
-    lines = text.removeprefix(without.rstrip()).split("\n")
+    text = "\n".join(features_section(card | {"statistics": statistics}))
+    assert text.startswith(without)
+    lines = text.removeprefix(without).split("\n")
     assert lines[2] == rf"{SHOWN_STATISTICS + 3} more numbers were made, without labels, of a\|b:"
     assert lines[6] == r"| a\|b: coordinate 7 | 15.0% |"
     assert "and 3 more; see card.json." in lines

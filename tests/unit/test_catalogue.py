@@ -9,7 +9,8 @@ from labels_party.mechanisms.bins import solve_bins
 from labels_party.mechanisms.catalogue import MECHANISMS, get_mechanism, sample
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channel import N, RRChannel
+from shared.channels.base import N
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior
 from shared.privacy import Epsilon

@@ -13,13 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from features_party.training import TrainedModel, fit
 from features_party.training.category_statistics import FEWEST, Statistic, learn_statistics
 from features_party.training.encoding import FeatureSchema
-from features_party.training.levels import learn_features
-from features_party.training.model import category_sizes
+from features_party.training.learner import Seen
+from features_party.training.learners.levels import learn_features
+from features_party.training.model import TrainedModel
 from shared.domain import Domain
 from shared.errors import InvalidFile
+from tests.support.training import fit
 
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
@@ -165,9 +166,9 @@ def test_coordinates_are_for_trees_alone_and_come_last(model: TrainedModel) -> N
     assert flags == sorted(flags)
     assert 0 < sum(flags) < len(flags)
     shown = len(schema.number_names) - sum(flags)
-    encoded, sizes = schema.encode(TABLE), category_sizes(schema)
-    every = learn_features(encoded, model.effects.apply(encoded.codes), sizes)
-    smooth = learn_features(encoded, model.effects.apply(encoded.codes), sizes, shown)
+    encoded = schema.encode(TABLE)
+    seen = Seen(encoded, model.effects.apply(encoded.codes), schema.sizes)
+    every, smooth = learn_features(seen), learn_features(seen, shown)
     assert max(f.at for f in every if f.source == "number") == len(schema.number_names) - 1
     assert max(f.at for f in smooth if f.source == "number") == shown - 1
     assert [f for f in smooth if f.source != "number"] == [f for f in every if f.source != "number"]
@@ -204,7 +205,7 @@ def test_a_reloaded_model_predicts_the_same(model: TrainedModel) -> None:
     again = TrainedModel.from_json(json.loads(json.dumps(model.as_json())))
     for table in (TABLE, shops(200, seed=4, unseen=True)):
         np.testing.assert_array_equal(again.predict(table), model.predict(table))
-    assert again.importance() == model.importance()
+    assert again.body.importance(again.schema) == model.body.importance(model.schema)
 
 
 def change(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -250,17 +251,6 @@ def test_statistics_that_are_one_too_few_or_too_many_are_refused(model: TrainedM
         data["schema"]["statistics"] = change_list(data["schema"]["statistics"])
         with pytest.raises(InvalidFile, match="damaged"):
             TrainedModel.from_json(data)
-
-
-def test_a_model_of_version_1_still_loads() -> None:
-    before = fit(TABLE, LABELS, domain=TEN, model="trees", category_statistics=False)
-    assert before.schema.statistics == ()
-    assert before.schema.number_names == ["price"]
-    data = json.loads(json.dumps(before.as_json()))
-    assert data["version"] == 2
-    data["version"] = 1
-    del data["schema"]["statistics"]
-    np.testing.assert_array_equal(TrainedModel.from_json(data).predict(TABLE), before.predict(TABLE))
 
 
 def test_labels_are_never_read(model: TrainedModel) -> None:

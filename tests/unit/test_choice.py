@@ -89,7 +89,7 @@ def test_weights_are_the_power_and_the_floor_within_the_stated_error(score: int,
         exponent = -Decimal(rate.numerator) / Decimal(rate.denominator) * score
         exact = Fraction(exponent.exp()) * (1 << 124)
     assert best == (1 << 124) + floor
-    assert abs(found - floor - exact) <= exact / (1 << 40) + 1
+    assert abs(found - floor - exact) <= exact / (1 << 45) + 1
 
 
 @pytest.mark.parametrize("sized", [False, True])

@@ -12,7 +12,7 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.clip import best_clip
 from labels_party.mechanisms.model_error import model_error
 from labels_party.mechanisms.one_bit import one_bit_channel
-from shared.channel import OneBitChannel
+from shared.channels.one_bit import OneBitChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidPrior
 from shared.privacy import Epsilon

@@ -10,11 +10,12 @@ import pytest
 
 from labels_party.mechanisms.laplace import laplace_channel
 from labels_party.mechanisms.staircase import staircase_channel
-from shared.channel import AdditiveChannel, Channel, DenseChannel, N
-from shared.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
+from shared.channels.base import Channel, N
+from shared.channels.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
+from shared.channels.dense import DenseChannel
+from shared.channels.model_error import model_error
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
-from shared.model_error import model_error
 from shared.privacy import Epsilon
 from tests.support.messages import blind, laplace, one_bit, rr
 
@@ -169,7 +170,7 @@ def test_a_prior_on_one_label_is_no_information(kind: str) -> None:
 
 
 def test_one_label_and_one_output() -> None:
-    single = AdditiveChannel(domain=Domain.parse("7:7"), scale=laplace().scale)
+    single = laplace("7:7")
     assert best_outputs(single, np.ones(1), 1)[0].tolist() == [7.0]
     constant = rr("0:10", cuts=())
     assert best_outputs(constant, np.full(11, 1 / 11), 1)[0].tolist() == [5.0]

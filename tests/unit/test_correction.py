@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from features_party.correction import correct, noise_variance
-from shared.channel import Channel
+from features_party.training.correction import correct, noise_variance
+from shared.channels.base import Channel
 from shared.errors import InvalidInput, InvalidMechanism
 from tests.support.messages import blind, laplace, one_bit, rr
 

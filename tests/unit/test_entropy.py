@@ -6,16 +6,27 @@ import copy
 import math
 import os
 import pickle
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
+from labels_party.mechanisms import entropy
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.entropy import Keystream, discrete_laplace, float_not_below
+from labels_party.mechanisms.entropy import (
+    Keystream,
+    LaplaceNoise,
+    discrete_laplace,
+    float_not_above,
+    float_not_below,
+)
 from shared.domain import Domain
-from shared.errors import InvalidMechanism, RandomnessUnavailable
+from shared.errors import EpsilonNotProved, InvalidMechanism, RandomnessUnavailable
 from shared.privacy import Epsilon
+
+HALF = LaplaceNoise(1, Fraction(1, 2))
 
 
 def test_keystreams_differ_and_go_on() -> None:
@@ -49,6 +60,7 @@ def test_keystream_shows_and_stores_no_key(monkeypatch: pytest.MonkeyPatch) -> N
             duplicate(stream)
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forked_child_is_refused() -> None:
     stream = Keystream()
@@ -96,22 +108,87 @@ def test_failing_discrete_laplace_sampler_is_refused(monkeypatch: pytest.MonkeyP
     from opendp import measurements
     from opendp.mod import OpenDPException
 
-    def broken(*args: object, **kwargs: object) -> object:
-        def measure(values: object) -> object:
+    class Broken:
+        map = staticmethod(lambda _moved: 0.0)
+
+        def __call__(self, values: object) -> object:
             raise OpenDPException("FailedFunction", "no entropy")
 
-        return measure
-
-    monkeypatch.setattr(measurements, "make_laplace", broken)
+    monkeypatch.setattr(measurements, "make_laplace", lambda *_, **__: Broken())
     with pytest.raises(RandomnessUnavailable):
-        discrete_laplace(Fraction(2), 3)
+        discrete_laplace(HALF, 3)
 
 
 def test_discrete_laplace_refuses_senseless_scales() -> None:
-    for scale in (Fraction(0), Fraction(-1), Fraction(1 << 60), Fraction(10) ** 400):
+    for sensitivity, epsilon in ((0, 1), (-1, 1), (1, 0), (1, -1), (1 << 60, 1), (1, Fraction(1, 10**400))):
         with pytest.raises(InvalidMechanism):
-            discrete_laplace(scale, 1)
-    assert discrete_laplace(Fraction(5), 0).size == 0
+            LaplaceNoise(sensitivity, Fraction(epsilon))
+    assert discrete_laplace(HALF, 0).size == 0
+
+
+def epsilons(count: int) -> list[Fraction]:
+    return [Fraction(nano, 10**9) for nano in np.random.default_rng(2).integers(1, 10**10, size=count).tolist()]
+
+
+def test_the_librarys_own_map_proves_every_epsilon_and_hardly_less() -> None:
+    """Half of all scales that are just above 2/ε are not enough for it: its ε is a float, rounded up."""
+    refused = 0
+    for epsilon in epsilons(1000):
+        noise = LaplaceNoise(2, epsilon)
+        assert Fraction(2) / epsilon <= noise.scale <= Fraction(2) / epsilon * (1 + Fraction(1, 1 << 51))
+        assert Fraction(library_epsilon(float(noise.scale), 2)) <= epsilon
+        refused += library_epsilon(float_not_below(2 / epsilon), 2) > epsilon
+    assert refused > 300
+
+
+def library_epsilon(scale: float, moved: int) -> float:
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+
+    discrete_laplace(HALF, 1)  # enables what the library calls contrib
+    return float(make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=scale).map(moved))
+
+
+@pytest.mark.parametrize("planted", ["a scale an ulp too small", "a scale of 1/ε", "a library that proves less", "NaN"])
+def test_a_draw_whose_epsilon_is_not_proved_is_refused_before_it_is_made(
+    planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opendp import measurements
+
+    make, drawn = measurements.make_laplace, []
+    wrong: dict[str, Callable[[float], float]] = {
+        "a scale an ulp too small": lambda scale: math.nextafter(scale, 0.0),
+        "a scale of 1/ε": lambda scale: scale / 2,
+    }
+
+    class Watched:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def map(self, moved: int) -> float:
+            if planted == "NaN":
+                return math.nan
+            return float(self.inner.map(moved)) * (1 + (planted == "a library that proves less") * 2**-40)
+
+        def __call__(self, values: object) -> object:
+            drawn.append(values)
+            return self.inner(values)
+
+    def made(*about: Any, scale: float) -> Watched:
+        return Watched(make(*about, scale=wrong.get(planted, float)(scale)))
+
+    monkeypatch.setattr(measurements, "make_laplace", made)
+    with pytest.raises(EpsilonNotProved):
+        discrete_laplace(HALF, 3)
+    assert drawn == []
+
+
+def test_a_scale_that_is_rounded_down_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entropy, "float_not_below", lambda value: math.nextafter(float_not_above(value), 0.0))
+    for epsilon in epsilons(20):
+        with pytest.raises(EpsilonNotProved):
+            discrete_laplace(LaplaceNoise(2, epsilon), 1)
 
 
 def test_scales_are_rounded_up_never_down() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.exponential import sample_exponential
-from shared.channel import ExponentialChannel, N
-from shared.channel_exponential import MAX_CELLS, _upper_word
+from shared.channels.base import N
+from shared.channels.exponential import MAX_CELLS, ExponentialChannel, _upper_word
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.privacy import Epsilon

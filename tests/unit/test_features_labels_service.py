@@ -9,12 +9,14 @@ import httpx
 import numpy as np
 import pytest
 
-from features_party.labels_service import ATTEMPTS, MAX_JSON_BYTES, MAX_PROBLEM_BYTES, LabelsService
-from features_party.labels_url import labels_url
-from features_party.pull import pull
+from features_party.labels_service import ATTEMPTS, LabelsService
+from features_party.receive.labels_url import labels_url
+from features_party.receive.pull import pull
 from shared import errors
-from shared.message.bundle import ENVELOPE_SUFFIX, MAX_ENVELOPE_BYTES, verify
-from shared.message.manifest import FileEntry, Manifest
+from shared.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES
+from shared.documents.bundle import ENVELOPE_SUFFIX, verify
+from shared.documents.manifest import FileEntry, Manifest
+from shared.documents.signed import MAX_ENVELOPE_BYTES
 from tests.support.messages import Sender
 
 IDS = [f"c{i:05d}" for i in range(5000)]
@@ -252,12 +254,12 @@ class Endless(httpx.SyncByteStream):
 @pytest.mark.parametrize(
     ("status", "call", "limit", "kind"),
     [
-        (200, lambda s, p: s.envelope("rel_1"), MAX_ENVELOPE_BYTES, errors.Unavailable),
-        (200, lambda s, p: s.release("rel_1"), MAX_JSON_BYTES, errors.Unavailable),
-        (200, lambda s, p: s.send_ids("bat_1", p), MAX_JSON_BYTES, errors.Unavailable),
-        (404, lambda s, p: s.release("rel_1"), MAX_PROBLEM_BYTES, errors.NotFound),
+        (200, lambda s, p: s.manifest("rel_1"), MAX_BODY_BYTES, errors.Unavailable),
+        (200, lambda s, p: s.release_state("rel_1"), MAX_BODY_BYTES, errors.Unavailable),
+        (200, lambda s, p: s.send_ids("bat_1", p), MAX_BODY_BYTES, errors.Unavailable),
+        (404, lambda s, p: s.release_state("rel_1"), MAX_PROBLEM_BYTES, errors.NotFound),
         (404, lambda s, p: s.download("rel_1", ENTRY, p), MAX_PROBLEM_BYTES, errors.NotFound),
-        (503, lambda s, p: s.release("rel_1"), 0, errors.Unavailable),
+        (503, lambda s, p: s.release_state("rel_1"), 0, errors.Unavailable),
     ],
 )
 def test_an_answer_without_end_is_dropped(  # type: ignore[no-untyped-def]  # calls of different kinds
@@ -273,6 +275,13 @@ def test_an_answer_without_end_is_dropped(  # type: ignore[no-untyped-def]  # ca
     assert str(refusal.value).endswith(("be.", "runs.", "404"))
 
 
+def test_the_largest_signed_document_is_read(server: Server) -> None:
+    assert MAX_ENVELOPE_BYTES <= MAX_BODY_BYTES
+    server.trouble = lambda _request, _count: httpx.Response(200, content=b"x" * MAX_ENVELOPE_BYTES)
+    with server.service() as service:
+        assert len(service.manifest("rel_1")) == len(service.answer_document("ans_1")) == MAX_ENVELOPE_BYTES
+
+
 def test_a_packed_answer_is_refused_before_it_is_unpacked(server: Server, tmp_path: Path) -> None:
     import gzip
 
@@ -282,8 +291,8 @@ def test_a_packed_answer_is_refused_before_it_is_unpacked(server: Server, tmp_pa
     )
     with server.service() as service:
         for call in (
-            lambda: service.release("rel_1"),
-            lambda: service.envelope("rel_1"),
+            lambda: service.release_state("rel_1"),
+            lambda: service.manifest("rel_1"),
             lambda: service.download("rel_1", ENTRY, tmp_path / "t"),
         ):
             with pytest.raises(errors.Unavailable, match="encoded"):
@@ -294,14 +303,14 @@ def test_a_packed_answer_is_refused_before_it_is_unpacked(server: Server, tmp_pa
 def test_deeply_nested_json_is_not_json(server: Server) -> None:
     server.trouble = lambda _request, _count: httpx.Response(200, content=b'{"a":' * 100_000)
     with server.service() as service, pytest.raises(errors.Unavailable, match="not JSON"):
-        service.release("rel_1")
+        service.release_state("rel_1")
 
 
 def test_a_refusals_text_is_short_and_printable(server: Server) -> None:
     text = "No\x1b[31m\u202e\n" + "x" * 5000
     server.trouble = lambda _request, _count: httpx.Response(409, json={"detail": text})
     with server.service() as service, pytest.raises(errors.Conflict) as refusal:
-        service.release("rel_1")
+        service.release_state("rel_1")
     said = refusal.value.detail.removeprefix("The labels party answered: ")
     assert said.isprintable()
     assert len(said) == 200
@@ -321,7 +330,7 @@ def test_of_an_answer_only_what_we_know_is_passed_on(server: Server, tmp_path: P
 @pytest.mark.parametrize("release", ["", ".", ".."])
 def test_dots_do_not_leave_the_path(server: Server, release: str) -> None:
     with server.service() as service, pytest.raises(errors.InvalidInput):
-        service.envelope(release)
+        service.manifest(release)
     assert server.calls == []
 
 

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pytest
 
 from features_party.training.encoding import Encoded
-from features_party.training.gaussian import Gaussian, Kernel, Sums, choose_kernel, fit_gaussian, solve
-from features_party.training.levels import learn_features
+from features_party.training.learner import Seen
+from features_party.training.learners.gaussian import Gaussian, Kernel, Sums, choose_kernel, fit_gaussian, solve
+from features_party.training.learners.levels import learn_features
 
 ROWS = 4000
 
@@ -24,37 +25,42 @@ def rows(seed: int) -> tuple[Encoded, npt.NDArray[np.float32], npt.NDArray[np.fl
     return Encoded(numbers, codes), np.zeros((ROWS, 1), np.float32), np.asarray(truth, np.float64)
 
 
-def fitted(labels: npt.NDArray[np.float64], seed: int = 0) -> Gaussian:
+def seen(seed: int) -> Seen:
     encoded, effects, _ = rows(seed)
-    features = learn_features(encoded, effects, [4])
-    cells = Kernel.empty(features).cells(encoded, effects)
+    return Seen(encoded, effects, [4])
+
+
+def fitted(labels: npt.NDArray[np.float64], seed: int = 0) -> Gaussian:
+    here = seen(seed)
+    features = learn_features(here)
+    cells = Kernel.empty(features).cells(here)
     w = np.ones(ROWS)
     kernel = choose_kernel(features, cells, labels, w, lambda _: None)
-    return fit_gaussian(kernel, kernel.cells(encoded, effects), labels, w, lambda _: None)
+    return fit_gaussian(kernel, kernel.cells(here), labels, w, lambda _: None)
 
 
 def test_finds_an_interaction_under_three_times_its_variance_in_noise() -> None:
-    encoded, effects, truth = rows(0)
+    encoded, _, truth = rows(0)
     noisy = truth + np.random.default_rng(7).normal(0, np.sqrt(3 * np.var(truth)), ROWS)
     model = fitted(noisy)
-    later, _, expected = rows(1)
-    error = float(np.mean((model.predict(later, effects) - expected) ** 2))
+    expected = rows(1)[2]
+    error = float(np.mean((model.predict(seen(1)) - expected) ** 2))
     assert error < 0.12 * np.var(expected)  # the best additive model leaves 0.25
     assert {(f.source, f.at) for f in model.kernel.features} >= {("number", 0), ("number", 1), ("category", 0)}
     assert encoded.numbers.shape == (ROWS, 3)
 
 
 def test_pure_noise_gives_a_constant_or_nearly() -> None:
-    _, effects, truth = rows(0)
+    truth = rows(0)[2]
     spread = []
     for seed in range(3):
-        encoded, effects, _ = rows(seed)
-        features = learn_features(encoded, effects, [4])
-        cells = Kernel.empty(features).cells(encoded, effects)
+        here = seen(seed)
+        features = learn_features(here)
+        cells = Kernel.empty(features).cells(here)
         noise = np.random.default_rng(100 + seed).normal(0, 1, ROWS)
         kernel = choose_kernel(features, cells, noise, np.ones(ROWS), lambda _: None)
-        model = fit_gaussian(kernel, kernel.cells(encoded, effects), noise, np.ones(ROWS), lambda _: None)
-        spread.append(float(np.var(model.predict(encoded, effects))))
+        model = fit_gaussian(kernel, kernel.cells(here), noise, np.ones(ROWS), lambda _: None)
+        spread.append(float(np.var(model.predict(here))))
     # least squares on these inputs would have about 40 parameters, a spread of 0.01 and more
     assert max(spread) < 5e-3
     assert np.var(truth) > 0.5
@@ -73,11 +79,10 @@ def test_weights_count_rows() -> None:
 
 
 def test_saved_and_read_again_it_predicts_the_same_and_damage_is_noticed() -> None:
-    _, effects, truth = rows(0)
-    model = fitted(truth)
+    model = fitted(rows(0)[2])
     data = json.loads(json.dumps(model.as_json()))
-    encoded, _, _ = rows(2)
-    np.testing.assert_array_equal(Gaussian.from_json(data).predict(encoded, effects), model.predict(encoded, effects))
+    again = Gaussian.from_json(data, 3, [4])
+    np.testing.assert_array_equal(again.predict(seen(2)), model.predict(seen(2)))
     for damage in (
         {"strengths": [0.0] * len(data["strengths"])},
         {"lengths": data["lengths"][1:]},
@@ -85,4 +90,4 @@ def test_saved_and_read_again_it_predicts_the_same_and_damage_is_noticed() -> No
         {"landmarks": [[200] * len(data["features"])] * len(data["weights"])},
     ):
         with pytest.raises((ValueError, KeyError, TypeError)):
-            Gaussian.from_json(data | damage)
+            Gaussian.from_json(data | damage, 3, [4])

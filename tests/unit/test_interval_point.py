@@ -45,7 +45,7 @@ def laplace_law(scale: Fraction, reach: int) -> npt.NDArray[np.float64]:
 
 def prefix_law(rows: npt.NDArray[np.uint64], plan: IntervalPlan, length: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """P of every outcome of the product's own step, by all pairs of noise, its choice replaced by its odds."""
-    scale, threshold = plan.threshold
+    scale, threshold = plan.counting.scale, plan.threshold
     reach = threshold + 14 * math.ceil(scale)
     law, found = laplace_law(scale, reach), {}
     odds: list[npt.NDArray[np.float64]] = []
@@ -93,8 +93,8 @@ def test_the_prefix_step_keeps_epsilon_and_delta_over_all_neighbours(
 
 def test_control_a_threshold_one_scale_too_low_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = IntervalPlan(4, F(3), F(1, 10), base=8)
-    scale, threshold = plan.threshold
-    low = (scale, threshold - 2 * math.ceil(scale))
+    scale, threshold = plan.counting.scale, plan.threshold
+    low = threshold - 2 * math.ceil(scale)
     monkeypatch.setattr(IntervalPlan, "threshold", property(lambda _: low))
     one, other = (prefix_law(points(*data), plan, 1, monkeypatch) for data in ((0, 9), (0, 0)))
     assert sum(max(0.0, one[v] - math.exp(3) * other.get(v, 0.0)) for v in one) > float(plan.delta)
@@ -207,7 +207,7 @@ def test_points_that_do_not_fit_are_refused() -> None:
 
 def test_the_noise_of_the_prefix_is_as_large_as_proved() -> None:
     plan = IntervalPlan(64, F(1), DELTA)
-    scale, threshold = plan.threshold
+    scale, threshold = plan.counting.scale, plan.threshold
     assert scale >= 2 / (plan.epsilon * FIND)
     tail = math.exp(-(threshold - 1) / float(scale)) / (1 + math.exp(-1 / float(scale)))
     assert 2 * tail <= float(DELTA)

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from labels_party.mechanisms.choice import uniform_integer
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic import antichains
-from labels_party.mechanisms.isotonic import baseline as baseline_module
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
-from labels_party.mechanisms.isotonic.baseline import baseline, baseline_poset, draw_monotone, row_weights, widest
 from labels_party.mechanisms.isotonic.grid import loss_grid
 from labels_party.mechanisms.isotonic.posets import Poset, functions_bits
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from shared.privacy import Epsilon
+from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import choosing, scores_are_least_losses
+from tests.support.isotonic_baseline import baseline, baseline_poset, draw_monotone, row_weights, widest
 
 ONE, HUGE = Epsilon.parse("1"), Epsilon.parse("1000000")
 TEN = Domain.parse("0:10")

@@ -26,7 +26,7 @@ from labels_party.mechanisms.isotonic.total_order import Examples
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
 from shared.losses import MatrixLoss
-from shared.monotone import MonotoneMap
+from shared.maps.monotone import MonotoneMap
 from shared.privacy import Epsilon
 from tests.support.isotonic import choosing, scores_are_least_losses
 
@@ -340,6 +340,14 @@ def test_a_design_refuses_before_labels_are_read() -> None:
         design("convex", TEN, 10, MAX_ROWS + 1, ONE)
     with pytest.raises(InvalidEpsilon):
         design("convex", TEN, 10, 10, Epsilon(900))
+
+
+def test_a_design_refuses_more_cells_than_a_fit_takes() -> None:
+    """59 · 70 + 1 cells were taken, charged, and then refused."""
+    for steps, taken in ((69, True), (70, False)):
+        options = ShapeOptions(knots=60, steps=steps, values=2)
+        with contextlib.nullcontext() if taken else pytest.raises(InvalidMechanism, match="grid is too large"):
+            design("convex", TEN, 1 << 32, 2, ONE, options=options).fit(np.array([3, 9]), np.array([0, 1]))
 
 
 @settings(max_examples=60, deadline=None)

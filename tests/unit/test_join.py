@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party.feature_tables import read_features
-from features_party.join import join, list_unmatched
-from features_party.output import write_table
+from features_party.tables.feature_tables import read_features
+from features_party.tables.join import join, list_unmatched
+from features_party.tables.output import write_table
+from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable
-from shared.message.signing import VerifyingKey
 from tests.support.messages import Sender, features_party, one_bit, rr, world
 
 
@@ -26,7 +26,7 @@ def accepted(sender: Sender, folder: Path, **options):  # type: ignore[no-untype
     path = folder / f"{options.get('release', 'rel_1')}.parquet"
     sender.write(path, **options)
     services = features_party(folder / "home")
-    return services.intake.accept(path, VerifyingKey.load(sender.public_key(folder)))
+    return services.messages.accept(path, VerifyingKey.load(sender.public_key(folder)))
 
 
 def features(folder: Path, table: pa.Table) -> Path:

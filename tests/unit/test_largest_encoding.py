@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from labels_party.kinds.message.engine import largest_encoding
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.release.engine import largest_encoding
+from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS
+from shared.documents.rows import ROW_GROUP, write_message
 from shared.domain import Domain
-from shared.message.parquet import ROW_GROUP, write_message
-from shared.noise_weights import MAX_LATTICE_OUTPUTS
 from shared.privacy import Epsilon
 
 TWO_GROUPS = ROW_GROUP + 70_000

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channel import Channel
-from shared.channel_lattice import LatticeChannel
+from shared.channels.base import Channel
+from shared.channels.lattice import LatticeChannel
 from shared.domain import Domain
 from shared.errors import InvalidLoss, InvalidMechanism
 from shared.losses import MatrixLoss

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labels_party.budget.ledger import Account, Granted, judge
+from labels_party.ledger.rules import Account, Granted, judge
 from shared.errors import BudgetExceeded, InvalidEpsilon
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labels_party.budget.ledger import Account, Granted, judge
-from labels_party.budget.populations import MAX_DELTA, declare
+from labels_party.ledger.populations import MAX_DELTA
+from labels_party.ledger.rules import Account, Granted, judge
 from shared.domain import Domain
 from shared.errors import BudgetExceeded, InvalidInput
-from shared.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, PrivacyUnit, parse_delta
+from shared.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
+from tests.support.asking import population as declared
 
 E = Epsilon.parse
 
 
-def split(total: str, delta: int) -> EpsilonSplit:
+def split(total: str, delta: str) -> EpsilonSplit:
     return EpsilonSplit(ZERO, ZERO, E(total), delta)
 
 
@@ -69,18 +70,18 @@ def test_granted_deltas_never_exceed_the_lifetime(charges: list[int], lifetime: 
     assert account.spent_delta == granted <= lifetime
 
 
-@pytest.mark.parametrize("delta", [-1, MAX_DELTA + 1, ATTO])
-def test_a_lifetime_delta_that_protects_nothing_is_refused(delta: int) -> None:
-    with pytest.raises(InvalidInput, match="lifetime δ"):
-        declare("p", "y", Domain.parse("0:3"), E("1"), lifetime_delta=delta)
+@pytest.mark.parametrize("delta", ["-1", delta_string(MAX_DELTA + 1), "1"])
+def test_a_lifetime_delta_that_protects_nothing_is_refused(delta: str) -> None:
+    with pytest.raises(InvalidInput, match="δ"):
+        declared("p", "y", Domain.parse("0:3"), "1", lifetime_delta=delta)
 
 
 def test_a_population_has_no_delta_unless_declared() -> None:
-    plain = declare("p", "y", Domain.parse("0:3"), E("1"))
+    plain = declared("p", "y", Domain.parse("0:3"), "1")
     assert (plain.lifetime_delta, plain.rules()["lifetime_delta"]) == (0, "0")
-    assert declare("p", "y", Domain.parse("0:3"), E("1"), lifetime_delta=3).rules()["lifetime_delta"] == (
-        "0.000000000000000003"
-    )
+    assert declared("p", "y", Domain.parse("0:3"), "1", lifetime_delta="0.000000000000000003").rules()[
+        "lifetime_delta"
+    ] == ("0.000000000000000003")
 
 
 def test_delta_per_unit_is_that_of_group_privacy() -> None:

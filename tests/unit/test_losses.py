@@ -49,7 +49,6 @@ def test_poisson_refuses_negative_labels() -> None:
 
 @pytest.mark.parametrize("loss", [SQUARED, ABSOLUTE, POISSON])
 def test_assumption_4_on_a_grid(loss) -> None:  # type: ignore[no-untyped-def]  # any of the losses
-    assert loss.meets_assumption_4
     grid = np.linspace(0.01, 5, 200)
     table = loss.matrix(grid, grid)
     for rows in (table, table.T):
@@ -67,7 +66,6 @@ def test_get_loss() -> None:
 
 def test_matrix_loss_is_looked_up_and_refuses_elsewhere() -> None:
     loss = MatrixLoss(np.array([0.0, 1.0]), np.array([0.0, 0.5, 1.0]), np.array([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
-    assert not loss.meets_assumption_4
     loss.check(np.array([0.0, 1.0]))
     assert np.array_equal(loss.matrix(np.array([0.5, 1.0]), np.array([0.0, 1.0])), [[1.0, 2.0], [1.0, 0.0]])
     for predictions, labels in (([0.7], [0.0]), ([0.5], [0.3])):

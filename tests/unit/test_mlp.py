@@ -18,16 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from features_party.registry.export import export
-from features_party.registry.folder import SavedModel
-from features_party.trainer import Options
-from features_party.training import TrainedModel, fit
+from features_party.models.export import export
+from features_party.models.folder import SavedModel
+from features_party.models.trainer import check_learning
 from features_party.training.encoding import Encoded
-from features_party.training.mlp import EMBEDDING, HIDDEN, Inputs, Network
-from features_party.training.mlp_fit import Settings, held_out
+from features_party.training.learner import Seen
+from features_party.training.learners.mlp import Network
+from features_party.training.learners.mlp_fit import Settings, held_out
+from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs
+from features_party.training.model import TrainedModel
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidInput
+from shared.schemas.training import Learning
 from tests.support.messages import draw, one_bit, world
+from tests.support.training import fit
 from tests.unit.test_model_export import LATER, TRAINING, labels, ports
 
 TEN = Domain.parse("0:10")
@@ -48,11 +52,15 @@ def torch() -> Any:
 
 @pytest.fixture(scope="module")
 def trained(torch: Any) -> TrainedModel:
-    return fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", network=QUICK)
+    return fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=QUICK)
 
 
 def error(model: TrainedModel) -> float:
     return float(np.mean((model.predict(TEST.features) - TEST.labels) ** 2))
+
+
+def seen(encoded: Encoded) -> Seen:
+    return Seen(encoded, np.empty((len(encoded), 0), np.float32), [])
 
 
 def by_hand(seed: int = 0) -> tuple[Network, Encoded]:
@@ -94,11 +102,11 @@ def row_by_row(network: Network, encoded: Encoded) -> npt.NDArray[np.float64]:
 def test_prediction_is_the_formula() -> None:
     network, encoded = by_hand()
     assert network.inputs.gaps == (1,)
-    found = network.predict(encoded)
+    found = network.predict(seen(encoded))
     assert found.std() > 0.5
     np.testing.assert_allclose(found, row_by_row(network, encoded), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(network.predict(encoded.take(np.array([3]))), found[3:4], rtol=1e-5)
-    assert network.predict(encoded.take(np.array([], dtype=int))).shape == (0,)
+    np.testing.assert_allclose(network.predict(seen(encoded.take(np.array([3])))), found[3:4], rtol=1e-5)
+    assert network.predict(seen(encoded.take(np.array([], dtype=int)))).shape == (0,)
 
 
 def test_rare_values_share_one_embedding() -> None:
@@ -112,14 +120,15 @@ def test_rare_values_share_one_embedding() -> None:
 
 def test_saved_as_json_and_back_bit_for_bit() -> None:
     network, encoded = by_hand()
-    again = Network.from_json(json.loads(json.dumps(network.as_json())))
-    np.testing.assert_array_equal(again.predict(encoded), network.predict(encoded))
+    again = Network.from_json(json.loads(json.dumps(network.as_json())), 3, [4, 21])
+    np.testing.assert_array_equal(again.predict(seen(encoded)), network.predict(seen(encoded)))
 
 
 def test_without_pytorch_training_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
-    for attempt in (Options(model="mlp").check, lambda: fit(WORLD.features, WORLD.labels, model="mlp")):
+    learning = Learning(model="mlp")
+    for attempt in (lambda: check_learning(learning), lambda: fit(WORLD.features, WORLD.labels, model="mlp")):
         with pytest.raises(InvalidInput, match=r"pip install 'label-dp-service\[torch\]'") as refusal:
             attempt()
         assert refusal.value.exit_code == 2
@@ -135,7 +144,7 @@ def test_groups_are_held_out_together() -> None:
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
 def test_true_labels_are_learned(torch: Any, loss: str) -> None:
-    model = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", loss=loss, network=QUICK)
+    model = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", loss=loss, settings=QUICK)
     assert error(model) < 0.2 * np.var(TEST.labels)
     assert model.predict(TEST.features).min() >= 0.0
 
@@ -174,15 +183,15 @@ def test_pytorch_and_numpy_predict_the_same(torch: Any, trained: TrainedModel) -
     with torch.no_grad():
         output = torch.nn.Sequential(*stack[:-1])(torch.cat([numbers, vectors(rows).flatten(1)], dim=1))[:, 0]
     np.testing.assert_allclose(
-        network.predict(encoded), network.offset + network.scale * output.double().numpy(), rtol=1e-5, atol=1e-5
+        network.predict(seen(encoded)), network.offset + network.scale * output.double().numpy(), rtol=1e-5, atol=1e-5
     )
 
 
 def test_the_same_arguments_give_the_same_network(torch: Any, trained: TrainedModel) -> None:
     torch.manual_seed(7)  # somebody else's generator plays no part
-    again = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", network=QUICK)
+    again = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=QUICK)
     assert again.as_json() == trained.as_json()
-    other = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", network=Settings(2, 256, seed=1))
+    other = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=Settings(2, 256, seed=1))
     assert other.as_json()["body"]["embedding"] != trained.as_json()["body"]["embedding"]
 
 
@@ -221,8 +230,8 @@ def test_a_damaged_network_is_refused(trained: TrainedModel, damage: dict[str, A
 def test_rows_of_more_noise_weigh_less(torch: Any) -> None:
     wrong = np.where(np.arange(4000) % 2 == 0, WORLD.labels, 10.0 - WORLD.labels)
     noise = np.where(np.arange(4000) % 2 == 0, 1.0, 1e4)
-    weighted = fit(WORLD.features, wrong, noise_variance=noise, domain=TEN, model="mlp", network=QUICK)
-    alike = fit(WORLD.features, wrong, noise_variance=1.0, domain=TEN, model="mlp", network=QUICK)
+    weighted = fit(WORLD.features, wrong, noise_variance=noise, domain=TEN, model="mlp", settings=QUICK)
+    alike = fit(WORLD.features, wrong, noise_variance=1.0, domain=TEN, model="mlp", settings=QUICK)
     assert error(weighted) < 0.2 * np.var(TEST.labels) < error(alike)
 
 
@@ -235,7 +244,7 @@ def test_what_progress_raises_ends_the_training(torch: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", network=QUICK, progress=progress)
+        fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=QUICK, progress=progress)
     assert told == sorted(told)
     assert told[-1] < 0.2
 
@@ -244,11 +253,11 @@ def test_settings_are_kept_or_refused(torch: Any, trained: TrainedModel) -> None
     body = trained.body
     assert isinstance(body, Network)
     assert body.epochs == 20
-    untrained = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", network=Settings(epochs=0))
+    untrained = fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=Settings(epochs=0))
     np.testing.assert_allclose(untrained.predict(TEST.features), WORLD.labels.mean())
     for settings in (Settings(epochs=-1), Settings(batch_size=0), Settings(smallest_count=0)):
         with pytest.raises(InvalidInput, match="network"):
-            fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", network=settings)
+            fit(WORLD.features, WORLD.labels, domain=TEN, model="mlp", settings=settings)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 30])
@@ -262,7 +271,7 @@ def test_few_rows_and_values_never_seen(torch: Any, rows: int) -> None:
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
 def test_onnx_predicts_the_same_from_raw_columns(torch: Any, loss: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    model = fit(TRAINING, labels(TRAINING), domain=Domain.parse("0:20"), model="mlp", loss=loss, network=QUICK)
+    model = fit(TRAINING, labels(TRAINING), domain=Domain.parse("0:20"), model="mlp", loss=loss, settings=QUICK)
     saved = SavedModel(model, CARD)
     session = runtime.InferenceSession(export(saved, "onnx"))
     given = ports(LATER, json.loads(session.get_modelmeta().custom_metadata_map["missing"]))

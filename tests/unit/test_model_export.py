@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from features_party.registry.export import export
-from features_party.registry.folder import SavedModel, load_model, save_model
-from features_party.training import TrainedModel, fit
+from features_party.models.export import export
+from features_party.models.folder import SavedModel, load_model, save_model
 from features_party.training.capacity import choose_capacity
-from features_party.training.gbdt import TreeInput
-from features_party.training.model import category_sizes
+from features_party.training.learner import Seen
+from features_party.training.learners.trees import TreeInput
+from features_party.training.model import TrainedModel
 from shared.domain import Domain
 from shared.errors import InvalidInput
+from tests.support.training import bare_card, fit
 
 NAT = np.iinfo(np.int64).min
 DOMAIN = Domain.parse("0:20")
@@ -129,7 +130,7 @@ def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
 def tree_matrix(saved: SavedModel, table: pa.Table) -> npt.NDArray[np.float32]:
     model = saved.model
     encoded = model.schema.encode(table)
-    return TreeInput.of(encoded, model.effects.apply(encoded.codes), category_sizes(model.schema)).matrix
+    return TreeInput.of(Seen(encoded, model.effects.apply(encoded.codes), model.schema.sizes)).matrix
 
 
 def test_onnx_gives_the_trees_the_very_bits_that_the_model_gives_them() -> None:
@@ -234,7 +235,7 @@ def test_plain_xgboost_predicts_the_same_by_the_exported_encoding(loss: str) -> 
         assert json.loads(archive.read("card.json")) == CARD
         np.testing.assert_allclose(by_the_guide(archive, LATER), saved.model.predict(LATER), rtol=1e-6, atol=1e-6)
         guide = json.loads(archive.read("encoding.json"))
-    assert (guide["format"], guide["version"]) == ("label-dp-encoding", 2)
+    assert (guide["format"], guide["version"]) == ("label-dp-encoding", 1)
     assert sum(wanted["part"] == "statistic" for wanted in guide["inputs"]) == len(guide["statistics"]) > 0
     np.testing.assert_array_equal(matrix_by_the_guide(guide, LATER), tree_matrix(saved, LATER))
     assert export(saved, "xgboost") == data  # the same bytes each time
@@ -242,7 +243,7 @@ def test_plain_xgboost_predicts_the_same_by_the_exported_encoding(loss: str) -> 
 
 def test_an_export_of_a_saved_model_is_that_of_the_fresh_one(tmp_path: Path) -> None:
     fresh = trained("gbdt", "squared", FEWER.select(["time", "country"]))
-    save_model(tmp_path / "m", fresh.model, {"label": "weeks"})
+    save_model(tmp_path / "m", fresh.model, bare_card(fresh.model))
     again = load_model(tmp_path / "m")
     assert isinstance(again.model, TrainedModel)
     assert export(SavedModel(again.model, CARD), "onnx") == export(fresh, "onnx")
@@ -258,7 +259,7 @@ def test_what_cannot_be_exported_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         export(linear, "xgboost")
     with pytest.raises(InvalidInput, match="choose one of"):
         export(linear, "pickle")
-    monkeypatch.delitem(sys.modules, "features_party.registry.onnx_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "features_party.models.onnx_graph", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InvalidInput, match=r"label-dp-service\[onnx\]"):
         export(linear, "onnx")

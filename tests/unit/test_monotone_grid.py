@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.documents.canonical import canonical_bytes, parse_canonical
+from shared.documents.kinds.calibration import PairMap, ScoreMap
 from shared.errors import InvalidInput
-from shared.message.calibration import PairMap, ScoreMap
-from shared.message.canonical import canonical_bytes, parse_canonical
-from shared.monotone import MonotoneMap
-from shared.monotone_grid import MonotoneGrid
-from shared.scores import ScoreGrid
+from shared.maps.monotone import MonotoneMap
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.scores import ScoreGrid
 from tests.support.calibrations import grid_map
 
 GRID = grid_map()

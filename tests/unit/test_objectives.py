@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features_party.training.fitting import fit
 from features_party.training.objectives import LossCorrection, RowGradients, inverse, smooth_absolute
-from shared.channel import Channel
+from shared.channels.base import Channel
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
 from tests.support.messages import draw, laplace, one_bit, rr
+from tests.support.training import fit
 
 PRIOR = np.r_[0.3, np.full(10, 0.07)]
 

@@ -276,6 +276,7 @@ def test_a_file_that_is_not_there_or_not_what_its_name_says(tmp_path: Path) -> N
             attempt()
 
 
+@pytest.mark.torch
 def test_the_paper_end_to_end_on_a_generated_criteo_file(tmp_path: Path) -> None:
     """Load, privatize at ε = 1, train the network for two epochs: better than the mean on labels it never saw."""
     if importlib.util.find_spec("torch") is None:
@@ -283,12 +284,12 @@ def test_the_paper_end_to_end_on_a_generated_criteo_file(tmp_path: Path) -> None
         if os.environ.get("REQUIRE_TORCH"):
             pytest.fail(reason)
         pytest.skip(reason)
-    from features_party.correction import correct
-    from features_party.training import fit
-    from features_party.training.mlp_fit import Settings
+    from features_party.training.correction import correct
+    from features_party.training.learners.mlp_fit import Settings
     from labels_party.mechanisms.catalogue import MECHANISMS
     from shared.domain import Domain
     from shared.privacy import Epsilon
+    from tests.support.training import fit
 
     source = load_criteo(criteo_file(tmp_path / "CriteoSearchData", criteo_rows(18_000)))
     test = np.random.default_rng(0).random(len(source.labels)) < 0.2
@@ -307,7 +308,7 @@ def test_the_paper_end_to_end_on_a_generated_criteo_file(tmp_path: Path) -> None
         categorical=source.categorical,
         model="mlp",
         loss=source.loss,
-        network=Settings(epochs=2, batch_size=64),
+        settings=Settings(epochs=2, batch_size=64),
     )
     predictions = model.predict(source.features.filter(pa.array(test)))
     constant = np.mean((train_labels.mean() - test_labels) ** 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -12,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labels_party.api.predictors import PredictorIn
+from labels_party.kinds.feature_schema import COARSE, FINE, Schema
 from labels_party.mechanisms.private_prediction import UNIT
-from labels_party.predictors.schema import COARSE, FINE, Schema
 from shared.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTable
-from shared.places import MISSING, category_text
-from shared.service.validation import read_model
+from shared.maps.places import MISSING, category_text
+from shared.schemas.predictor import Predictor
+from shared.service.validation import as_model
 
 SCHEMA = Schema.from_json(
     [{"name": "x", "range": ["-1", "3"]}, {"name": "kind", "values": ["a", 7, "7.5"]}, {"name": "y", "range": [0, 1]}]
@@ -191,6 +190,6 @@ def test_features_are_told_as_they_are_read() -> None:
 def test_a_misspelt_feature_is_told_by_the_alternative_it_fits(feature: dict[str, Any], says: str) -> None:
     asked = {"batch": "b", "method": "average", "epsilon": "1", "epsilon_cap": "1", "features": [feature]}
     with pytest.raises(InvalidRequest) as refused:
-        read_model(json.dumps(asked).encode(), PredictorIn)
+        as_model(asked, Predictor)
     details = [refused.value.detail, *(f"'{p['where'][5:]}' {p['rule']}." for p in refused.value.places)]
     assert any(says in text for text in details), details

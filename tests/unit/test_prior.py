@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms import prior as prior_module
+from labels_party.mechanisms.entropy import LaplaceNoise, float_not_below
 from labels_party.mechanisms.prior import (
     check_prior,
     estimate_prior,
-    histogram,
     onto_simplex,
     prior_epsilon,
     public_cells,
@@ -89,7 +89,7 @@ def test_projection_is_the_nearest_point_of_the_simplex() -> None:
 
 @pytest.mark.parametrize("method", ["project", "clip"])
 def test_estimate_is_close_at_a_large_epsilon_and_even_within_cells(method: str) -> None:
-    counts = histogram(np.repeat(np.arange(10), np.arange(10) * 1000), 10)
+    counts = np.arange(10) * 1000
     cells = np.array([0, 2, 5, 10])
     p = estimate_prior(counts, E("50"), cells, method)  # type: ignore[arg-type]  # parametrized text
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -100,14 +100,15 @@ def test_estimate_is_close_at_a_large_epsilon_and_even_within_cells(method: str)
 def test_noise_scale_is_two_over_epsilon_and_nothing_left_is_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def drowned(scale: Fraction, n: int) -> np.ndarray:
-        seen.append((scale, n))
+    def drowned(noise: LaplaceNoise, n: int) -> np.ndarray:
+        seen.append((noise, n))
         return np.full(n, -(10**9), dtype=np.int64)
 
     monkeypatch.setattr(prior_module, "discrete_laplace", drowned)
     clipped = estimate_prior(np.array([5, 5, 0, 0]), E("0.3"), np.array([0, 1, 4]), "clip")
     assert np.array_equal(clipped, np.full(4, 0.25))
-    assert seen == [(Fraction(20, 3), 2)]
+    assert seen == [(LaplaceNoise(2, Fraction(3, 10)), 2)]
+    assert seen[0][0].scale == Fraction(float_not_below(Fraction(20, 3)))
 
 
 def test_an_empty_batch_has_the_uniform_prior() -> None:
@@ -128,3 +129,18 @@ def test_check_prior_renormalises_or_refuses() -> None:
     for bad in ([1.0], [0.5, 0.4], [1.5, -0.5], [np.nan, 1.0], [np.inf, 0.0], ["a", "b"], [[0.5], [0.5]]):
         with pytest.raises(InvalidPrior):
             check_prior(bad, 2)
+
+
+@pytest.mark.parametrize("method", ["project", "clip"])
+def test_a_prior_is_a_function_of_the_noisy_counts_alone_however_large_noise_is(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours with the same noisy counts: a count added as a float to noise beyond 2⁵³ would tell them apart."""
+
+    def of(counts: list[int], noisy: int) -> bytes:
+        own = np.array(counts)
+        monkeypatch.setattr(prior_module, "discrete_laplace", lambda _noise, n: np.array([noisy, 7, 1 << 61]) - own)
+        return estimate_prior(own, E("0.3"), np.arange(4), method).tobytes()  # type: ignore[arg-type]  # parametrized
+
+    for noisy in (5, (1 << 53) + 1, (1 << 60) + 129, -(1 << 60) - 129):
+        assert of([5, 3, 2], noisy) == of([4, 4, 2], noisy)

@@ -48,6 +48,17 @@ def best_union(labels: list[bool], ends: int) -> int:
     return min(costs)
 
 
+def examples_for(ends: int, alpha: Fraction, epsilon: Fraction) -> int:
+    """⌈4(k + 2) ln(2/α)/(αε)⌉ examples, k = `ends` of intervals: the expected error is then at most
+    e^ε·(the best such function's + α) (Theorem 5.3)."""
+    return math.ceil(4 * (ends + 2) * math.log(2 / alpha) / (alpha * epsilon))
+
+
+def empirical_bound(best: float, ends: int, bound: int, n: int, epsilon: float) -> float:
+    """What Lemma 5.2 says the error on the examples is at most, `best` being that of the best function."""
+    return best + (ends + 2) * bound / n + math.exp(-epsilon * bound / 2)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.booleans(), min_size=1, max_size=120),
@@ -61,7 +72,7 @@ def test_the_walk_keeps_the_empirical_error_that_lemma_5_2_promises(
     n = len(labels)
     found = walk.walk(np.arange(n, dtype=np.int64), np.array(labels), bound)
     wrong = [1 / (1 + math.exp((1 if label else -1) * epsilon * found.at(i) / 2)) for i, label in enumerate(labels)]
-    assert sum(wrong) / n <= walk.empirical_bound(best_union(labels, ends) / n, ends, bound, n, epsilon) + 1e-12
+    assert sum(wrong) / n <= empirical_bound(best_union(labels, ends) / n, ends, bound, n, epsilon) + 1e-12
 
 
 def test_sizes_of_the_papers_theorems() -> None:
@@ -69,10 +80,10 @@ def test_sizes_of_the_papers_theorems() -> None:
     assert votes.parts_for(Fraction(1, 20), one) == math.ceil(6 * math.log(80))
     assert average.parts_for(Fraction(1, 20), half) == 40
     assert walk.bound_for(Fraction(1, 20), one) == math.ceil(2 * math.log(40))
-    assert walk.examples_for(1, Fraction(1, 20), one) == math.ceil(12 * math.log(40) * 20)
+    assert examples_for(1, Fraction(1, 20), one) == math.ceil(12 * math.log(40) * 20)
     for n in (3_000, 100_000):
         least = walk.alpha_for(n, one)
-        assert walk.examples_for(1, least, one) <= n < walk.examples_for(1, least * Fraction(9, 10), one)
+        assert examples_for(1, least, one) <= n < examples_for(1, least * Fraction(9, 10), one)
     assert walk.alpha_for(1, one) == Fraction(0.05)
     assert (walk.default_bound(10_000, one), walk.default_bound(10_000, Fraction(8))) == (12, 8)
 
@@ -95,7 +106,7 @@ def test_answers_stay_between_the_ends() -> None:
 def test_what_cannot_be_drawn_is_refused() -> None:
     for sensitivity, epsilon in ((0, Fraction(1)), (1, Fraction(0)), (1, Fraction(-1)), (GRID, Fraction(1, 10**12))):
         with pytest.raises(InvalidMechanism):
-            lattice.scale_of(sensitivity, epsilon)
+            lattice.noisy(0, sensitivity, epsilon, (0, 1), zero)
     for ones, parts in ((-1, 3), (4, 3), (0, 0)):
         with pytest.raises(InvalidMechanism):
             votes.soft_majority(ones, parts, Fraction(1), None)  # type: ignore[arg-type]  # nothing is drawn

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from features_party import labels_service
 from features_party.labels_service import LabelsService
-from features_party.pull_since import Patience, await_published, first_day, pull_since
+from features_party.receive.pull_since import Patience, await_published, first_day, pull_since
 from shared import errors
-from shared.message.bundle import ENVELOPE_SUFFIX, Bundle, trusted_manifest, verify
+from shared.client import listings
+from shared.documents.bundle import ENVELOPE_SUFFIX, Bundle, verify
+from shared.documents.manifest import Manifest
 from tests.support.messages import Sender
 
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-02", "2026-11-05")
@@ -41,7 +44,7 @@ class Server:
 
     def entry(self, release: str) -> dict[str, Any]:
         path = self.folder / f"{release}.parquet"
-        digest = trusted_manifest(Bundle(path).envelope(), self.sender.key.public, None)[1]
+        digest = Manifest.trusted(Bundle(path).envelope(), self.sender.key.public, None)[1]
         published = DAYS[int(release[4:])]
         return {
             "id": release, "published": published, "population_name": "shop", "epsilon": "2", "manifest_sha256": digest
@@ -111,7 +114,7 @@ def test_all_pages_since_a_day_or_a_release(server: Server, tmp_path: Path) -> N
     assert [f["release"] for f in pull(server, tmp_path / "b", "2026-11-02")] == ["rel_1", "rel_2", "rel_3"]
     assert [f["release"] for f in pull(server, tmp_path / "c", "rel_2")] == ["rel_1", "rel_2", "rel_3"]  # of its day
     for path in (tmp_path / "a").glob("*.parquet"):
-        assert verify(path, server.sender.key.public, "features-party").manifest.release == path.stem
+        assert verify(path, server.sender.key.public, "features-party").manifest.id == path.stem
 
 
 def test_what_is_there_intact_is_skipped_and_the_rest_fetched(server: Server, tmp_path: Path) -> None:
@@ -125,6 +128,17 @@ def test_what_is_there_intact_is_skipped_and_the_rest_fetched(server: Server, tm
     assert {c for c in server.calls if "/files/" in c} == {
         "/v1/releases/rel_1/files/message.parquet", "/v1/releases/rel_2/files/message.parquet"
     }  # fmt: skip
+
+
+def test_a_message_that_does_not_fit_is_not_begun(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.publish(0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(errors.InvalidFile, match="Make room first"):
+        pull(server, tmp_path / "in")
+    assert not [call for call in server.calls if "/files/" in call]
+    assert list((tmp_path / "in").iterdir()) == []
 
 
 def test_another_file_of_that_name_is_refused(server: Server, tmp_path: Path) -> None:
@@ -199,7 +213,7 @@ def test_new_pages_without_end_are_left_too(server: Server, monkeypatch: pytest.
         name = f"rel_{next(number)}"
         return httpx.Response(200, json={"releases": [entry | {"id": name}], "next": name})
 
-    monkeypatch.setattr(labels_service, "MOST_PAGES", 5)
+    monkeypatch.setattr(listings, "MOST_PAGES", 5)
     with (
         LabelsService("http://labels", transport=httpx.MockTransport(fresh)) as service,
         pytest.raises(errors.Unavailable, match="does not end"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from features_party.recentring import prior_mean_variance, recentred
+from features_party.training.recentring import prior_mean_variance, recentred
 from labels_party.mechanisms.prior import estimate_prior
 from shared.privacy import Epsilon
 

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features_party.registry.card import epsilon_by_population
-from features_party.registry.folder import CARD_FILE, CARD_TEXT, MODEL_FILE, load_model, save_model
-from features_party.training import TrainedModel, fit
+from features_party.models.card import epsilon_by_population, of_message
+from features_party.models.folder import CARD_FILE, CARD_TEXT, MODEL_FILE, load_model, save_model
 from features_party.training.capacity import choose_capacity
+from features_party.training.model import TrainedModel
+from shared.documents.canonical import digest
 from shared.domain import Domain
 from shared.errors import Conflict, InvalidFile
-from shared.message.canonical import digest
 from tests.support.messages import Sender, world
+from tests.support.training import bare_card, fit
 
 WORLD = world(300)
 
@@ -30,7 +31,7 @@ def fresh() -> TrainedModel:
 @pytest.fixture(scope="module")
 def original(fresh: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "model"
-    save_model(folder, fresh, {"created": "now"})
+    save_model(folder, fresh, bare_card(fresh))
     return folder
 
 
@@ -52,13 +53,13 @@ def test_what_is_written_is_what_is_read(original: Path, fresh: TrainedModel) ->
 def test_a_folder_in_use_is_not_overwritten_but_an_empty_one_is_taken(saved: Path, tmp_path: Path) -> None:
     model = load_model(saved).model
     with pytest.raises(Conflict):
-        save_model(saved, model, {})
+        save_model(saved, model, bare_card(model))
     (tmp_path / "empty").mkdir()
-    save_model(tmp_path / "empty", model, {})
+    save_model(tmp_path / "empty", model, bare_card(model))
     load_model(tmp_path / "empty")
     (tmp_path / "file").write_text("x")
     with pytest.raises(Conflict):
-        save_model(tmp_path / "file", model, {})
+        save_model(tmp_path / "file", model, bare_card(model))
 
 
 @pytest.mark.parametrize("name", [CARD_FILE, MODEL_FILE])
@@ -95,7 +96,7 @@ def test_a_newer_version_is_refused_with_a_way_out(saved: Path, name: str) -> No
 def test_trees_that_xgboost_does_not_accept_are_refused(tmp_path: Path) -> None:
     saved = tmp_path / "model"
     by_rule = fit(WORLD.features, WORLD.labels, domain=Domain.parse("0:10"), capacity=choose_capacity(300, 4.0, 0.0))
-    save_model(saved, by_rule, {"created": "now"})
+    save_model(saved, by_rule, bare_card(by_rule))
     data = json.loads((saved / MODEL_FILE).read_text())
     data["body"]["xgboost"]["learner"] = {}
     (saved / MODEL_FILE).write_text(json.dumps(data))
@@ -112,6 +113,6 @@ def test_epsilon_of_a_population_adds_within_a_batch_and_not_across(tmp_path: Pa
         sender.write(tmp_path / f"{r}.parquet", ["a"], labels, release=r, batch=b, epsilon=e)
         for r, b, e in (("r1", "b1", "0.5"), ("r2", "b1", "0.25"), ("r3", "b2", "0.6"))
     ]
-    (found,) = epsilon_by_population(manifests)
+    (found,) = epsilon_by_population(of_message(manifest, "digest") for manifest in manifests)
     assert (found["population"], found["name"], found["epsilon_per_example"]) == ("pop_1", "shop", "0.75")
     assert (found["batches"], found["releases"], found["unit"]) == (2, 3, None)

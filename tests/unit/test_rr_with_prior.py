@@ -11,7 +11,10 @@ import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel, sample_top_labels
-from shared.channel import Channel, N, RRChannel, TopLabelsChannel
+from shared.channels.base import N
+from shared.channels.registry import channel_from_json
+from shared.channels.rr import RRChannel
+from shared.channels.top_labels import TopLabelsChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior, MalformedManifest
 from shared.privacy import Epsilon
@@ -115,7 +118,7 @@ def test_the_sampler_turns_exactly_as_many_words_into_each_output_as_its_weight(
 def test_the_manifest_form_is_short_and_read_strictly() -> None:
     channel = top_labels()
     data = json.loads(json.dumps(channel.as_json()))
-    again = Channel.from_json(data, TEN)
+    again = channel_from_json(data, TEN)
     assert again.as_json() == data
     assert np.array_equal(again.matrix(), channel.matrix())
     for change in (
@@ -130,7 +133,7 @@ def test_the_manifest_form_is_short_and_read_strictly() -> None:
         {"B": "0"},
     ):
         with pytest.raises(MalformedManifest):
-            Channel.from_json(data | change, TEN)
+            channel_from_json(data | change, TEN)
 
 
 def test_odd_priors_and_refusals() -> None:

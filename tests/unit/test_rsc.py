@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.private_median import rsc
-from labels_party.mechanisms.private_median.accounting import ADVANCED, COMPOSITION, NOISY, SliceNoise, Step
 from labels_party.mechanisms.private_median.rsc import Drop, Plan, Rows, Session, geometric, permutation
+from shared.costs.slices import ADVANCED, COMPOSITION, NOISY, SliceNoise, Step
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 
 F = Fraction

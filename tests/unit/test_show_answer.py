@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from features_party.cli.show import clipping_text
-from features_party.cli.show_answers import show_answer as show_received
-from features_party.intake.answers import SignedAnswer
+from features_party.cli.show import show_answer as show_received
+from features_party.receive.answers import SignedAnswer
 from labels_party.cli.answers import show_answer
-from shared.message.answer import trusted_answer
+from shared.documents.answer import AnswerMechanism
+from shared.documents.kinds.registry import trusted_answer
 from tests.support.calibrations import signed as signed_map
 from tests.support.own_features import signed
 from tests.wire.test_own_features_answers import KEY, M_GIVEN, M_RESULT, R_GIVEN, R_RESULT
+from tests.wire.test_prediction_answers import FACTS
+from tests.wire.test_standalone_median import by_slices
 
 ANSWER: dict[str, Any] = {
     "out": "a.json",
@@ -78,10 +81,10 @@ def test_one_bound_is_of_one_quantile(quantiles: list[str], says: str) -> None:
 P_GIVEN = {"predictor": "prd_1", "method": "average", "query": {"x": "3.5", "sector": None}, "threshold": None}
 RECEIVED: dict[str, tuple[bytes, list[list[str]]]] = {
     "prediction": (
-        signed(KEY, "prediction", P_GIVEN, {"value": "4.5"}),
+        signed(KEY, "prediction", P_GIVEN, {"value": "7.5"}, mechanism=AnswerMechanism(name="average", facts=FACTS)),
         [
             ["predictor", "prd_1"],
-            ["value", "4.5"],
+            ["value", "7.5"],
             ["Query"],
             ["x", "3.5"],
             ["sector", "missing, or none of its values"],
@@ -97,7 +100,7 @@ RECEIVED: dict[str, tuple[bytes, list[list[str]]]] = {
     ),
     "median": (signed(KEY, "median", {"method": "ranks"}, {"found": True, "median": "5"}), [["median", "5"]]),
     "no median": (
-        signed(KEY, "median", {"method": "slices"}, {"found": False, "median": None}),
+        by_slices({"range": "0:200:1"}, {"found": False, "median": None}, KEY),
         [["median", "none found: too few labels agree at this ε and δ"]],
     ),
     "calibration": (

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from labels_party.storage.files import Home
+from shared.documents.canonical import canonical_bytes
+from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, open_envelope, pae
 from shared.errors import InvalidFile, LabelDPError, MalformedManifest, SignatureInvalid
-from shared.message.canonical import canonical_bytes
-from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, open_envelope, pae
 
 KEY = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 DOCUMENT = {"text": "ε", "n": 1}
@@ -229,6 +229,7 @@ def _first_start(folder: str, results: Any) -> None:
         results.put((type(error).__name__, error.detail))
 
 
+@pytest.mark.processes
 def test_processes_that_start_together_agree_on_the_keys(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()

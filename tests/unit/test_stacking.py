@@ -7,13 +7,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from features_party.training.crossfit import BAGS
-from features_party.training.effects import Effects
 from features_party.training.encoding import FeatureSchema
-from features_party.training.ensemble import Ensemble
-from features_party.training.fitting import fit_and_judge
-from features_party.training.gbdt import TreeInput, Trees
-from features_party.training.stacking import best_rounds
+from features_party.training.learner import Seen
+from features_party.training.learners.crossfit import BAGS
+from features_party.training.learners.gbdt import Ensemble
+from features_party.training.learners.stacking import best_rounds
+from features_party.training.learners.trees import Trees
+from tests.support.training import fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]
 ROWS = 10_000
@@ -95,14 +95,14 @@ def test_trees_are_three_boosters_of_equal_weight_that_differ(
     stripes: tuple[Ensemble, FeatureSchema, pa.Table],
 ) -> None:
     body, schema, table = stripes
-    members = [member for member in body.members if member.name == "trees"]
-    assert members == list(body.members)  # so the prediction is theirs alone
+    members = [member for member in body.parts if member.name == "trees"]
+    assert members == list(body.parts)  # so the prediction is theirs alone
     assert len(members) == BAGS == 3
     weight = sum(member.weight for member in members)
     assert 0.5 < weight <= 1.0 + 1e-12
     assert {member.weight for member in members} == {weight / 3}
     encoded = schema.encode(table)
-    seen, nothing = TreeInput.of(encoded, np.empty((1000, 0), np.float32), []), Effects(()).apply(encoded.codes)
+    seen = Seen(encoded, np.empty((1000, 0), np.float32), [])
     parts = []
     for member in members:
         assert isinstance(member.body, Trees)
@@ -111,4 +111,4 @@ def test_trees_are_three_boosters_of_equal_weight_that_differ(
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert np.mean(parts[one] != parts[other]) > 0.9
     expected = body.mean + weight * (np.mean(parts, axis=0) - body.mean)
-    assert body.predict(encoded, nothing, []) == pytest.approx(expected, rel=1e-12)
+    assert body.predict(seen) == pytest.approx(expected, rel=1e-12)

@@ -9,7 +9,8 @@ import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.staircase import best_width
-from shared.channel import N, StaircaseChannel
+from shared.channels.base import N
+from shared.channels.staircase import StaircaseChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from shared.message.statement_text import in_words
+from shared.documents.statement_text import in_words
 from shared.privacy import Epsilon
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labels_party.mechanisms.isotonic.cells import Cells
-from labels_party.mechanisms.isotonic.posets import MAX_DOWN_SETS, Poset
-from labels_party.mechanisms.isotonic.shape_options import MAX_GRID_CELLS, grid_cells
+from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from shared.maps.shapes import MAX_DOWN_SETS, MAX_GRID_CELLS, grid_cells
 from shared.privacy import Epsilon
 
 TEN = Domain.parse("0:10")

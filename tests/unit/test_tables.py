@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shared.columnar.tables import MAX_ID_BYTES, canonical_ids, duplicate_rows, read_table, refuse_duplicates
 from shared.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable, LabelDPError
-from shared.tables import MAX_ID_BYTES, canonical_ids, duplicate_rows, read_table, refuse_duplicates
 
 COLUMNS = ["id", "label"]
 SECRET = "73194.625"

@@ -157,6 +157,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         cached.cache_clear()
 
 
+@pytest.mark.processes
 def test_a_quick_run_makes_every_file_and_sees_planted_wrong_cells(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

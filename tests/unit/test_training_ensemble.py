@@ -7,14 +7,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from features_party.training.additive import Fitted, Rows, fit_log, fit_main, fit_pairs
-from features_party.training.crossfit import assign_folds
 from features_party.training.encoding import FeatureSchema
-from features_party.training.fitting import fit_and_judge
-from features_party.training.levels import learn_features
-from features_party.training.stacking import stacked
+from features_party.training.learner import Seen
+from features_party.training.learners.additive import Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.crossfit import assign_folds
+from features_party.training.learners.levels import learn_features
+from features_party.training.learners.stacking import stacked
 from shared.domain import Domain
 from tests.support.messages import draw, one_bit, world
+from tests.support.training import fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]
 TEN = Domain.parse("0:10")
@@ -26,9 +27,8 @@ def rows(labels: FloatArray, **columns: FloatArray) -> Rows:
     )
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)
-    effects = np.zeros(encoded.codes.shape, np.float32)
-    sizes = [len(c.vocabulary) + 1 for c in schema.categories]
-    return Rows.of(learn_features(encoded, effects, sizes), encoded, effects, labels, None, 1.0)
+    seen = Seen(encoded, np.zeros(encoded.codes.shape, np.float32), schema.sizes)
+    return Rows.of(learn_features(seen), seen, labels, None, 1.0)
 
 
 def quiet(_share: float) -> None:
@@ -82,13 +82,12 @@ def test_what_is_predicted_for_the_training_rows_is_what_the_model_predicts() ->
     table = pa.table({"x": X, "flag": [str(v) for v in FLAG]})
     schema = FeatureSchema.learn(table)
     encoded = schema.encode(table)
-    effects = np.zeros(encoded.codes.shape, np.float32)
-    features = learn_features(encoded, effects, [3])
-    data = Rows.of(features, encoded, effects, 3.0 * X * FLAG + NOISE / 6.0 + 3.0, None, 1.0)
+    seen = Seen(encoded, np.zeros(encoded.codes.shape, np.float32), [3])
+    data = Rows.of(learn_features(seen), seen, 3.0 * X * FLAG + NOISE / 6.0 + 3.0, None, 1.0)
     pairs = fit_pairs(data, fit_main(data, quiet), quiet)
     assert pairs.model.pairs
     for fitted in (pairs, fit_log(data, pairs, (0.0, 10.0), quiet)):
-        assert fitted.model.predict(encoded, effects) == pytest.approx(fitted.predictions, rel=1e-9)
+        assert fitted.model.predict(seen) == pytest.approx(fitted.predictions, rel=1e-9)
 
 
 # --- out of fold -------------------------------------------------------------------------------------------

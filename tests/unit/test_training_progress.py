@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 
-from features_party.training import fit, linear
+from features_party.training.learners import linear
 from shared.domain import Domain
 from tests.support.messages import world
+from tests.support.training import fit
 
 WORLD = world(500)
 

@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 # in a process of its own: tests run with one thread, and scipy must not be loaded before
 SCRIPT = """
 import numpy, sys

@@ -13,7 +13,10 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.knots import alias_table, exact_channel, exact_labels, place_knots, sample_knots
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.channel import Channel, KnotsChannel, N, OneBitChannel
+from shared.channels.base import N
+from shared.channels.knots import KnotsChannel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.registry import channel_from_json
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior, MalformedManifest
 from shared.losses import MatrixLoss
@@ -188,7 +191,7 @@ def test_rows_that_need_more_than_the_slack_are_refused_not_loosened() -> None:
 def test_the_manifest_form_is_read_strictly() -> None:
     channel = knots_channel("0:99", "0.5")
     data = json.loads(json.dumps(channel.as_json()))
-    again = Channel.from_json(data, channel.domain)
+    again = channel_from_json(data, channel.domain)
     assert again.as_json() == data
     for change in (
         {"residual_bias": "0.0"},
@@ -204,9 +207,9 @@ def test_the_manifest_form_is_read_strictly() -> None:
         {"N": "1"},
     ):
         with pytest.raises(MalformedManifest):
-            Channel.from_json(data | change, channel.domain)
+            channel_from_json(data | change, channel.domain)
     with pytest.raises(MalformedManifest):
-        Channel.from_json(data, Domain.parse("0:98"))
+        channel_from_json(data, Domain.parse("0:98"))
 
 
 @pytest.mark.parametrize("epsilon", ["0.000000001", "0.01", "0.1", "1", "12", "40", "1000000"])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.documents.canonical import canonical_bytes
+from shared.documents.manifest import Manifest
 from shared.errors import MalformedManifest
-from shared.message.canonical import canonical_bytes
-from shared.message.manifest import Manifest
 from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
 from tests.unit.test_manifest import document
 
@@ -38,8 +38,18 @@ def test_a_manifest_that_states_less_than_its_examples_spent_is_refused() -> Non
     spent = Epsilon.parse(document()["epsilon_spent"])
     exact = PrivacyUnit("person", 4).bound(spent)
     assert manifest_with(exact).unit.epsilon_per_unit == exact
-    assert manifest_with(None, None).unit.epsilon_per_unit is None
+    assert Manifest.from_payload(canonical_bytes(document())).unit.epsilon_per_unit is None
     less = PrivacyUnit("person", 4).bound(Epsilon(spent.nano - 1))
-    for wrong, most in ((less, 4), (exact, None), ("-1", 4), ("1e9", 4)):
+    more = PrivacyUnit("person", 4).bound(Epsilon.parse(document()["epsilon_lifetime"]) + Epsilon(1))
+    for wrong, most in (
+        (less, 4),
+        (more, 4),
+        (exact, 3),
+        (exact, None),
+        (None, 4),
+        (None, None),
+        ("-1", 4),
+        ("1e9", 4),
+    ):
         with pytest.raises(MalformedManifest):
             manifest_with(wrong, most)

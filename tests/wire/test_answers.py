@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from shared.documents.canonical import canonical_bytes
+from shared.documents.kinds.calibration import ScoreMap, open_calibration
+from shared.documents.kinds.median import open_median
+from shared.documents.kinds.registry import KINDS, trusted_answer
+from shared.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
 from shared.errors import (
     AudienceMismatch,
     MalformedAnswer,
@@ -16,11 +22,7 @@ from shared.errors import (
     UnsupportedVersion,
     VerificationFailed,
 )
-from shared.message.answer import Answer, register, trusted_answer
-from shared.message.calibration import ScoreMap, open_calibration
-from shared.message.canonical import canonical_bytes
-from shared.message.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
-from shared.scores import LARGEST
+from shared.maps.scores import LARGEST
 from tests.support.calibrations import signed
 
 KEY = SigningKey.generate()
@@ -88,7 +90,7 @@ def test_another_key_audience_type_or_kind_is_refused() -> None:
     refused(canonical_bytes(spliced), SignatureInvalid)
     refused(changed(key_id=other.public.id))
     with pytest.raises(MalformedAnswer, match="is needed here"):
-        trusted_answer(GOOD, KEY.public, None, "median")
+        open_median(GOOD, KEY.public, None)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +108,9 @@ def test_another_key_audience_type_or_kind_is_refused() -> None:
         {"unknown": 1},
         {"result": {}},
         {"result": {"map": {}}},
-        {"parameters": {"loss": "squared", "shape": "monotone", "options": {}}},
-        {"parameters": {"loss": "squared", "shape": "monotone", "options": {}, "scores": "0:10:101"}},
-        {"parameters": {"loss": 1, "shape": "monotone", "options": {}, "scores": "0:10:100"}},
+        {"parameters": {"loss": "squared", "shape": "monotone", "options": {}, "scores": "0:10:100"}},
+        {"parameters": {"loss": "squared", "shape": "monotone", "options": {}, "scores": "0:10:101", "scores_2": None}},
+        {"parameters": {"loss": 1, "shape": "monotone", "options": {}, "scores": "0:10:100", "scores_2": None}},
         {"domain": {"range": "2:10:1"}},
         {"domain": {"range": "0:6:1"}},
     ],
@@ -134,25 +136,28 @@ def test_a_map_that_falls_or_is_spelt_otherwise_is_refused(result: dict[str, Any
 
 
 def test_versions() -> None:
-    name = "label-dp-answer"
-    refused(changed(format={"name": name, "major": 2, "minor": 0}), UnsupportedVersion)
-    refused(changed(format={"name": "label-dp-message", "major": 1, "minor": 0}))
-    refused(changed(format={"name": name, "major": 0, "minor": 0}))
-    newer = changed(format={"name": name, "major": 1, "minor": 7}, added="by a newer version")
-    assert open_calibration(newer, KEY.public, "features-party").answer.n == 100
-    refused(changed(kind="novelty"), UnsupportedVersion)
+    for newer in ("label-dp-answer/2", "label-dp-answer/10"):
+        refused(changed(format=newer), UnsupportedVersion)
+    for other in ("label-dp-message/1", "label-dp-answer/0", "label-dp-answer/1.0", "label-dp-answer", 1, None):
+        refused(changed(format=other))
+    refused(changed(added="by a newer version"))
+    with pytest.raises(UnsupportedVersion):
+        trusted_answer(changed(kind="novelty"), KEY.public, None)
+    refused(changed(kind="novelty"))
 
 
-def test_a_kind_has_one_check() -> None:
-    def check(_: Answer) -> None:
+@pytest.mark.parametrize("salt", [None, "", "5A" * 16, "5a" * 15, 7])
+def test_every_answer_has_a_salt(salt: Any) -> None:
+    refused(changed(salt=salt))
+
+
+def test_what_a_check_stumbles_over_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(*_: Any) -> None:
         raise ValueError("a value that a stranger wrote")
 
-    register("test-kind", check)
-    register("test-kind", check)
-    with pytest.raises(ValueError, match="registered"):
-        register("test-kind", lambda _: None)
+    monkeypatch.setitem(KINDS, "calibration", replace(KINDS["calibration"], rule=stumble))
     with pytest.raises(MalformedAnswer) as error:
-        trusted_answer(changed(kind="test-kind"), KEY.public, None)
+        trusted_answer(GOOD, KEY.public, None)
     assert "stranger" not in error.value.detail
 
 

@@ -1,7 +1,7 @@
 """Golden bytes of a message, field by field, and what becomes of a message that somebody touched.
 
-`v1/` holds a message of format 1.0 as it was written by the first version, under the test key below. It must verify
-for ever; if a test here fails, the format has changed, and old messages may no longer be read.
+`v1/` holds a message of format label-dp-message/1, under the test key below. It must verify for ever; if a test here
+fails, the format has changed, and old messages may no longer be read. `shared/documents/FORMAT.md` explains its bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shared.documents.bundle import verify, verify_into
+from shared.documents.canonical import canonical_bytes
+from shared.documents.manifest import Manifest
+from shared.documents.rows import read_message
+from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey
 from shared.errors import (
     AudienceMismatch,
     DigestMismatch,
@@ -24,11 +29,6 @@ from shared.errors import (
     SignatureInvalid,
     VerificationFailed,
 )
-from shared.message.bundle import trusted_manifest, verify, verify_into
-from shared.message.canonical import canonical_bytes
-from shared.message.manifest import Manifest
-from shared.message.parquet import read_message
-from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey
 
 V1 = Path(__file__).parent / "v1"
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -48,8 +48,12 @@ PAYLOAD = (
     b',"boundaries":["0","1","4"]'
     # the value that stands for each bin
     b',"kind":"rr","outputs":["0.5","2.25"]}'
+    # bounds that were bought with ε_clip: none
+    b',"clipping":null'
     # to the day only
     b',"created":"2026-01-02"'
+    # δ that other answers about these examples have spent, and may; a message spends none
+    b',"delta_lifetime":"0","delta_spent":"0"'
     # LO:HI:STEP, both ends included; or {"values": [...]}
     b',"domain":{"range":"0:3:1"}'
     b',"domain_source":"declared public by the owner"'
@@ -65,7 +69,9 @@ PAYLOAD = (
     b',{"bytes":830,"name":"prior.parquet","role":"prior","rows":4'
     b',"sha256":"8970649face27438c755db93bafcd771ec48821894b63a8bec0cd645d2e4dad2"}]'
     # a reader refuses a newer major version
-    b',"format":{"major":1,"minor":0,"name":"label-dp-message"}'
+    b',"format":"label-dp-message/1"'
+    # what is released: the id of the message
+    b',"id":"rel_0123456789abcdef01234567"'
     # SHA-256 of the raw public key
     b',"key_id":"ed25519:56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"'
     b',"loss":"squared"'
@@ -83,7 +89,6 @@ PAYLOAD = (
     b',"prior":{"cells":4,"method":"project","release":null,"source":"estimated"}'
     b',"randomness":"AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: \xce\xb5 is'
     b' exact for ideal random bits and computational for this cipher"'
-    b',"release":"rel_0123456789abcdef01234567"'
     # the privacy unit: one example, or all examples of one value of a column
     b',"unit":{"column":null,"epsilon_per_unit":null,"kind":"example","max_examples":null}}'
 )
@@ -96,7 +101,7 @@ ENVELOPE = (
     # exactly one signature
     b',"signatures":[{"keyid":"ed25519:56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"'
     # Ed25519 over "DSSEv1 38 <payloadType> <length of payload in bytes> <payload>"
-    b',"sig":"jErijvVFMGlDRnndtlkTCwRSJAGtywSRcNRH4zBKS3oytNrVZrXkXjAA91mM2EqiZGrGUjPyy35J9i6GHo5RCA=="}]}'
+    b',"sig":"3yexp3GmvjViVO4Viz2pm/EJmrnZOJk6Sdb6WXa9kMUGIrTUpu2ifB+pjXbnctfbb9iOyqyoQlMs3qnfEJfPBQ=="}]}'
 )
 
 IDS = ["click-0", "click-1", *(f"click-{i}" for i in range(10, 20)), *(f"click-{i}" for i in range(2, 10))]
@@ -130,7 +135,7 @@ def test_a_message_of_format_one_verifies_and_reads_for_ever() -> None:
         "total": "1.05",
         "delta": "0",
     }
-    assert verified.digest == "6eace6bd439c95a0ace969003614713fc75e4ac39b1e1bf8cd978ce3e99fcfd2"
+    assert verified.digest == "ea78031663d0414b398456c10298ec20252cf9d08029384eb62ae5df1d99bb20"
     assert verified.prior_path == V1 / "message.prior.parquet"
     table = read_message(list(verified.paths), verified.manifest)
     assert table["example_id"].to_pylist() == IDS
@@ -177,7 +182,7 @@ def test_every_flipped_bit_of_the_manifest_is_refused() -> None:
             payload[position] ^= 1 << bit
             forged = canonical_bytes(signature | {"payload": base64.b64encode(payload).decode()})
             with pytest.raises(SignatureInvalid):
-                trusted_manifest(forged, KEY.public, ME)
+                Manifest.trusted(forged, KEY.public, ME)
 
 
 def test_every_flipped_bit_of_the_envelope_file_is_refused() -> None:
@@ -186,7 +191,7 @@ def test_every_flipped_bit_of_the_envelope_file_is_refused() -> None:
             forged = bytearray(ENVELOPE)
             forged[position] ^= 1 << bit
             with pytest.raises((SignatureInvalid, MalformedManifest)):
-                trusted_manifest(bytes(forged), KEY.public, ME)
+                Manifest.trusted(bytes(forged), KEY.public, ME)
 
 
 def test_two_thousand_flips_of_the_parquet_file_are_refused(copy: Path) -> None:

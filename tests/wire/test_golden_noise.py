@@ -14,12 +14,17 @@ import numpy as np
 import pytest
 
 from deploy.verify_standalone.channels import check_channel
+from deploy.verify_standalone.domains import Domain as Labels
 from deploy.verify_standalone.noise import exponential_rows, noise_weights
 from deploy.verify_standalone.refusal import RefusedError
-from shared.channel import Channel, ExponentialChannel, LaplaceChannel, NoiseChannel, StaircaseChannel
+from shared.channels.exponential import ExponentialChannel
+from shared.channels.laplace import LaplaceChannel
+from shared.channels.noise import NoiseChannel
+from shared.channels.registry import channel_from_json
+from shared.channels.staircase import StaircaseChannel
+from shared.documents.canonical import canonical_bytes
 from shared.domain import Domain
 from shared.errors import MalformedManifest
-from shared.message.canonical import canonical_bytes
 from shared.privacy import Epsilon
 
 GOLDEN: dict[str, tuple[str, bytes, str]] = {
@@ -55,7 +60,7 @@ def digest(weights: np.ndarray) -> str:
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_the_weights_are_those_of_the_first_version(kind: str) -> None:
     domain, form, sha256 = GOLDEN[kind]
-    channel = Channel.from_json(json.loads(form), Domain.parse(domain))
+    channel = channel_from_json(json.loads(form), Domain.parse(domain))
     assert isinstance(channel, NoiseChannel | ExponentialChannel)
     assert channel.kind == kind
     assert canonical_bytes(channel.as_json()) == form
@@ -110,6 +115,6 @@ def test_giant_tables_and_other_wrong_parameters_are_refused_before_they_cost(
     domain, form, _ = GOLDEN[kind]
     data = json.loads(form) | change
     with pytest.raises(MalformedManifest):
-        Channel.from_json(data, Domain.parse(domain))
+        channel_from_json(data, Domain.parse(domain))
     with pytest.raises(RefusedError):
-        check_channel(data, {"range": domain}, 40 * 10**9)
+        check_channel(data, Labels(Domain.parse(domain).as_json()), 40 * 10**9)

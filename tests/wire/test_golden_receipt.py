@@ -7,7 +7,6 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +15,52 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shared.audit.receipts import Receipts
 from shared.audit.store import verify_export
-from shared.errors import AuditChainBroken, LabelDPError, MalformedReceipt, SignatureInvalid
-from shared.message.receipt import Receipt, envelope_bytes, open_receipt
-from shared.message.signing import EXPORT_TYPE, RECEIPT_TYPE, SigningKey
+from shared.documents.receipt import Receipt, open_receipt
+from shared.documents.signing import EXPORT_TYPE, RECEIPT_TYPE, SigningKey
+from shared.errors import AuditChainBroken, LabelDPError, MalformedReceipt, SignatureInvalid, UnsupportedVersion
 from tests.support.receipts import Pair, pair
 from tests.wire.test_standalone_verifier import bare, chained, copied, refused, verified
 
 __all__ = ["bare"]
 Bare = Callable[..., subprocess.CompletedProcess[str]]
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-RECEIPT = Receipt("rel_1", "ab" * 32, "ed25519:" + "cd" * 32, "features-party", "2026-01-02T03:04:05Z", 2, "ef" * 32)
+RECEIPT = Receipt(
+    document_id="rel_1",
+    document_digest="ab" * 32,
+    labels_key_id="ed25519:" + "cd" * 32,
+    audience="features-party",
+    accepted="2026-01-02",
+    position=2,
+    previous="ef" * 32,
+)
 PAYLOAD = (
-    # UTC, by the receiver's clock; the time of the audit event that holds the receipt
-    b'{"accepted":"2026-01-02T03:04:05Z"'
+    # the UTC day, by the receiver's clock; that of the audit event that holds the receipt
+    b'{"accepted":"2026-01-02"'
     # who accepted: one of the names in the manifest
     b',"audience":"features-party"'
+    # SHA-256 of the payload of the manifest or the answer, and its id
+    b',"document_digest":"' + b"ab" * 32 + b'"'
+    b',"document_id":"rel_1"'
     b',"format":"label-dp-receipt/1"'
     # whose release it is: SHA-256 of the raw Ed25519 key that signed the manifest
     b',"labels_key_id":"ed25519:' + b"cd" * 32 + b'"'
-    # SHA-256 of the manifest's payload
-    b',"manifest_digest":"' + b"ab" * 32 + b'"'
     # from 1, in the receiver's list for this labels party
     b',"position":2'
     # SHA-256 of the payload of receipt 1
-    b',"previous":"' + b"ef" * 32 + b'"'
-    b',"release":"rel_1"}'
+    b',"previous":"' + b"ef" * 32 + b'"}'
 )
 
 
 def test_the_payload_and_its_signature() -> None:
-    envelope = RECEIPT.sign(KEY)
+    envelope = RECEIPT.signed(KEY)
     assert base64.b64decode(envelope["payload"]) == PAYLOAD
     assert envelope["payloadType"] == "application/vnd.label-dp.receipt+json"
     assert RECEIPT.digest == hashlib.sha256(PAYLOAD).hexdigest()
-    assert open_receipt(envelope, KEY.public) == open_receipt(envelope_bytes(envelope), KEY.public) == RECEIPT
+    assert open_receipt(envelope, KEY.public) == open_receipt(Receipt.envelope_bytes(envelope), KEY.public) == RECEIPT
 
 
 def test_every_flipped_bit_is_refused() -> None:
-    whole = envelope_bytes(RECEIPT.sign(KEY))
+    whole = Receipt.envelope_bytes(RECEIPT.signed(KEY))
     for position in range(len(whole)):
         for bit in range(8):
             forged = bytearray(whole)
@@ -68,19 +75,25 @@ def test_every_flipped_bit_is_refused() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        RECEIPT.as_json() | {"format": "label-dp-receipt/2"},
-        RECEIPT.as_json() | {"more": 1},
-        {k: v for k, v in RECEIPT.as_json().items() if k != "previous"},
-        RECEIPT.as_json() | {"position": True},
-        RECEIPT.as_json() | {"position": "2"},
-        RECEIPT.as_json() | {"release": ""},
-        RECEIPT.as_json() | {"release": 7},
+        RECEIPT.document() | {"format": "label-dp-answer/1"},
+        RECEIPT.document() | {"accepted": "2026-01-02T03:04:05Z"},
+        RECEIPT.document() | {"more": 1},
+        {k: v for k, v in RECEIPT.document().items() if k != "previous"},
+        RECEIPT.document() | {"position": True},
+        RECEIPT.document() | {"position": "2"},
+        RECEIPT.document() | {"document_id": ""},
+        RECEIPT.document() | {"document_id": 7},
         [],
     ],
 )
 def test_a_signed_document_of_another_form_is_refused(document: Any) -> None:
     with pytest.raises(MalformedReceipt):
         open_receipt(KEY.sign(RECEIPT_TYPE, document), KEY.public)
+
+
+def test_a_newer_version_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UnsupportedVersion, match="upgrade"):
+        open_receipt(KEY.sign(RECEIPT_TYPE, RECEIPT.document() | {"format": "label-dp-receipt/2"}), KEY.public)
 
 
 # --- in exports ---------------------------------------------------------------------------------------------
@@ -108,12 +121,13 @@ def keys_of(both: Pair) -> dict[str, tuple[SigningKey, Path]]:
     }
 
 
+@pytest.mark.processes
 def test_both_exports_verify_with_their_receipts(bare: Bare, acknowledged: Any) -> None:
     both, labels, features = acknowledged
     for export, party in ((labels, "labels"), (features, "features")):
         told = verified(bare("audit", export, "--key", keys_of(both)[party][1]))
         assert "3 signed receipts" in told
-        assert document_of(export)["format"] == "label-dp-audit-export/2"
+        assert document_of(export)["format"] == "label-dp-audit-export/1"
 
 
 def held(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -122,16 +136,15 @@ def held(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def resigned(event: dict[str, Any], key: SigningKey, **changes: Any) -> None:
     old = json.loads(base64.b64decode(event["details"]["receipt"]["payload"]))
-    del old["format"]
-    event["details"]["receipt"] = replace(Receipt(**old), **changes).sign(key)
+    event["details"]["receipt"] = Receipt(**(old | changes)).signed(key)
 
 
 Forge = Callable[[dict[str, Any], SigningKey], object]  # the document, the receiver's key
 FORGED: dict[str, Forge] = {
     "another receipt's envelope": lambda d, _: held(d)[1]["details"].update(receipt=held(d)[0]["details"]["receipt"]),
     "a receipt of a stranger": lambda d, _: resigned(held(d)[1], KEY),
-    "another manifest": lambda d, k: resigned(held(d)[1], k, manifest_digest="0" * 64),
-    "another release": lambda d, k: resigned(held(d)[1], k, release="rel_0"),
+    "another manifest": lambda d, k: resigned(held(d)[1], k, document_digest="0" * 64),
+    "another release": lambda d, k: resigned(held(d)[1], k, document_id="rel_0"),
     "another audience": lambda d, k: resigned(held(d)[1], k, audience="somebody"),
     "a wrong link": lambda d, k: resigned(held(d)[1], k, previous="0" * 64),
     "a taken position": lambda d, k: resigned(held(d)[1], k, position=1),
@@ -149,10 +162,11 @@ AT_LABELS: dict[str, Forge] = {
 AT_FEATURES: dict[str, Forge] = {
     "another labels party": lambda d, k: resigned(held(d)[1], k, labels_key_id="ed25519:" + "0" * 64),
     "one left out": lambda d, _: d["events"].remove(held(d)[1]),
-    "another time": lambda d, k: resigned(held(d)[1], k, accepted="2029-01-01T00:00:00Z"),
+    "another time": lambda d, k: resigned(held(d)[1], k, accepted="2029-01-01"),
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("party", "name"),
     [("labels", name) for name in FORGED | AT_LABELS] + [("features", name) for name in FORGED | AT_FEATURES],
@@ -172,19 +186,15 @@ def test_a_forged_receipt_in_a_validly_signed_export_is_refused(
         Receipts.of(verify_export(envelope, key.public), key.public)
 
 
-def test_format_2_says_when_it_was_made_and_format_1_is_still_read(
-    bare: Bare, acknowledged: Any, tmp_path: Path
-) -> None:
+@pytest.mark.processes
+def test_an_export_says_when_it_was_made(bare: Bare, acknowledged: Any, tmp_path: Path) -> None:
     both, labels, _ = acknowledged
     key, public = keys_of(both)["labels"]
-    document = document_of(labels)
-    older = {k: v for k, v in document.items() if k != "made"} | {"format": "label-dp-audit-export/1"}
-    path = tmp_path / "export.json"
-    for wrong in (document | {"format": "label-dp-audit-export/1"}, older | {"format": "label-dp-audit-export/2"},
-                  older | {"format": "label-dp-audit-export/3"}, document | {"made": None}):  # fmt: skip
-        envelope = key.sign(EXPORT_TYPE, wrong)
+    document, path = document_of(labels), tmp_path / "export.json"
+    undated = {name: value for name, value in document.items() if name != "made"}
+    for wrong in (undated, document | {"made": None}, document | {"made": ""}, document | {"more": 1},
+                  *(document | {"format": f"label-dp-audit{other}"} for other in ("-export/2", "/1"))):  # fmt: skip
+        path.write_bytes(key.sign(EXPORT_TYPE, wrong))
         with pytest.raises(LabelDPError):
-            verify_export(envelope, key.public)
-    path.write_bytes(key.sign(EXPORT_TYPE, older))
-    assert len(verify_export(path.read_bytes(), key.public)) == document["count"]
-    verified(bare("audit", path, "--key", public))
+            verify_export(path.read_bytes(), key.public)
+        refused(bare("audit", path, "--key", public))

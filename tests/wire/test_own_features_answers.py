@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.documents.kinds.linear_model import LINEAR_MODEL, open_linear_model
+from shared.documents.kinds.rectangle import RECTANGLE, open_rectangle
+from shared.documents.signing import SigningKey
 from shared.errors import InvalidInput, MalformedAnswer
-from shared.message.linear_model import LINEAR_MODEL, open_linear_model
-from shared.message.rectangle import RECTANGLE, open_rectangle
-from shared.message.signing import SigningKey
 from tests.support.own_features import signed
 
 KEY = SigningKey.generate()
@@ -32,6 +32,8 @@ R_GIVEN: dict[str, Any] = {
     "epsilon_per_side": "0.125",
     "delta_per_side": "0",
     "delta_of_bound": "0",
+    "bound": "composition",
+    "rho": [],
 }
 R_RESULT: dict[str, Any] = {"found": True, "sides": SIDES}
 M_GIVEN: dict[str, Any] = {
@@ -47,15 +49,31 @@ M_GIVEN: dict[str, Any] = {
     "rate": "1",
     "epsilon_per_step": "0.5",
     "delta_of_bound": "0",
+    "bound": "composition",
+    "rho": [],
     "middle": "5",
     "half_width": "5",
 }
 WEIGHTS = [
-    {"name": "x", "weight": "0.5"},
+    {"name": "x", "value": None, "weight": "0.5"},
     {"name": "kind", "value": "a", "weight": "0.25"},
     {"name": "kind", "value": "7", "weight": "-4"},
 ]
 M_RESULT: dict[str, Any] = {"constant": "0.125", "weights": WEIGHTS}
+
+
+# by slices a side may be missing, which costs δ
+S_GIVEN = R_GIVEN | {"levels": 200, "method": "slices", "delta_per_side": "0.0000001"}
+S_SIDES = [SIDES[0] | {"first": 40, "last": 100}, SIDES[1] | {"last": 100}]
+S_DELTA = {
+    "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0.0000004"},
+    "delta_spent": "0.0000004",
+    "delta_lifetime": "0.000001",
+}
+
+
+def by_slices(result: dict[str, Any], **changes: Any) -> bytes:
+    return signed(KEY, RECTANGLE, S_GIVEN, result, **(S_DELTA | changes))
 
 
 def rectangle(result: dict[str, Any] = R_RESULT, **given: Any) -> bytes:
@@ -89,8 +107,8 @@ def test_values_beyond_a_range_count_as_its_ends() -> None:
 
 def test_nothing_is_inside_where_a_side_was_not_found_or_sides_cross() -> None:
     columns = {"x": [3, 5], "y": [0, -1]}
-    missing = [SIDES[0] | {"first": None, "from": None}, SIDES[1]]
-    found = open_rectangle(rectangle({"found": False, "sides": missing}), KEY.public, None)
+    missing = [S_SIDES[0] | {"first": None, "from": None}, S_SIDES[1]]
+    found = open_rectangle(by_slices({"found": False, "sides": missing}), KEY.public, None)
     assert not found.found
     assert not found.contains(columns).any()
     crossed = [SIDES[0] | {"first": 7, "from": "7"}, SIDES[1]]

@@ -8,22 +8,29 @@ from typing import Any
 
 import pytest
 
+from shared.documents.adjacency import IN_PARTS
+from shared.documents.answer import Answer, AnswerMechanism
+from shared.documents.canonical import canonical_bytes
+from shared.documents.kinds.prediction import open_prediction
+from shared.documents.members import PopulationRef
+from shared.documents.signing import ANSWER_TYPE, SigningKey
 from shared.errors import AudienceMismatch, MalformedAnswer, SignatureInvalid
-from shared.message.answer import Answer, AnswerMechanism
-from shared.message.canonical import canonical_bytes
-from shared.message.manifest import PopulationRef
-from shared.message.prediction import open_prediction
-from shared.message.signing import ANSWER_TYPE, SigningKey
 
 KEY = SigningKey.generate()
 QUERY = {"x": "3.5", "sector": None}
+FACTS: dict[str, str | int | bool | None] = {
+    "noise": "discrete Laplace",
+    "grid": 1 << 20,
+    "parts": 3,
+    "scale": "0.6666666666666666",
+}
 PARAMETERS = {"predictor": "prd_1", "method": "average", "query": QUERY, "threshold": None}
 
 
 def signed(**changes: Any) -> bytes:
     members: dict[str, Any] = {
         "kind": "prediction",
-        "answer": "ans_1",
+        "id": "ans_1",
         "batch": "bat_2",
         "population": PopulationRef(id="pop_1", name="shop", label="revenue"),
         "audiences": ["features-party"],
@@ -34,12 +41,13 @@ def signed(**changes: Any) -> bytes:
         "out_of_domain": "clip",
         "missing_label": None,
         "parameters": PARAMETERS,
-        "mechanism": AnswerMechanism(name="average", facts={"parts": 3}),
+        "mechanism": AnswerMechanism(name="average", facts=FACTS),
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0"},
         "epsilon_spent": "0.5",
         "epsilon_lifetime": "3",
-        "adjacency": "replace one example",
-        "result": {"value": "8.25"},
+        "adjacency": IN_PARTS,
+        "result": {"value": "7.5"},
+        "salt": "5a" * 16,
     }
     document = Answer.model_construct(**(members | changes)).model_dump(mode="json", warnings=False)
     return KEY.sign(ANSWER_TYPE, document)
@@ -47,8 +55,12 @@ def signed(**changes: Any) -> bytes:
 
 def test_a_prediction_is_read() -> None:
     found = open_prediction(signed(), KEY.public, "features-party")
-    assert (found.value, found.query) == (8.25, QUERY)
-    with_threshold = signed(parameters=PARAMETERS | {"threshold": "5"}, result={"value": "1"})
+    assert (found.value, found.query) == (7.5, QUERY)
+    with_threshold = signed(
+        parameters=PARAMETERS | {"threshold": "5", "method": "soft-majority"},
+        mechanism=AnswerMechanism(name="soft-majority", facts={"parts": 3}),
+        result={"value": "1"},
+    )
     assert open_prediction(with_threshold, KEY.public, None).value == 1.0
     listed = signed(domain={"values": ["-3", "0", "7.5"]}, result={"value": "-3"})
     assert open_prediction(listed, KEY.public, None).value == -3.0
@@ -87,7 +99,7 @@ def test_another_audience_key_or_value_is_refused() -> None:
     with pytest.raises(SignatureInvalid):
         open_prediction(envelope, SigningKey.generate().public, "features-party")
     opened = json.loads(envelope)
-    changed = base64.b64decode(opened["payload"]).replace(b'"8.25"', b'"8.26"')
+    changed = base64.b64decode(opened["payload"]).replace(b'"7.5"', b'"7.6"')
     opened["payload"] = base64.b64encode(changed).decode()
     with pytest.raises(SignatureInvalid):
         open_prediction(canonical_bytes(opened), KEY.public, "features-party")

@@ -6,6 +6,7 @@ the honest message has), in bounded memory, and lives on. The long version is `t
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +15,17 @@ from typing import Any
 import pytest
 
 from shared import errors
-from shared.message.bundle import FOLDER_ENVELOPE, trusted_manifest, verify
-from shared.message.canonical import canonical_bytes
-from shared.message.signing import VerifyingKey
+from shared.documents.bundle import FOLDER_ENVELOPE, verify
+from shared.documents.canonical import canonical_bytes
+from shared.documents.manifest import Manifest
+from shared.documents.signing import VerifyingKey
 from tests.support import malice
 from tests.support.contained import Told, contained
 from tests.support.features_cli import Shell
+from tests.support.golden_documents import documents
 from tests.support.messages import Sender
 from tests.support.tampering import ME, payload_of, sealed
+from tests.support.verdicts import ACCEPTED, verdicts
 
 MOST_GROWN = 128  # MiB of address space that reading all of them may add; the lies claim up to 16 GB
 MOST_FOR_DOMAINS = 1024  # a domain of 2^24 values is legal and takes 128 MiB for each array over it
@@ -55,6 +59,7 @@ def wrong(told: list[Told], names: dict[str, str], fine: tuple[str, ...] = FINE)
 # --- Parquet -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_no_file_passes_crashes_or_expands(
     good: Path, hostile: Path, sender: Sender, files: list[tuple[str, bytes]]
 ) -> None:
@@ -70,6 +75,7 @@ def test_no_file_passes_crashes_or_expands(
     assert max(t.resident for t in told) < MOST_GROWN
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("planted", ["check_sizes", "_check_rows"])
 def test_a_reader_that_skips_a_check_is_caught(
     planted: str, good: Path, hostile: Path, sender: Sender, files: list[tuple[str, bytes]]
@@ -86,6 +92,7 @@ def test_a_reader_that_skips_a_check_is_caught(
         assert any("taken" in line for line in wrong(told, names))
 
 
+@pytest.mark.processes
 def test_costly_manifests_in_bounded_memory(good: Path, hostile: Path, sender: Sender) -> None:
     names = malice.sign_documents(good, sender.key, hostile, without=SLOW)
     status, told = contained(hostile, sender.public_key(hostile.parent))
@@ -145,12 +152,12 @@ def respelled(payload: bytes) -> dict[str, bytes]:
 
 def test_one_spelling_only(good: Path, sender: Sender, key: VerifyingKey) -> None:
     payload = payload_of(good)
-    trusted_manifest(sealed(payload, sender.key), key, ME)
+    Manifest.trusted(sealed(payload, sender.key), key, ME)
     texts = respelled(payload)
     assert payload not in texts.values()
     for text in texts.values():
         with pytest.raises(errors.VerificationFailed):
-            trusted_manifest(sealed(text, sender.key), key, ME)
+            Manifest.trusted(sealed(text, sender.key), key, ME)
 
 
 def test_what_is_larger_than_an_envelope_is_not_read(good: Path, hostile: Path, key: VerifyingKey) -> None:
@@ -162,43 +169,43 @@ def test_what_is_larger_than_an_envelope_is_not_read(good: Path, hostile: Path, 
 
 
 VERSIONS: list[tuple[Any, type[errors.LabelDPError]]] = [
-    ({"major": 2, "minor": 0}, errors.UnsupportedVersion),
-    ({"major": 2, "minor": 99}, errors.UnsupportedVersion),
-    ({"major": (1 << 53) - 1, "minor": 0}, errors.UnsupportedVersion),
-    ({"major": 0, "minor": 9}, errors.MalformedManifest),
-    ({"major": -1, "minor": 0}, errors.MalformedManifest),
-    ({"major": 1, "minor": -1}, errors.MalformedManifest),
-    ({"major": True, "minor": 0}, errors.MalformedManifest),
-    ({"major": "1", "minor": 0}, errors.MalformedManifest),
-    ({"major": None, "minor": 0}, errors.MalformedManifest),
-    ({"major": [1], "minor": 0}, errors.MalformedManifest),
-    ({"major": 1}, errors.MalformedManifest),
-    ({"name": "label-dp-message\u200b", "major": 1, "minor": 0}, errors.MalformedManifest),
-    ({"name": "label-dp-audit", "major": 1, "minor": 0}, errors.MalformedManifest),
+    ("label-dp-message/2", errors.UnsupportedVersion),
+    ("label-dp-message/99", errors.UnsupportedVersion),
+    ("label-dp-message/999999999", errors.UnsupportedVersion),
+    ("label-dp-message/9999999999", errors.MalformedManifest),
+    ("label-dp-message/0", errors.MalformedManifest),
+    ("label-dp-message/-1", errors.MalformedManifest),
+    ("label-dp-message/01", errors.MalformedManifest),
+    ("label-dp-message/1.0", errors.MalformedManifest),
+    ("label-dp-message/\u0662", errors.MalformedManifest),
+    ("label-dp-message/2\n", errors.MalformedManifest),
+    ("label-dp-message", errors.MalformedManifest),
+    ("label-dp-message\u200b/1", errors.MalformedManifest),
+    ("label-dp-audit/1", errors.MalformedManifest),
+    ({"name": "label-dp-message", "major": 2, "minor": 0}, errors.MalformedManifest),
+    (True, errors.MalformedManifest),
+    (None, errors.MalformedManifest),
+    ([1], errors.MalformedManifest),
 ]
 
 
 @pytest.mark.parametrize(("version", "refusal"), VERSIONS)
 def test_versions(
-    version: dict[str, Any], refusal: type[errors.LabelDPError], good: Path, sender: Sender, key: VerifyingKey
+    version: Any, refusal: type[errors.LabelDPError], good: Path, sender: Sender, key: VerifyingKey
 ) -> None:
     document = json.loads(payload_of(good))
-    text = canonical_bytes(document | {"format": {"name": "label-dp-message"} | version})
+    text = canonical_bytes(document | {"format": version})
     with pytest.raises(refusal) as caught:
-        trusted_manifest(sealed(text, sender.key), key, ME)
+        Manifest.trusted(sealed(text, sender.key), key, ME)
     if refusal is errors.UnsupportedVersion:
         assert "upgrade" in caught.value.detail
         assert caught.value.exit_code == 1
 
 
-def test_an_older_and_a_newer_minor_version_are_read(good: Path, sender: Sender, key: VerifyingKey) -> None:
-    document = json.loads(payload_of(good))
-    for minor, more in ((0, {}), (1, {}), (7, {"more": {"deep": [1]}})):
-        text = canonical_bytes(document | {"format": document["format"] | {"minor": minor}} | more)
-        assert trusted_manifest(sealed(text, sender.key), key, ME)[0].n == 60
-    text = canonical_bytes(document | {"more": 1})  # of our own version, a member more is a mistake or a trick
+def test_a_member_more_is_a_mistake_or_a_trick(good: Path, sender: Sender, key: VerifyingKey) -> None:
+    text = canonical_bytes(json.loads(payload_of(good)) | {"more": 1})
     with pytest.raises(errors.MalformedManifest):
-        trusted_manifest(sealed(text, sender.key), key, ME)
+        Manifest.trusted(sealed(text, sender.key), key, ME)
 
 
 def test_a_refusal_obeys_nobody_at_the_terminal(good: Path, sender: Sender, tmp_path: Path) -> None:
@@ -216,6 +223,7 @@ def test_a_refusal_obeys_nobody_at_the_terminal(good: Path, sender: Sender, tmp_
 
 # --- names of files ----------------------------------------------------------------------------------------------
 
+GOLDEN = documents()
 NAMES = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", "C:\\x", "x\0y", "x\n", " x", "x ", ".hidden", "-rf", "~"]
 NAMES += ["\u202ex", "x\u200b", "caf\u00e9", "cafe\u0301", "x" * 129, "a:b", "a*", "$HOME", "%2e%2e", "\uff0e\uff0e/x"]
 NAMES += [FOLDER_ENVELOPE, "MANIFEST.DSSE.JSON", "envelope.dsse.json", "x.dsse.json", "prior.parquet", "PRIOR.parquet"]
@@ -226,7 +234,7 @@ def test_a_name_that_is_not_plain_or_not_its_own(name: str, good: Path, sender: 
     document = json.loads(payload_of(good))
     document["files"][0]["name"] = name
     with pytest.raises(errors.MalformedManifest):
-        trusted_manifest(sealed(canonical_bytes(document), sender.key), key, ME)
+        Manifest.trusted(sealed(canonical_bytes(document), sender.key), key, ME)
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -240,11 +248,15 @@ TRICKS: dict[str, Change] = {
     "rows that add up below zero": lambda d: d.update(
         files=[d["files"][0] | {"rows": 61}, d["files"][0] | {"rows": -1, "name": "b.parquet"}]
     ),
+    "more bytes than rows can take": lambda d: d["files"][0].update(bytes=(1 << 18) + 560 * d["files"][0]["rows"] + 1),
+    "a petabyte": lambda d: d["files"][0].update(bytes=1 << 50),
+    "a prior larger than its domain": lambda d: d["files"][1].update(rows=1 << 30),
+    "a prior of a petabyte": lambda d: d["files"][1].update(bytes=1 << 50),
     "an audience twice": lambda d: d.update(audiences=[ME, ME]),
     "an audience in a list": lambda d: d.update(audiences=[[ME]]),
     "an audience as an object": lambda d: d.update(audiences={ME: 1}),
-    "a release that climbs": lambda d: d.update(release="../../etc"),
-    "a release of dots and a line end": lambda d: d.update(release="rel_1\n"),
+    "a release that climbs": lambda d: d.update(id="../../etc"),
+    "a release of dots and a line end": lambda d: d.update(id="rel_1\n"),
     "a date that is none": lambda d: d.update(created="\u0662\u0660\u0662\u0664-01-01"),
     "ε in other digits": lambda d: d.update(epsilon_lifetime="\u0661\u0660"),
     "ε below zero": lambda d: d.update(epsilon_spent="-1"),
@@ -265,4 +277,107 @@ def test_a_manifest_that_contradicts_itself(name: str, good: Path, sender: Sende
     document = json.loads(payload_of(good))
     TRICKS[name](document)
     with pytest.raises(errors.VerificationFailed):
-        trusted_manifest(sealed(canonical_bytes(document), sender.key), key, ME)
+        Manifest.trusted(sealed(canonical_bytes(document), sender.key), key, ME)
+
+
+# --- what one of the two verifiers took, and the other did not -----------------------------------------------------
+
+
+def _spent(d: dict[str, Any], less: str) -> None:
+    d["epsilon"] |= {"randomize": less, "total": less}
+
+
+def _without(d: dict[str, Any], *path: str) -> None:
+    *outer, last = path
+    for name in outer:
+        d = d[name]
+    del d[last]
+
+
+BOTH: dict[str, tuple[str, Change]] = {
+    "audiences as a string": ("message: bins", lambda d: d.update(audiences=f"{ME} and others")),
+    "audiences of an answer as a string": ("median: ranks", lambda d: d.update(audiences=ME)),
+    "an ε per unit of two examples for three": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit="5.3")),
+    "an ε per unit that nobody can spend": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit="30.3")),
+    "an ε per unit between two ε": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit="7.950000001")),
+    "a unit without an ε": ("message: unit", lambda d: d["unit"].update(epsilon_per_unit=None)),
+    "a unit without a column": ("calibration: grid of two", lambda d: d["unit"].update(column=None)),
+    "an example with a column": ("message: bins", lambda d: d["unit"].update(column="person")),
+    "another adjacency": ("message: bins", lambda d: d.update(adjacency="add or remove one example")),
+    "another adjacency of an answer": ("rectangle: ranks", lambda d: d.update(adjacency="replace one label")),
+    "the adjacency of another kind": (
+        "prediction: average",
+        lambda d: d.update(adjacency="replace one example's label"),
+    ),
+    "a member more in a channel": ("message: one bit", lambda d: d["channel"].update(more="1")),
+    "a member less in a channel": ("message: knots", lambda d: _without(d, "channel", "residual_bias")),
+    "another residual bias": ("message: knots", lambda d: d["channel"].update(residual_bias="0.0")),
+    "two priors": ("message: bins", lambda d: d["files"].append(d["files"][-1] | {"name": "second.parquet"})),
+    "outputs that fall": ("message: bins", lambda d: d["channel"]["outputs"].reverse()),
+    "an output that is no number": ("message: bins", lambda d: d["channel"]["outputs"].__setitem__(0, "nan")),
+    "outputs of a table that fall": ("message: dense", lambda d: d["channel"]["outputs"].reverse()),
+    "a bin's mean elsewhere": ("message: bins", lambda d: d["channel"]["bin_means"].__setitem__(0, "9.0")),
+    "bounds in another spelling": ("message: bounds", lambda d: d["clipping"].update(bounds=["10.0"])),
+    "a clipping by another mechanism": ("message: bounds", lambda d: d["clipping"].update(mechanism="maximum")),
+    "a version with a point": ("message: bounds", lambda d: d.update(format="label-dp-message/1.1")),
+    "no word on clipping": ("message: bins", lambda d: _without(d, "clipping")),
+    "no word on randomness": ("message: bins", lambda d: _without(d, "randomness")),
+    "no unit": ("message: bins", lambda d: _without(d, "unit")),
+    "no format": ("median: ranks", lambda d: _without(d, "format")),
+    "no salt": ("median: ranks", lambda d: _without(d, "salt")),
+    "no word on a second score": ("calibration: float32", lambda d: _without(d, "parameters", "scores_2")),
+    "no δ spent": ("median: ranks", lambda d: _without(d, "delta_spent")),
+    "no source of the mechanism": ("median: ranks", lambda d: _without(d, "mechanism", "source")),
+    "a member more in the population": ("median: ranks", lambda d: d["population"].update(more=1)),
+    "ε as 01.3": ("message: bins", lambda d: d.update(epsilon_spent="03.5")),
+    "ε as 1.30": ("message: bins", lambda d: d.update(epsilon_spent="3.50")),
+    "a part of ε as 2.0": ("median: ranks", lambda d: _spent(d, "4.0")),
+    "lifetime ε beyond all": ("message: bins", lambda d: d.update(epsilon_lifetime="1000001")),
+    "δ as 0.0": ("median: ranks", lambda d: d.update(delta_spent="0.0")),
+    "a δ of a message": ("message: lifetime δ", lambda d: d["epsilon"].update(delta="0.0000001")),
+    "a δ where there is no lifetime δ": (
+        "message: lifetime δ",
+        lambda d: d.update(delta={"spent": "0", "lifetime": "0"}),
+    ),
+    "a prior that was estimated for nothing": (
+        "message: bins",
+        lambda d: d["epsilon"].update(prior="0", randomize="2.01"),
+    ),
+    "a linear model of steps that cost more": ("linear model: easiest", lambda d: _spent(d, "0.5")),
+    "a linear model a hair below its cost": ("linear model: easiest", lambda d: _spent(d, "3.99999999")),
+    "a linear model of larger steps": (
+        "linear model: easiest",
+        lambda d: d["parameters"].update(epsilon_per_step="1.4"),
+    ),
+    "a linear model of more steps": ("linear model: easiest", lambda d: d["parameters"].update(steps=4)),
+    "a linear model in another order": ("linear model: uniform", lambda d: d["parameters"].update(rule="hardest")),
+    "ρ that fall": ("linear model: noisy", lambda d: d["parameters"]["rho"].append("1")),
+    "no ρ": ("linear model: noisy", lambda d: d["parameters"].update(rho=[])),
+    "ρ beyond all numbers": ("linear model: noisy", lambda d: d["parameters"].update(rho=["9" * 60])),
+    "another bound": ("linear model: advanced", lambda d: d["parameters"].update(bound="composition")),
+    "a rectangle of more sides": (
+        "rectangle: ranks",
+        lambda d: d["parameters"]["features"].append({"name": "z", "range": ["0", "1"]}),
+    ),
+    "a rectangle of dearer sides": ("rectangle: ranks", lambda d: d["parameters"].update(epsilon_per_side="1")),
+    "a side that was not found for free": ("rectangle: ranks", lambda d: d["result"].update(found=False)),
+    "a median by slices without δ": ("median: slices", lambda d: d["epsilon"].update(delta="0")),
+    "a calibration that clipped": (
+        "calibration: monotone",
+        lambda d: d["epsilon"].update(clip="0.1", randomize="0.4"),
+    ),
+    "more pieces than were asked for": ("calibration: pieces", lambda d: d["parameters"]["options"].update(pieces=2)),
+    "an option of another shape": ("calibration: monotone", lambda d: d["parameters"]["options"].update(pieces=3)),
+    "noise too narrow for ε": ("prediction: average", lambda d: _spent(d, "0.2")),
+    "a value that is not drawn": ("prediction: average", lambda d: d["result"].update(value="3.3")),
+    "a class between two": ("prediction: walk", lambda d: d["result"].update(value="0.5")),
+}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_both_verifiers_refuse(name: str, sender: Sender) -> None:
+    kind, change = BOTH[name]
+    document = copy.deepcopy(GOLDEN[kind]) | {"key_id": sender.key.public.id}
+    assert verdicts(kind, document, sender.key) == (ACCEPTED, ACCEPTED)
+    change(document)
+    assert ACCEPTED not in verdicts(kind, document, sender.key)

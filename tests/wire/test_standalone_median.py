@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.documents.kinds.median import open_median
+from shared.documents.signing import SigningKey
 from shared.domain import Domain
 from shared.errors import MalformedAnswer
-from shared.message.median import open_median
 from tests.support.calibrations import signed
 from tests.wire.test_two_score_answers import KEY, standalone
 
@@ -26,6 +27,15 @@ def median(domain: Any, result: Any, parameters: Any = None) -> bytes:
     return signed(KEY, np.array([1.0]), [], kind="median", domain=domain, **given)
 
 
+SPLIT = {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0.000001"}
+
+
+def by_slices(domain: Any, result: Any, key: SigningKey = KEY, **changes: Any) -> bytes:
+    given = {"epsilon": SPLIT, "delta_spent": "0.000001", "delta_lifetime": "0.000001"} | changes
+    parameters = {"method": "slices"}
+    return signed(key, np.array([1.0]), [], kind="median", domain=domain, parameters=parameters, result=result, **given)
+
+
 def refused(envelope: bytes, folder: Path) -> None:
     """By both verifiers."""
     with pytest.raises(MalformedAnswer):
@@ -39,7 +49,6 @@ GOOD = [
     *((HALVES, text) for text in ("0", "30", "30.5", "60")),
     *((LISTED, text) for text in ("-2.50", "0", "1.5", "10")),
     *((BELOW, text) for text in ("-1", "-0.1", "0", "0.7", "1")),
-    (HALVES, None),
 ]
 BAD: list[tuple[Any, Any]] = [
     *(
@@ -58,12 +67,25 @@ BAD: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("domain", "text"), GOOD)
 def test_a_value_of_the_domain_verifies(domain: Any, text: Any, tmp_path: Path) -> None:
-    envelope = median(domain, {"found": text is not None, "median": text})
+    envelope = median(domain, {"found": True, "median": text})
     open_median(envelope, KEY.public, None)
     done = standalone(tmp_path, envelope)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"median by ranks: {'none found' if text is None else text}" in done.stdout
+    assert f"median by ranks: {text}" in done.stdout
     assert "not checked" not in done.stdout
+
+
+def test_none_is_found_only_where_that_costs_a_delta(tmp_path: Path) -> None:
+    none, wide = {"found": False, "median": None}, Domain.parse("0:200").as_json()
+    envelope = by_slices(wide, none)
+    open_median(envelope, KEY.public, None)
+    done = standalone(tmp_path, envelope)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "median by slices: none found" in done.stdout
+    free = {"delta_spent": "0", "epsilon": SPLIT | {"delta": "0"}}
+    for number, lie in enumerate((median(wide, none), by_slices(HALVES, none), by_slices(wide, none, **free))):
+        (tmp_path / str(number)).mkdir()
+        refused(lie, tmp_path / str(number))
 
 
 @pytest.mark.parametrize(("domain", "text"), BAD)

@@ -20,12 +20,12 @@ import cryptography
 import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channel import Channel
+from shared.channels.base import Channel
+from shared.documents.bundle import verify
+from shared.documents.canonical import canonical_bytes
+from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from shared.domain import Domain
 from shared.errors import MalformedManifest
-from shared.message.bundle import verify
-from shared.message.canonical import canonical_bytes
-from shared.message.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
 from shared.privacy import Epsilon
 from tests.support.calibrations import signed_grid
 from tests.support.labels import LabelsParty, label_table
@@ -96,6 +96,7 @@ def test_it_imports_the_standard_library_and_cryptography_only() -> None:
     assert not {file.stem for file in files} & set(sys.stdlib_module_names)
 
 
+@pytest.mark.processes
 def test_the_bare_interpreter_does_not_see_this_project(bare: Bare, tmp_path: Path) -> None:
     probe = (
         "import importlib.util as u; print([u.find_spec(n) for n in ('shared', 'labels_party', 'rfc8785', 'pyarrow')])"
@@ -119,6 +120,7 @@ def check(bare: Bare, message: Path, *more: str) -> subprocess.CompletedProcess[
     return bare("message", message, "--key", message.parent / "signing.pub", *more)
 
 
+@pytest.mark.processes
 def test_the_golden_message_verifies(bare: Bare, golden: Path) -> None:
     told = verified(check(bare, golden, "--audience", "features-party"))
     assert "ε 1.05 = clip 0 + prior 0.05 + randomize 1" in told
@@ -127,6 +129,7 @@ def test_the_golden_message_verifies(bare: Bare, golden: Path) -> None:
     assert "not checked: the prior" in verified(check(bare, golden))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["message.parquet", "message.prior.parquet", "message.parquet.dsse.json"])
 def test_a_changed_bit_in_any_file_is_refused(bare: Bare, golden: Path, name: str) -> None:
     path = golden.with_name(name)
@@ -141,11 +144,13 @@ def test_a_changed_bit_in_any_file_is_refused(bare: Bare, golden: Path, name: st
         refused(check(bare, golden))
 
 
+@pytest.mark.processes
 def test_another_key_is_refused(bare: Bare, golden: Path) -> None:
     golden.with_name("signing.pub").write_bytes(SigningKey.generate().public.pem)
     refused(check(bare, golden), "another signing key")
 
 
+@pytest.mark.processes
 def test_unreadable_files_are_bad_usage_and_no_refusal(bare: Bare, golden: Path) -> None:
     assert bare("message", golden).returncode == 2
     golden.unlink()
@@ -167,6 +172,7 @@ CHANNELS |= {name: designed(name, unclipped=False) for name in ("laplace", "disc
 CHANNELS |= {f"{name} unclipped": designed(name, unclipped=True) for name in ("discrete-laplace", "staircase")}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", CHANNELS)
 def test_every_kind_of_channel_verifies_at_its_epsilon_and_not_below(bare: Bare, tmp_path: Path, name: str) -> None:
     channel = CHANNELS[name]
@@ -186,6 +192,7 @@ def test_every_kind_of_channel_verifies_at_its_epsilon_and_not_below(bare: Bare,
         verified(done) if edit is None else refused(done, "ε")
 
 
+@pytest.mark.processes
 def test_a_message_of_several_files_is_a_folder(bare: Bare, tmp_path: Path) -> None:
     sender, path = Sender(), tmp_path / "m"
     sender.write(path, [f"c{i}" for i in range(10)], rr().labels[[1] * 10], rr(), parts=3)
@@ -206,7 +213,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "an unknown channel": lambda m: m["channel"].update(kind="magic"),
     "a path for a name": lambda m: m["files"][0].update(name="../message.parquet"),
     "rows that do not add up": lambda m: m.update(n=4),
-    "a newer format": lambda m: m["format"].update(major=2),
+    "a newer format": lambda m: m.update(format="label-dp-message/2"),
     "no files": lambda m: m.update(files=[]),
     "a missing member": lambda m: m.pop("epsilon"),
     "a list for an object": lambda m: m.update(epsilon=[]),
@@ -214,6 +221,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", WRONG)
 def test_a_validly_signed_lie_is_refused(bare: Bare, tmp_path: Path, name: str) -> None:
     sender, path = Sender(), tmp_path / "m.parquet"
@@ -224,7 +232,6 @@ def test_a_validly_signed_lie_is_refused(bare: Bare, tmp_path: Path, name: str) 
 
 def bought(m: dict[str, Any]) -> None:
     """The message's domain 0:10 as if it had been bought inside 0:20 with an ε_clip of 0.5."""
-    m["format"].update(minor=2)
     m.update(domain_source="bought with ε_clip", epsilon_spent="2.5")
     m["epsilon"].update(clip="0.5", total="2.5")
     about = {"quantiles": ["0.9"], "bounds": ["10"], "epsilon": "0.5", "public_domain": {"range": "0:20:1"}}
@@ -249,6 +256,7 @@ ABOUT_BOUNDS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.processes
 def test_bought_bounds_verify_and_lies_about_them_do_not(bare: Bare, tmp_path: Path) -> None:
     for name, lie in {"": lambda _: None, **ABOUT_BOUNDS}.items():
 
@@ -269,6 +277,7 @@ def test_bought_bounds_verify_and_lies_about_them_do_not(bare: Bare, tmp_path: P
             verify(path, sender.key.public, None)
 
 
+@pytest.mark.processes
 def test_signed_bytes_that_are_not_canonical_are_refused(bare: Bare, golden: Path) -> None:
     envelope = golden.with_name("message.parquet.dsse.json")
     data = json.loads(envelope.read_bytes())
@@ -279,6 +288,7 @@ def test_signed_bytes_that_are_not_canonical_are_refused(bare: Bare, golden: Pat
 # --- answers ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_a_signed_answer_verifies_and_no_bit_of_it_flips(bare: Bare, tmp_path: Path) -> None:
     key = SigningKey.generate()
     path, public = tmp_path / "map.json", tmp_path / "signing.pub"
@@ -289,7 +299,15 @@ def test_a_signed_answer_verifies_and_no_bit_of_it_flips(bare: Bare, tmp_path: P
     refused(bare("audit", path, "--key", public), "type")
     assert bare("answer", tmp_path / "none.json", "--key", public).returncode == 2
     whole = path.read_bytes()
-    path.write_bytes(whole.replace(b'"payload":"ey', b'"payload":"eX'))
+    changed = whole.replace(b'"payload":"ey', b'"payload":"eX')
+    path.write_bytes(changed)
+    refused(bare("answer", path, "--key", public))
+    path.write_bytes(whole + b"\n" + whole + b"\n")  # as `labels-party predict` writes answers
+    assert verified(bare("answer", path, "--key", public)).count("2 x 3 cells") == 2
+    for wrong in (changed + b"\n", b"\n", b" \n", b"x"):
+        path.write_bytes(whole + b"\n" + wrong)
+        refused(bare("answer", path, "--key", public))
+    path.write_bytes(b"")
     refused(bare("answer", path, "--key", public))
 
 
@@ -303,7 +321,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Si
         owner, officer = party.client("owner"), party.client("auditor")
         batch = party.sealed_batch(label_table(40))
         party.release(batch, "1")
-        party.services.approvals.cancel(party.charge(batch, "2", additional_release=True), "command line")
+        party.services.decisions.cancel(party.charge(batch, "2", additional_release=True), "command line")
         body = {"name": "zwei", "label": "größe", "domain": "0:3", "lifetime_epsilon": "1.5", "four_eyes": True}
         owner.post("/v1/populations", json=body | {"audiences": ["b\u00fcro", "\U0001f600", "\ufb33"]})
         second = owner.post("/v1/populations/zwei/batches", json={"presence": "public"}).json()["id"]
@@ -343,6 +361,7 @@ def copied(document: dict[str, Any]) -> dict[str, Any]:
 Export = tuple[dict[str, Any], SigningKey, Path]
 
 
+@pytest.mark.processes
 def test_a_real_export_verifies_with_its_totals(bare: Bare, export: Export, tmp_path: Path) -> None:
     document, key, public = export
     told = verified(bare("audit", signed(tmp_path / "audit.json", key, document), "--key", public))
@@ -389,6 +408,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", [*LIES, *FORGED])
 def test_a_tampered_export_is_refused(bare: Bare, export: Export, tmp_path: Path, name: str) -> None:
     document, key, public = copied(export[0]), export[1], export[2]
@@ -398,6 +418,7 @@ def test_a_tampered_export_is_refused(bare: Bare, export: Export, tmp_path: Path
     refused(bare("audit", signed(tmp_path / "audit.json", key, document), "--key", public))
 
 
+@pytest.mark.processes
 def test_an_export_is_no_message_and_bits_of_it_do_not_flip(bare: Bare, export: Export, tmp_path: Path) -> None:
     document, key, public = export
     path = signed(tmp_path / "audit.json", key, document, MANIFEST_TYPE)

@@ -21,13 +21,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from features_party.bootstrap import Services
-from features_party.intake.accept import Intake
-from features_party.intake.uploads import arrange, untar
+from features_party.receive.acceptances import Acceptances
+from features_party.receive.uploads import arrange, untar
 from shared import errors
 from shared.audit.events import ACCEPTED
-from shared.message import bundle
-from shared.message.bundle import FOLDER_ENVELOPE
-from shared.message.signing import SigningKey, VerifyingKey
+from shared.documents import bundle, signed
+from shared.documents.bundle import FOLDER_ENVELOPE
+from shared.documents.signing import SigningKey, VerifyingKey
 from tests.support import tampering as t
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, features_party
@@ -94,11 +94,11 @@ def _short_digest(path: Path, entry: Any, copy_to: Path | None = None) -> None:
         raise errors.DigestMismatch("It has another size.")
 
 
-PLANTED: dict[str, tuple[str, Any, str]] = {
-    "bytes unchecked": ("check_bytes", _no_bytes, "parts reordered and spliced"),
-    "sizes alone": ("check_bytes", _short_digest, "flips in the files"),
-    "signature unchecked": ("open_envelope", _no_signature, "the old signature on another document"),
-    "signature unchecked, other keys": ("open_envelope", _no_signature, "other keys, types and algorithms"),
+PLANTED: dict[str, tuple[Any, str, Any, str]] = {
+    "bytes unchecked": (bundle, "check_bytes", _no_bytes, "parts reordered and spliced"),
+    "sizes alone": (bundle, "check_bytes", _short_digest, "flips in the files"),
+    "signature unchecked": (signed, "open_envelope", _no_signature, "the old signature on another document"),
+    "signature unchecked, other keys": (signed, "open_envelope", _no_signature, "other keys, types and algorithms"),
 }
 
 
@@ -112,8 +112,8 @@ def test_a_reader_that_skips_a_check_is_caught(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    what, skipping, attack = PLANTED[name]
-    monkeypatch.setattr(bundle, what, skipping)
+    module, what, skipping, attack = PLANTED[name]
+    monkeypatch.setattr(module, what, skipping)
     with_it = ATTACKS[attack][0](whole, others, sender.key)
     assert t.survivors(with_it, whole, tmp_path / "copy", key)[1]
 
@@ -165,7 +165,7 @@ def _replays(services: Services, others: dict[str, Path], key: VerifyingKey) -> 
     fresh = []
     for name, path in others.items():
         try:
-            if services.intake.accept(path, key).fresh:
+            if services.messages.accept(path, key).fresh:
                 fresh.append(name)
         except errors.ReplayConflict:
             continue
@@ -182,9 +182,10 @@ def test_replays_after_a_restart(
         assert first == (["whole", "release", "batch"] if start == 0 else [])
         assert _accepted(services) == 3
         with pytest.raises(errors.ReplayConflict):
-            services.intake.accept(others["redrawn"], key)
+            services.messages.accept(others["redrawn"], key)
         services.close()
-    monkeypatch.setattr(Intake, "_record", lambda *_: True)
+    monkeypatch.setattr(Acceptances, "_record", lambda *_: True)
+    monkeypatch.setattr(Acceptances, "known", lambda *_: False)
     services = features_party(tmp_path / "home")
     assert _replays(services, others, key) == list(others), "a store that forgets would be seen"
     services.close()
@@ -225,7 +226,7 @@ def _upload(archive: bytes, folder: Path, services: Services) -> bool:
     (folder / "upload.tar").write_bytes(archive)
     try:
         parts = untar(folder / "upload.tar", folder)
-        services.intake.accept(arrange(parts, services.pinned, t.ME, folder / "message"))
+        services.messages.accept(arrange(parts, services.pinned, t.ME, folder / "message"))
     except errors.LabelDPError:
         return False
     return True

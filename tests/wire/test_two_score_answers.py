@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from deploy.verify_standalone.command import main
+from shared.documents.kinds.calibration import open_calibration
+from shared.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
 from shared.errors import InvalidInput, MalformedAnswer, UnsupportedVersion, VerificationFailed
-from shared.message.calibration import open_calibration
-from shared.message.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
 from tests.support.calibrations import TWO_SCORES, grid_map, signed, signed_grid
 
 KEY = SigningKey.generate()
@@ -62,7 +62,7 @@ def test_bins_have_one_score_or_two(tmp_path: Path) -> None:
     assert open_calibration(two, KEY.public, None).scores == 2
     assert "2 x 3 cells of two scores" in standalone(tmp_path, two).stdout
     (tmp_path / "one").mkdir()
-    parameters = {"loss": "squared", "shape": "bins", "options": {}, "scores": "0:10:100"}
+    parameters = {"loss": "squared", "shape": "bins", "options": {}, "scores": "0:10:100", "scores_2": None}
     one = signed(KEY, np.array([1.0, 2.0]), [50], parameters=parameters)
     assert open_calibration(one, KEY.public, None).scores == 1
     assert "2 pieces of one score" in standalone(tmp_path / "one", one).stdout
@@ -72,7 +72,7 @@ def test_the_standalone_verifier_reads_maps_of_one_and_two_scores(tmp_path: Path
     done = standalone(tmp_path, GOOD, "--audience", "features-party")
     assert done.returncode == 0, done.stderr
     assert "2 x 3 cells of two scores, falls nowhere, from 0.0 to 9.0" in done.stdout
-    assert "spent 0.5 of 3" in done.stdout
+    assert "spent 0.5 of 10" in done.stdout
     one = standalone(tmp_path, signed(KEY, np.array([1.0, 2.5, 7.0]), [30, 60]))
     assert "3 pieces of one score" in one.stdout
     assert one.stdout.endswith("VERIFIED\n")
@@ -80,7 +80,7 @@ def test_the_standalone_verifier_reads_maps_of_one_and_two_scores(tmp_path: Path
     wide = signed(KEY, np.array([1.0, 2.0]), [(1 << 31) + 5], "float32")
     assert standalone(tmp_path, wide).returncode == 0
     other = standalone(tmp_path, changed(kind="novelty"))
-    assert "not checked: the result" in other.stdout
+    assert other.stderr.startswith("REFUSED: answers of this kind are unknown")
     (tmp_path / "broken").mkdir()
     flipped = bytearray(GOOD)
     flipped[len(GOOD) // 2] ^= 1
@@ -92,7 +92,7 @@ def of_map(**members: Any) -> dict[str, Any]:
 
 
 def of_parameters(**members: Any) -> dict[str, Any]:
-    return {"parameters": {k: v for k, v in (TWO_SCORES | members).items() if v is not None}}
+    return {"parameters": TWO_SCORES | members}
 
 
 LIES: dict[str, dict[str, Any]] = {
@@ -117,11 +117,11 @@ LIES: dict[str, dict[str, Any]] = {
     "a shape of one score, and one numbering": of_parameters(shape="monotone", scores_2=None),
     "a map of one score": {"result": {"map": {"kind": "step", "x_size": 100, "breakpoints": [], "values": ["1.0"]}}},
     "parts that do not add up": {"epsilon": {"clip": "0", "prior": "0", "randomize": "1", "total": "2", "delta": "0"}},
-    "more spent than the lifetime": {"epsilon_spent": "4"},
+    "more spent than the lifetime": {"epsilon_spent": "11"},
     "δ beyond what was spent": {
         "epsilon": {"clip": "0", "prior": "0", "randomize": "0.5", "total": "0.5", "delta": "0.1"}
     },
-    "a newer format": {"format": {"name": "label-dp-answer", "major": 2, "minor": 0}},
+    "a newer format": {"format": "label-dp-answer/2"},
     "another key": {"key_id": "ed25519:" + "0" * 64},
 }
 

@@ -13,7 +13,7 @@ CONTINUES = b"\xff\xff\xff\xff"
 MOST_METADATA = 1 << 20
 MOST_BODY = 1 << 26  # of one message, as sent and as decompressed
 MOST_ROWS = 1 << 22  # of one record batch
-MOST_DELTAS = 1 << 26  # of all dictionary deltas, which add up in memory
+MOST_DICTIONARIES = 1 << 26  # of all dictionaries, which stay in memory
 DICTIONARY, RECORD_BATCH = 2, 3  # MessageHeader of Arrow's Message.fbs
 BAD = "The upload is not a complete, well-formed Arrow stream (not the file format, and of version 0.15 or later)."
 LARGE = (
@@ -53,7 +53,7 @@ class GuardedStream:
         self._source = Exactly(source)
         self._ready: deque[bytes] = deque()  # as Arrow asks for them: what comes before a body, the body
         self._ended = False
-        self._deltas = 0
+        self._held: dict[int, int] = {}  # bytes of each dictionary
         self.closed = False
 
     def read(self, size: int) -> bytes:
@@ -119,16 +119,22 @@ class GuardedStream:
         return prefix + metadata, body
 
     def _check(self, table: _Table, header: int, body: bytes) -> None:
-        if header == DICTIONARY and table.number(2, "B"):
-            self._deltas += len(body)
-            if self._deltas > MOST_DELTAS:
-                raise TooLarge("The dictionary deltas of the Arrow stream are too large; send ids as plain text.")
         records = table if header == RECORD_BATCH else _Table(table.data, table.target(1))
         if records.number(0, "q") > MOST_ROWS:
             raise TooLarge(LARGE)
+        decoded = self._decoded(records, body)
+        if header == DICTIONARY:
+            number, delta = table.number(0, "q"), table.number(2, "B")
+            self._held[number] = decoded + (self._held.get(number, 0) if delta else 0)
+            if sum(self._held.values()) > MOST_DICTIONARIES:
+                raise TooLarge("The dictionaries of the Arrow stream are too large together; send ids as plain text.")
+
+    @staticmethod
+    def _decoded(records: _Table, body: bytes) -> int:
+        """Bytes of the buffers once decompressed. Raises TooLarge."""
         vector = records.target(2)
         if not records.place(3) or not vector:
-            return
+            return len(body)
         decoded = 0
         for i in range(struct.unpack_from("<I", records.data, vector)[0]):
             offset, length = struct.unpack_from("<qq", records.data, vector + 4 + 16 * i)
@@ -136,3 +142,4 @@ class GuardedStream:
                 decoded += max(struct.unpack_from("<q", body, offset)[0], length)
             if decoded > MOST_BODY or offset < 0:
                 raise TooLarge(LARGE)
+        return decoded

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from labels_party.labels.chunks import Chunk
-from labels_party.labels.formats.arrow_guard import BAD, GuardedStream
+from labels_party.labels.formats.arrow_guard import BAD, LARGE, MOST_BODY, GuardedStream
 from labels_party.labels.formats.columns import check_schema
 from labels_party.labels.formats.source import Source
 from labels_party.labels.parsing import NUMERIC
-from shared.errors import InvalidFile
+from shared.columnar.rows import plain_bytes
+from shared.errors import InvalidFile, TooLarge
 
 
 def read_arrow(
@@ -27,6 +28,8 @@ def read_arrow(
             for found in reader:
                 batch = found.select(list(fields))
                 batch.validate(full=True)
+                if sum(plain_bytes(column) for column in batch.columns) > MOST_BODY:  # as text without dictionaries
+                    raise TooLarge(LARGE)
                 yield Chunk(pa.Table.from_batches([batch]), batch.num_rows)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError):
         raise InvalidFile(BAD) from None

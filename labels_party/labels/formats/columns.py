@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.columnar.tables import require_columns
 from shared.errors import InvalidTable
-from shared.tables import require_columns
 
 SHOWN = "the upload"
 

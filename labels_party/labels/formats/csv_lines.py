@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.source import BLOCK, Source
+from shared.columnar.tables import require_columns
 from shared.errors import InvalidFile, InvalidTable
-from shared.tables import require_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

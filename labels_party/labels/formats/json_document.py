@@ -26,6 +26,7 @@ from shared.errors import InvalidFile, TooLarge
 
 WHOLE = BLOCK  # documents up to this many bytes are read at once
 MOST_COLUMNS = 16 * BLOCK  # a document of columns cannot be read in pieces
+MOST_BRACKETS = 1 << 16  # that are parsed to see what they are
 MOST_RECORD = 1 << 16  # bytes from one record's beginning to the next one's
 _HEAD = re.compile(rb'\s*\{\s*"records"\s*:\s*\[')
 _TAIL = re.compile(rb"\s*\]\s*\}\s*")
@@ -68,6 +69,8 @@ def _shape(fields: tuple[str, ...]) -> InvalidFile:
 
 
 def _document(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
+    if len(text) > WHOLE and _containers(text) > 1 + len(fields):  # each would take thirty times its bytes
+        raise _shape(fields)
     try:
         return _quick(text, fields, nulls)
     except Odd:
@@ -92,6 +95,17 @@ def _document(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
     if len({len(members[name]) for name in fields}) > 1:
         raise InvalidFile(f"The lists {', '.join(fields)} must be of the same length.")
     return columns_chunk({name: members[name] for name in fields}, nulls=nulls)
+
+
+def _containers(text: bytes) -> int:
+    """How many objects and lists there are; brackets in texts do not count, and few are none."""
+    found = text.count(b"[") + text.count(b"{")
+    if found <= MOST_BRACKETS:
+        return 0
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(text.split(b'"')[::2])
+    return outside.count(b"[") + outside.count(b"{")
 
 
 def _quick(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:

@@ -13,25 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.entropy import MAX_NOISE_SCALE, discrete_laplace
-from labels_party.mechanisms.isotonic.cells import MAX_CELLS, Cells
+from labels_party.mechanisms.entropy import MAX_NOISE_SCALE, LaplaceNoise, discrete_laplace
+from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.grid import MAX_ROWS, UNITS, in_units
 from labels_party.mechanisms.isotonic.total_order import AnyInts, check_columns
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
 from shared.losses import Loss, Squared, get_loss
-from shared.monotone import MonotoneMap
-from shared.monotone_grid import MonotoneGrid
+from shared.maps.monotone import MonotoneMap
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.shapes import MAX_CELLS
 from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Noise = Callable[[Fraction, int], IntArray]
+Noise = Callable[[LaplaceNoise, int], IntArray]
 
 CELLS_PER_ROOT, CELLS_PER_CUBIC_ROOT = 0.75, 0.8
 
@@ -63,7 +63,7 @@ class BinnedPlan:
     def __post_init__(self) -> None:
         if not self.epsilon:
             raise InvalidEpsilon("A calibration needs an ε greater than zero.")
-        if self.scale > MAX_NOISE_SCALE / 2:
+        if UNITS / self.epsilon.fraction > MAX_NOISE_SCALE / 2:
             raise InvalidEpsilon("ε is too small for a calibration: its noise would not fit into 64 bits.")
         if not isinstance(get_loss(self.loss), Squared):
             raise InvalidLoss("The shape 'bins' is of means, the squared loss; other losses have the shape 'monotone'.")
@@ -81,9 +81,9 @@ class BinnedPlan:
         return math.prod(self.shape)
 
     @property
-    def scale(self) -> Fraction:
-        """Of the discrete Laplace noise of a cell's sum, in 1/UNITS of the range: its sensitivity over ε."""
-        return UNITS / self.epsilon.fraction
+    def noise(self) -> LaplaceNoise:
+        """Of the cells' sums, in 1/UNITS of the range: a label moves one of them by UNITS at most."""
+        return LaplaceNoise(UNITS, self.epsilon.fraction)
 
     @property
     def excess_bound(self) -> float:
@@ -110,7 +110,7 @@ class BinnedPlan:
         Raises InvalidInput, RandomnessUnavailable.
         """
         sums, counts = self.sums(x, y_positions)
-        values = self._values(sums + noise(self.scale, self.count).reshape(self.shape), counts)
+        values = self._values(sums + noise(self.noise, self.count).reshape(self.shape), counts)
         if len(self.cells) == 1:
             return self.cells[0].map_of(values)
         first, second = (cells.edges for cells in self.cells)

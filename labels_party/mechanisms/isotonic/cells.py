@@ -25,12 +25,12 @@ from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
 from shared.domain import Domain
 from shared.errors import InvalidLoss, InvalidMechanism
 from shared.losses import Absolute, Loss, Squared, get_loss
-from shared.monotone import MonotoneMap
+from shared.maps.monotone import MonotoneMap
+from shared.maps.shapes import MAX_CELLS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-MAX_CELLS = 1 << 12
 MAX_ENTRIES = 1 << 24  # of a table
 
 

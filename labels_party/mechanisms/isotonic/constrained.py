@@ -34,13 +34,14 @@ from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.isotonic.depth import SEEN
 from shared.errors import InvalidMechanism
+from shared.maps.shapes import MAX_VALUES
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
 
 NEVER = 1 << 60  # the loss of a function that the node does not allow; sums of four stay within 64 bits
 MAX_OPTIONS = 1 << 22
-MAX_LEVELS = 8
+MAX_LEVELS = MAX_VALUES.bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from labels_party.mechanisms.isotonic.grid import MAX_TABLE_CELLS, LossGrid, los
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Absolute, Loss, Squared, get_loss
+from shared.maps.shapes import MAX_LEVELS
 from shared.privacy import Epsilon
 
 Cuts = Literal["points", "domain"]
 
-MAX_LEVELS = 16
 MOST_BY_DEFAULT, MOST_OF_TABLES = 12, 10
 SEEN = 8  # what T levels were seen to lose is T²·log(places)/(8·n·ε), far below the bound
 

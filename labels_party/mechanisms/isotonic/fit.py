@@ -33,7 +33,8 @@ from labels_party.mechanisms.one_bit import domain_ends
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from shared.losses import Loss
-from shared.monotone import MAX_X_SIZE, MonotoneMap
+from shared.maps.monotone import MAX_X_SIZE, MonotoneMap
+from shared.maps.shapes import MAX_CELLS
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
@@ -264,5 +265,12 @@ def _check_work(shape: str, cells: int, knots: int, steps: int, values: int, pie
         table = ((knots - 1) * steps + 1) * ((values - 1) * steps + 1)
         work = (knots * values) ** 2 * (steps * knots if shape == "linear" else steps) // max(1, knots)
     lines = (knots * values) ** 2 if shape == "linear" else knots * values**2
-    if table > MAX_ENTRIES or work > MAX_WORK or options > MAX_OPTIONS or (shape != "pieces" and lines > MAX_LINES):
+    wide = shape != "pieces" and (knots - 1) * steps + 1 > MAX_CELLS
+    if (
+        wide
+        or table > MAX_ENTRIES
+        or work > MAX_WORK
+        or options > MAX_OPTIONS
+        or (shape != "pieces" and lines > MAX_LINES)
+    ):
         raise InvalidMechanism("This grid is too large; take fewer cells, knots, steps, values or pieces.")

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.errors import InvalidInput
+from shared.maps.shapes import MAX_DOWN_SETS
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 MAX_ELEMENTS = 1 << 10
-MAX_DOWN_SETS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)

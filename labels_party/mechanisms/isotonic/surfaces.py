@@ -15,7 +15,7 @@ from labels_party.mechanisms.isotonic.constrained import default_values
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.total_order import AnyInts
 from shared.domain import Domain
-from shared.monotone_grid import FloatArray, MonotoneGrid
+from shared.maps.monotone_grid import FloatArray, MonotoneGrid
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]

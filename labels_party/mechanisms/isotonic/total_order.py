@@ -16,7 +16,7 @@ from labels_party.mechanisms.isotonic.prefix import least_prefixes, worth_compil
 from shared.domain import Domain
 from shared.errors import InvalidInput
 from shared.losses import Loss
-from shared.monotone import MAX_X_SIZE, MonotoneMap
+from shared.maps.monotone import MAX_X_SIZE, MonotoneMap
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]

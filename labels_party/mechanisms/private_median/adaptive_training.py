@@ -8,8 +8,8 @@ steps; a minibatch shows the sum of its gradients plus discrete Laplace noise of
 an example moves the sum by at most 2C in L1, adding one by C: a step costs 2C/s, or C/s where one is added.
 
 The whole example, features and label, is protected (replace-one; n is public). The cost of all steps is the cheapest
-bound of `accounting`: with noisy slice sizes it hardly grows with their number, and minibatches in uniform order cost
-like one. Passing through the data once is part of the guarantee: there is no second epoch.
+bound of `shared.costs.slices`: with noisy slice sizes it hardly grows with their number, and minibatches in uniform
+order cost like one. Passing through the data once is part of the guarantee: there is no second epoch.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace, float_not_below
-from labels_party.mechanisms.private_median.accounting import (
-    LARGEST_MEAN,
-    Cost,
-    SliceNoise,
-    Step,
-    largest_epsilon,
-)
+from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
+from labels_party.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.mechanisms.private_median.interval_point import Noise
 from labels_party.mechanisms.private_median.rsc import Keys, Order, Plan, Rows, Session
+from shared.costs.sessions import training_step
+from shared.costs.slices import LARGEST_MEAN, Cost, SliceNoise, Step
 from shared.errors import InvalidInput
 
 IntArray = npt.NDArray[np.int64]
@@ -119,14 +115,18 @@ class TrainingPlan:
         return max(plans, key=lambda plan: plan.epsilon)
 
     @property
+    def gradient_noise(self) -> LaplaceNoise:
+        """Of all coordinates together, in lattice steps of 1/UNIT: one clipped gradient takes another's place."""
+        return LaplaceNoise(2 * self.clip * UNIT, self.epsilon)
+
+    @property
     def scale(self) -> Fraction:
         """Of the noise of a coordinate, in lattice steps of 1/UNIT."""
-        return Fraction(float_not_below(2 * self.clip * UNIT / self.epsilon))
+        return self.gradient_noise.scale
 
     @property
     def step(self) -> Step:
-        most = self.clip * UNIT / self.scale
-        return Step(2 * most, shuffled=RULES[self.rule] is None, added=most)
+        return training_step(self.epsilon, RULES[self.rule] is None)
 
     @property
     def session(self) -> Plan:
@@ -192,7 +192,7 @@ class NoisyGradient:
         return self.plan.step
 
     def __call__(self, rows: Rows) -> IntArray:
-        drawn = self.noise(self.plan.scale, self.plan.features)
+        drawn = self.noise(self.plan.gradient_noise, self.plan.features)
         return np.asarray(gradients(rows, self.weights, self.plan).sum(axis=0) + drawn, np.int64)
 
 

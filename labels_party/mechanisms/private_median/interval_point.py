@@ -14,7 +14,7 @@ A step on points of b bits, in the paradigm of `rsc`:
    mechanism with the loss −min(#{y ≤ v}, #{y ≥ v}) (the rest of ε). One of them has many points on either side.
 
 **Guarantee** (replace-one, n public): (ε, δ) for the whole recursion. 1 and 2 are the two slices of a session in
-uniform order, so a replaced point is in one of them (`accounting.in_order`: the larger cost, not the sum). A replaced
+uniform order, so a replaced point is in one of them (`slice_costs.in_order`: the larger cost, not the sum). A replaced
 point replaces at most one pair, dropping shows nothing, so 1 costs what the recursion costs. In 2, a replaced point
 moves two counts by one each. A count c ≥ 1 is shown as c + X where that reaches T, X discrete Laplace of scale
 s ≥ 2/(ε·FIND), and a count of 0 never is: between counts that differ by one, both ≥ 1, that is (1/s, 0)-DP; between 0
@@ -39,19 +39,19 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.choice import choose, choose_point, rate_of
-from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace, float_not_below
-from labels_party.mechanisms.private_median.accounting import Cost, Step
+from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
 from labels_party.mechanisms.private_median.rsc import Drop, Plan, Rows, Session
+from shared.costs.sessions import BASE
+from shared.costs.slices import Cost, Step
 from shared.errors import InvalidEpsilon, InvalidInput
 from shared.privacy import log_upper
 
 Points = npt.NDArray[np.uint64]
-Noise = Callable[[Fraction, int], npt.NDArray[np.int64]]
+Noise = Callable[[LaplaceNoise, int], npt.NDArray[np.int64]]
 
 PAIRED = Fraction(1, 2)
 TRIMMED = Fraction(1, 3)  # of the pairs, from either side
 FIND = Fraction(3, 5)  # of ε for the prefix
-BASE = 128
 MISSED = 20
 LARGEST_BITS = 64
 
@@ -98,10 +98,14 @@ class IntervalPlan:
         return Step(self.epsilon, self.delta, shuffled=True)
 
     @property
-    def threshold(self) -> tuple[Fraction, int]:
-        """(scale of the noise, T)."""
-        scale = Fraction(float_not_below(2 / (self.epsilon * FIND)))
-        return scale, 1 + math.ceil(scale * log_upper(2 / self.delta).fraction)
+    def counting(self) -> LaplaceNoise:
+        """The noise of prefixes' counts, of which a replaced point moves two by one each."""
+        return LaplaceNoise(2, self.epsilon * FIND)
+
+    @property
+    def threshold(self) -> int:
+        """T."""
+        return 1 + math.ceil(self.counting.scale * log_upper(2 / self.delta).fraction)
 
     def session(self, n: int) -> Plan:
         """The session of one step on n points."""
@@ -118,7 +122,7 @@ class IntervalPlan:
 
     def prefix(self, n: int) -> tuple[int, int]:
         """(T, how many of n points may share a prefix): where T is larger, none is ever found. Recursive plans only."""
-        return self.threshold[1], n - self.paired(n)
+        return self.threshold, n - self.paired(n)
 
     def enough(self, tries: int) -> int:
         """So many points that, of `tries` interval points of as many different ones, all are found 19 times in 20.
@@ -127,7 +131,7 @@ class IntervalPlan:
         recursion twice T on either half, as `tests/benchmarks/around/rsc.py` finds, which is no proof.
         """
         if self.recursive:
-            return 4 * self.threshold[1]
+            return 4 * self.threshold
         return 2 + math.ceil(4 * (self.bits * math.log(2) + math.log(MISSED * tries)) / float(self.epsilon))
 
     @staticmethod
@@ -254,8 +258,8 @@ class _Prefix:
         return self.plan.choosing
 
     def __call__(self, rows: Rows) -> int | None:
-        scale, threshold = self.plan.threshold
-        drawn = self.noise(scale, len(rows))  # one each, so that their number tells nothing
+        threshold = self.plan.threshold
+        drawn = self.noise(self.plan.counting, len(rows))  # one each, so that their number tells nothing
         if self.length is None:
             return None
         rest = self.plan.bits - self.length

@@ -40,6 +40,7 @@ import numpy.typing as npt
 from labels_party.mechanisms.choice import LARGEST_SIZE, SLACK, choose, choose_point, rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from shared.errors import InvalidEpsilon, InvalidInput
+from shared.numbers import decimal_of
 from shared.privacy import Epsilon
 
 Points = npt.NDArray[np.uint64]
@@ -81,8 +82,8 @@ def parse_quantile(value: str | int | float | Decimal) -> Fraction:
     what is drawn could lie anywhere outside, at any ε, so they are refused.
     """
     try:
-        number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-        if isinstance(value, bool) or not number.is_finite() or not -PLACES <= number.adjusted() <= 1:
+        number = decimal_of(value)
+        if not -PLACES <= number.adjusted() <= 1:
             raise ValueError
         exact = Fraction(number)
     except (ArithmeticError, ValueError, TypeError):

@@ -5,7 +5,7 @@ examples end outside, no negative one inside if a rectangle separates the exampl
 
 An example is replaced as a whole, coordinates and label; n is public. Negative examples come last in every order and
 count as points at the domain's far end, so that how many there are need not be public. The 2d slices are ordered by the
-data, so their costs add up, or go by `accounting.noisy_slices` where `noise` is given and that is cheaper.
+data, so their costs add up, or go by `slice_costs.noisy_bound` where `noise` is given and that is cheaper.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
-from labels_party.mechanisms.private_median.accounting import Cost, SliceNoise, Step, largest_epsilon
-from labels_party.mechanisms.private_median.interval_point import BASE, IntervalPlan, IntervalPoint, Noise
+from labels_party.mechanisms.private_median.accounting import largest_epsilon
+from labels_party.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint, Noise
 from labels_party.mechanisms.private_median.rsc import Keys, Plan, Rows, Session
+from shared.costs.sessions import BASE
+from shared.costs.slices import Cost, SliceNoise, Step
 from shared.errors import InvalidInput
 from shared.privacy import ATTO
 

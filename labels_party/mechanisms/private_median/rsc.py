@@ -3,8 +3,8 @@
 
 A step chooses an ordering of what is left, a size and an algorithm, all of which may depend on what earlier steps
 showed and on nothing else; takes the first elements, shows what the algorithm makes of them, and drops them. What all
-steps cost together is decided beforehand by a `Plan`, from public facts; `accounting` proves it. A session that leaves
-its plan is refused before it reads another element.
+steps cost together is decided beforehand by a `Plan`, from public facts; `shared.costs.slices` proves it. A session
+that leaves its plan is refused before it reads another element.
 
 Neighbours differ in one element replaced, and n is public. Two things the proof needs are done here, not left to
 algorithms: they get the elements of a slice in a fresh uniform order, so that neighbouring slices differ in one place;
@@ -23,18 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
-from labels_party.mechanisms.private_median.accounting import (
-    ADVANCED,
-    COMPOSITION,
-    NOISY,
-    Cost,
-    SliceNoise,
-    Step,
-    advanced,
-    cut_off,
-    in_order,
-    noisy_slices,
-)
+from labels_party.mechanisms.private_median.accounting import noisy_path, noisy_slices
+from shared.costs.slices import ADVANCED, COMPOSITION, NOISY, Cost, SliceNoise, Step, advanced, cut_off, in_order
 from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 
 Rows = npt.NDArray[Any]
@@ -82,12 +72,22 @@ class Plan:
         if self.delta > 0:
             found[ADVANCED] = advanced(self.steps, self.delta)
             if self.noise is not None:
-                added = max(s.epsilon if s.added is None else s.added for s in self.steps)
-                worst = Step(max(s.epsilon for s in self.steps), max(s.delta for s in self.steps), added=added)
-                noisy = noisy_slices(worst, len(self.steps), self.noise, self.delta, self.n)
+                noisy = noisy_slices(self._worst, len(self.steps), self.noise, self.delta, self.n)
                 if noisy is not None:
                     found[NOISY] = noisy
         return found
+
+    @property
+    def _worst(self) -> Step:
+        added = max(s.epsilon if s.added is None else s.added for s in self.steps)
+        return Step(max(s.epsilon for s in self.steps), max(s.delta for s in self.steps), added=added)
+
+    @property
+    def rho(self) -> tuple[int, ...]:
+        """The numbers that prove what is charged, where it is the bound of noisy slices."""
+        if self.noise is None or self.rule != NOISY:
+            return ()
+        return noisy_path(self._worst, len(self.steps), self.noise, self.delta)
 
     @property
     def rule(self) -> str:

@@ -12,9 +12,12 @@ It holds for *labels only*: features are taken as given, as everywhere in label 
 - `ridge`: w = M·b with b = Xᵀy/n in whole numbers and M a rounded inverse, of which ‖I − A·M‖ ≤ 2⁻²⁰ is *proved* from
   the features alone in whole numbers, A = XᵀX/n + λI. Then ‖M‖ ≤ (1 + 2⁻²⁰)/λ, and since w is linear in y, a prediction
   moves by at most ‖x‖‖M‖‖x_i‖/n ≤ (1 + 2⁻²⁰)/(r·n): no gap of a solver is left.
-- `logistic`: gradient descent, of a number of steps that is fixed beforehand so that it must end within τ of the
-  minimizer, rounding included (Nesterov 2004, Theorem 2.1.15, with inexact gradients); ‖∇F‖ at the end is checked
-  against λτ as well. The bound is 1/(r·n) + 2Bτ.
+- `logistic`: gradient descent in floats, of a number of steps that is fixed beforehand so that it must end within τ of
+  the minimizer, rounding included (Nesterov 2004, Theorem 2.1.15, with inexact gradients). Nothing hangs on that: of
+  the weights that it ends with, ‖∇F‖ ≤ λτ is checked, a bound of all rounding added, and F is λ-strongly convex, so
+  they are within τ of the minimizer whatever came before. The bound is 1/(r·n) + 2Bτ. The bound of rounding assumes
+  two things that are not checked: that float operations are those of IEEE 754, and that a matrix product sums the
+  products of rows and columns, in any order, fused or not. The error of `exponentials.logistic` is proved.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.mechanisms.exponentials import logistic
 from labels_party.mechanisms.private_prediction import GRID, UNIT
-from shared.errors import InvalidMechanism
+from shared.errors import EpsilonNotProved, InvalidMechanism
 
 IntArray = npt.NDArray[np.int64]
 INVERSE_BITS = 60  # the rounded inverse is a multiple of 2⁻⁶⁰
@@ -174,8 +178,8 @@ def plan_descent(n: int, width: int, squared_norm: int, regularisation: Fraction
 def gradient_error(n: int, width: int, squared_norm: int, regularisation: Fraction) -> Fraction:
     """What rounding to 64-bit floats moves a computed gradient of F, and the step made with it, by at most.
 
-    Forward bounds of dot products (Higham 2002, §3.1) with ‖w‖ ≤ 2/(rB), the exponential function within 8 units in
-    the last place; ‖x‖ ≤ B makes every one of the D + n/BLOCK + BLOCK additions cost at most B·2⁻⁵² per unit.
+    Forward bounds of dot products (Higham 2002, §3.1) with ‖w‖ ≤ 2/(rB), the logistic function within 16·2⁻⁵² (it is
+    within 8 of them); ‖x‖ ≤ B makes every one of the D + n/BLOCK + BLOCK additions cost at most B·2⁻⁵² per unit.
     """
     root = Fraction(math.isqrt(squared_norm << 40) + 1, 1 << 20)
     sums = BLOCK + -(-n // BLOCK) + 8
@@ -200,7 +204,7 @@ def fit_logistic(
 ) -> npt.NDArray[np.float64]:
     """float64[D]: weights within τ of the minimizer of F for the logistic loss of labels bool[n] on x int64[n, D].
 
-    Precondition as `fit_ridge`. O(steps·nD), whatever the labels. Raises InvalidMechanism.
+    Precondition as `fit_ridge`. O(steps·nD), whatever the labels. Raises InvalidMechanism, EpsilonNotProved.
     """
     n, width = _checked(x, squared_norm, regularisation)
     plan = plan_descent(n, width, squared_norm, regularisation)
@@ -210,12 +214,36 @@ def fit_logistic(
     weights = np.zeros(width)
     for _ in range(plan.steps):
         weights = weights - plan.size * _gradient(rows, targets, weights, strong)
-    error = gradient_error(n, width, squared_norm, regularisation)
-    norm = float(np.linalg.norm(_gradient(rows, targets, weights, strong)))
-    if not Fraction(norm) + 2 * error <= Fraction(strong) * plan.distance:
-        # unreachable by the theorem above, whatever the labels: a fault of the machine or of this code
-        raise ArithmeticError("gradient descent did not end where it must")
+    _certify(_gradient(rows, targets, weights, strong), weights, n, squared_norm, regularisation)
     return weights
+
+
+def _certify(
+    gradient: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+    n: int,
+    squared_norm: int,
+    regularisation: Fraction,
+) -> None:
+    """That ‖∇F‖ ≤ λτ where descent ended, and that ‖w‖ ≤ 2/(rB), which `gradient_error` takes for granted; in exact
+    arithmetic from the computed gradient on. Unreachable by the theorem, whatever the labels: a fault of the machine or
+    of this code. Raises EpsilonNotProved."""
+    width = len(weights)
+    most = regularisation * squared_norm * plan_descent(n, width, squared_norm, regularisation).distance
+    most -= 2 * gradient_error(n, width, squared_norm, regularisation)
+    finite = bool(np.isfinite(gradient).all() and np.isfinite(weights).all())
+    if (
+        not finite
+        or most < 0
+        or _squared(gradient) > most * most
+        or _squared(weights) * regularisation**2 * squared_norm > 4
+    ):
+        raise EpsilonNotProved("Gradient descent did not end where it must, so this predictor was not made.")
+
+
+def _squared(vector: npt.NDArray[np.float64]) -> Fraction:
+    """‖vector‖², exact."""
+    return sum((Fraction(value) ** 2 for value in vector.tolist()), Fraction(0))
 
 
 def _gradient(
@@ -224,19 +252,14 @@ def _gradient(
     total = np.zeros(len(weights))
     for start in range(0, len(rows), BLOCK):
         part = rows[start : start + BLOCK]
-        total += part.T @ (_logistic(part @ weights) - targets[start : start + BLOCK])
+        total += part.T @ (logistic(part @ weights) - targets[start : start + BLOCK])
     return total / len(rows) + strong * weights
 
 
 def logistic_position(weights: npt.NDArray[np.float64], x: IntArray) -> int:
     """The probability predicted for x int64[D] in steps of 1/GRID, rounded down."""
     score = np.array([float(np.dot(x.astype(np.float64) / UNIT, weights))])
-    return math.floor(float(_logistic(score)[0]) * GRID)
-
-
-def _logistic(score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    small = np.exp(-np.abs(score))
-    return np.asarray(np.where(score >= 0, 1.0, small) / (1.0 + small))
+    return math.floor(float(logistic(score)[0]) * GRID)
 
 
 def _checked(x: IntArray, squared_norm: int, regularisation: Fraction) -> tuple[int, int]:

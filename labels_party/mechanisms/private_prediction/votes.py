@@ -32,8 +32,3 @@ def soft_majority(ones: int, parts: int, epsilon: Fraction, source: Uint64Source
         raise InvalidMechanism("Of the votes between none and all are for 1.")
     against = np.array([ones, parts - ones], np.int64)  # the loss of an answer: the votes for the other
     return choose(against, rate_of(epsilon, SENSITIVITY), source)
-
-
-def probability_of_one(ones: int, parts: int, epsilon: Fraction) -> float:
-    """What `soft_majority` answers 1 with, to within its slack; for benchmarks."""
-    return 1.0 / (1.0 + math.exp(-float(epsilon) / 2 * (2 * ones - parts)))

@@ -43,17 +43,6 @@ def default_bound(n: int, epsilon: Fraction) -> int:
     return max(bound_for(alpha_for(n, epsilon), epsilon), LEAST_BOUND)
 
 
-def examples_for(ends: int, alpha: Fraction, epsilon: Fraction) -> int:
-    """⌈4(k + 2) ln(2/α)/(αε)⌉ examples, k = `ends` of intervals: the expected error is then at most
-    e^ε·(the best such function's + α) (Theorem 5.3)."""
-    return math.ceil(4 * (ends + 2) * math.log(2 / alpha) / (alpha * epsilon))
-
-
-def empirical_bound(best: float, ends: int, bound: int, n: int, epsilon: float) -> float:
-    """What Lemma 5.2 says the error on the examples is at most, `best` being that of the best function."""
-    return best + (ends + 2) * bound / n + math.exp(-epsilon * bound / 2)
-
-
 @dataclass(frozen=True, eq=False)
 class Walk:
     """Where the walk stands: `starts` int64[u] rising are the different positions of examples, `values` int64[u] the

@@ -27,22 +27,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from features_party.correction import correct
-from features_party.reliability import Reliability, reliability
-from features_party.training.fitting import fit_and_judge
+from features_party.models.reliability import Reliability, reliability
+from features_party.training.correction import correct
 from features_party.training.model import TrainedModel
-from labels_party.answers.shapes import SHAPES, Terms, fitted
+from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted
+from labels_party.kinds.message.engine import DrawJob, LocalEngine
+from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve
 from labels_party.mechanisms.sampling import sample
-from labels_party.options import parse_population
-from labels_party.release.engine import DrawJob, LocalEngine
-from labels_party.release.plan import ReleaseRequest, make_plan, resolve
+from shared.documents.kinds.calibration import PairMap, ScoreMap
 from shared.domain import Domain
-from shared.message.calibration import PairMap, ScoreMap
-from shared.monotone_grid import MonotoneGrid
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.scores import ScoreGrid
 from shared.privacy import Epsilon
-from shared.scores import ScoreGrid
+from tests.support.asking import population as parse_population
 from tests.support.pipeline_audit import Labels
 from tests.support.real_data import ID, Task, census, retail
+from tests.support.training import fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from features_party.correction import correct
-from features_party.training.fitting import fit_and_judge
+from features_party.training.correction import correct
+from labels_party.kinds.message.engine import DrawJob, LocalEngine
+from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve
 from labels_party.mechanisms.private_median.quantiles import (
     EACH,
     RECURSIVE,
@@ -36,13 +37,12 @@ from labels_party.mechanisms.private_median.quantiles import (
     scale_grid,
 )
 from labels_party.mechanisms.sampling import sample
-from labels_party.options import parse_population
-from labels_party.release.engine import DrawJob, LocalEngine
-from labels_party.release.plan import ReleaseRequest, make_plan, resolve
 from shared.domain import Domain
 from shared.privacy import ZERO, Epsilon
+from tests.support.asking import population as parse_population
 from tests.support.pipeline_audit import Labels
 from tests.support.real_data import retail
+from tests.support.training import fit_and_judge
 
 Index = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

@@ -23,10 +23,11 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
 from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
-from labels_party.mechanisms.isotonic.depth import MAX_LEVELS, Cuts, excess_bound, planned
+from labels_party.mechanisms.isotonic.depth import Cuts, excess_bound, planned
 from labels_party.mechanisms.isotonic.surfaces import axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.domain import Domain
+from shared.maps.shapes import MAX_LEVELS
 from shared.privacy import Epsilon
 
 LABELS = 100

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.kinds.prediction.asked import ALPHA, NOISE, PER_PART
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.entropy import Keystream, discrete_laplace
+from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, stable, votes, walk
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
 from labels_party.mechanisms.sampling import sample
-from labels_party.predictors.asked import ALPHA, NOISE, PER_PART
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
@@ -90,9 +90,9 @@ def message(labels: npt.NDArray[np.int64], k: int, epsilon: Fraction) -> Floats:
     return np.asarray(channel.debiased_outputs(), np.float64)[sample(channel, labels)] / (k - 1)
 
 
-def noise(scale: Fraction) -> Floats:
+def noise(sensitivity: int, epsilon: Fraction) -> Floats:
     """One draw per test point, in steps of 1/GRID."""
-    return discrete_laplace(scale, TESTS).astype(np.float64)
+    return discrete_laplace(LaplaceNoise(sensitivity, epsilon), TESTS).astype(np.float64)
 
 
 # --- the methods ---------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def averaged(data: Data, epsilon: Fraction, queries: int) -> Found:
     state = stacked(learner, data.x, data.labels / LABELS, np.arange(n) % parts, parts)
     told = np.array([np.clip(learner.predict(state, point), 0, 1) for point in data.test])
     sums = np.array([average.clipped_sum(row) for row in told])
-    answers = np.clip(sums + noise(GRID / each), 0, parts * GRID) / (parts * GRID)
+    answers = np.clip(sums + noise(GRID, each), 0, parts * GRID) / (parts * GRID)
     bound = float(np.mean((told - data.truth[:, None]) ** 2)) + 2 / (parts * float(each)) ** 2
     return Found(float(np.mean((answers - data.truth) ** 2)), min(1.0, bound), *_means(data, epsilon))
 
@@ -141,7 +141,7 @@ def ridge(data: Data, epsilon: Fraction, queries: int) -> Found:
     model = stable.fit_ridge(data.x, labels, NORM, strength, GRID // 2)
     step = stable.ridge_sensitivity(n, strength)
     told = np.array([stable.ridge_position(model, point) for point in data.test])
-    answers = np.clip(told + noise(step / each), 0, GRID) / GRID
+    answers = np.clip(told + noise(step, each), 0, GRID) / GRID
     scale = float(step / each) / GRID
     bound = float(np.mean((told / GRID - data.truth) ** 2)) + 2 * scale**2
     return Found(float(np.mean((answers - data.truth) ** 2)), min(1.0, bound), *_means(data, epsilon))
@@ -155,7 +155,7 @@ def logistic(data: Data, epsilon: Fraction, queries: int) -> Found:
     weights = stable.fit_logistic(data.x, ones, NORM, strength)
     step = stable.logistic_sensitivity(n, WIDTH, NORM, strength)
     told = np.array([stable.logistic_position(weights, point) for point in data.test])
-    answers = np.clip(told + noise(step / each), 0, GRID) / GRID
+    answers = np.clip(told + noise(step, each), 0, GRID) / GRID
     learner = LEARNERS["logistic"]
     models = [learner.fit(data.x, y) for y in (message(ones.astype(np.int64), 2, epsilon), ones.astype(np.float64))]
     others = [np.array([float(learner.predict(m, point)) for point in data.test]) for m in models]

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.private_median.accounting import SliceNoise, Step, advanced, in_order, noisy_slices
+from labels_party.mechanisms.private_median.accounting import noisy_slices
 from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
 from labels_party.mechanisms.private_median.interval_point import IntervalPlan, interval_point
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.quantiles import EACH, plan_quantiles, quantiles
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
+from shared.costs.slices import SliceNoise, Step, advanced, in_order
 from shared.errors import LabelDPError
 from shared.privacy import Epsilon
 

@@ -16,8 +16,8 @@ LABELS_ONLY = "none"  # the learner of cells without a model
 
 RANDOMIZING = (
     "labels_party/mechanisms/*.py",
-    "labels_party/release/plan.py",
-    "labels_party/release/engine.py",
+    "labels_party/kinds/message/plan.py",
+    "labels_party/kinds/message/engine.py",
     "shared/*.py",
 )
 TRAINING = (

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from features_party.correction import correct
-from features_party.holdout import estimate_on_rows
+from features_party.training.correction import correct
 from features_party.training.estimate import Interval, held_out
-from features_party.training.fitting import fit
+from features_party.training.holdout import estimate_on_rows
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split, split
+from tests.support.training import fit
 
 FloatArray = npt.NDArray[np.float64]
 ROWS = 4000  # of one repetition's message

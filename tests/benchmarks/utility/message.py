@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.budget.populations import Population, declare
+from labels_party.kinds.message.plan import ESTIMATED, UNIFORM, ReleasePlan, ReleaseRequest, make_plan, resolve, uniform
+from labels_party.ledger.populations import Population
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.mechanisms.sampling import sample
-from labels_party.release.plan import ESTIMATED, UNIFORM, Plan, ReleaseRequest, make_plan, resolve, uniform
-from shared.channel import Channel
+from shared.channels.base import Channel
 from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.sources import Split
+from tests.support.asking import population as declared
 
 FloatArray = npt.NDArray[np.float64]
 LIFETIME = Epsilon.parse("1000")
@@ -25,7 +26,7 @@ CARRIED = "carried"
 
 @dataclass(frozen=True)
 class Message:
-    plan: Plan
+    plan: ReleasePlan
     prior: FloatArray | None
     mechanism: str
     why: str
@@ -33,7 +34,7 @@ class Message:
 
 
 def population(split: Split) -> Population:
-    return declare(split.name, "label", split.domain, LIFETIME)
+    return declared(split.name, "label", split.domain, LIFETIME)
 
 
 def request(cell: Cell, given: FloatArray | None) -> ReleaseRequest:
@@ -57,7 +58,7 @@ def carried_prior(cell: Cell, split: Split) -> FloatArray:
     return private_prior(plan, np.bincount(earlier, minlength=k)) if plan.cells is not None else uniform(k)
 
 
-def private_prior(plan: Plan, counts: npt.NDArray[np.int64]) -> FloatArray | None:
+def private_prior(plan: ReleasePlan, counts: npt.NDArray[np.int64]) -> FloatArray | None:
     if plan.prior_source == ESTIMATED:
         assert plan.cells is not None
         method: Any = plan.prior_method

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from features_party.correction import correct
-from features_party.recentring import recentred
 from features_party.training.capacity import Capacity, choose_capacity
-from features_party.training.fitting import fit
-from features_party.training.mlp_fit import Settings
+from features_party.training.correction import correct
+from features_party.training.learners.mlp_fit import Settings
+from features_party.training.recentring import recentred
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.losses import get_loss
 from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import LABELS_ONLY, Cell
 from tests.benchmarks.utility.message import draw, make_message
 from tests.benchmarks.utility.sources import Split, split
+from tests.support.training import fit
 
 FloatArray = npt.NDArray[np.float64]
 # quick: trees of the rule's size; full: the default, an ensemble validated on (nearly) unbiased labels
@@ -110,7 +110,7 @@ def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bo
         loss=data.loss,
         unbiased=unbiased,
         capacity=ruled(data, labels, noise).scaled(cell.capacity) if cell.learner == "quick" else None,
-        network=Settings(**data.network),
+        settings=Settings(**data.network),
         threads=1,
     )
     return np.asarray(model.predict(data.test_features, threads=1), np.float64)

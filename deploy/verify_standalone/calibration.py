@@ -1,0 +1,100 @@
+"""A calibration: a map of one score or two that falls nowhere, of the shape that was asked for."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from .given import Given
+from .median import REPLACE_ONE
+from .members import count, listed, members, one_of
+from .refusal import refuse
+from .shapes import check_shape
+
+MAX_SIZE, MAX_PIECES = 1 << 32, 1 << 16
+FLOATS = 2 * 0x7F7FFFFF + 1  # how many numbers scores have as 32-bit floats, −0 being 0
+FLOAT32 = "float32"
+STEPS = re.compile(r"([^:]{1,60}):([^:]{1,60}):([1-9][0-9]{0,9})", re.ASCII)
+NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?", re.ASCII)
+
+
+def check_calibration(given: Given) -> str:
+    """A line for the map of one score, or of two, where there is a second numbering."""
+    p = members(given.parameters, ("loss", "shape", "options", "scores", "scores_2"), "a calibration")
+    two = p["scores_2"] is not None
+    sizes = [_size(p[name]) for name in ("scores", "scores_2")[: 1 + two]]
+    found = members(given.result, ("map",), "the result of a calibration")["map"]
+    edges, values = _grid(found) if two else _steps(found)
+    if (found["x_sizes"] if two else [found["x_size"]]) != sizes:
+        refuse("the map is over another domain than that of the scores' numbers")
+    for cuts, size in zip(edges, sizes, strict=True):
+        if any(not 0 < count(cut, 1, MAX_SIZE, "a breakpoint") < size for cut in cuts):
+            refuse("a breakpoint of the map lies outside its domain")
+        if any(a >= b for a, b in pairwise(cuts)):
+            refuse("the breakpoints of the map do not rise")
+    wide = len(edges[1]) + 1 if two else 1
+    if len(values) != len(edges[0]) + 1 or any(len(row) != wide for row in values) or len(values) * wide > MAX_PIECES:
+        refuse("the map has not one value for every piece")
+    check_shape(p, spaced=p["scores"] != FLOAT32, pieces=[len(values), wide][: 1 + two])
+    given.check(given.epsilon, Fraction(0), REPLACE_ONE)
+    if not given.epsilon:
+        refuse("a calibration costs ε")
+    _check_values(values, given.domain.ends)
+    told = f"{len(values)} x {wide} cells of two scores" if two else f"{len(values)} pieces of one score"
+    return f"map: {told}, falls nowhere, from {values[0][0]} to {values[-1][-1]}"
+
+
+def _steps(found: Any) -> tuple[list[Any], list[list[float]]]:
+    """Breakpoints and values of a map of one score."""
+    members(found, ("kind", "x_size", "breakpoints", "values"), "a map of one score")
+    one_of(found["kind"], ("step",), "the kind of map")
+    count(found["x_size"], 1, MAX_SIZE, "the size of the map's domain")
+    values = listed(found["values"], 1, MAX_PIECES, "the list of values")
+    return [listed(found["breakpoints"], 0, MAX_PIECES - 1, "the list of breakpoints")], [[_value(v)] for v in values]
+
+
+def _grid(found: Any) -> tuple[list[Any], list[list[float]]]:
+    """Breakpoints along either score, and rows of values."""
+    members(found, ("kind", "x_sizes", "breakpoints", "values"), "a map of two scores")
+    one_of(found["kind"], ("grid",), "the kind of map")
+    for size in listed(found["x_sizes"], 2, 2, "the sizes of the map's domain"):
+        count(size, 1, MAX_SIZE, "a size of the map's domain")
+    edges = listed(found["breakpoints"], 2, 2, "the lists of breakpoints")
+    cuts = [listed(one, 0, MAX_PIECES - 1, "a list of breakpoints") for one in edges]
+    rows = listed(found["values"], 1, MAX_PIECES, "the rows of values")
+    return cuts, [[_value(v) for v in listed(row, 1, MAX_PIECES, "a row of values")] for row in rows]
+
+
+def _check_values(values: list[list[float]], ends: tuple[float, float]) -> None:
+    falls = any(b < a for row in values for a, b in pairwise(row))
+    if falls or any(b < a for one, next_ in pairwise(values) for a, b in zip(one, next_, strict=True)):
+        refuse("the map falls somewhere")
+    if not ends[0] <= values[0][0] <= values[-1][-1] <= ends[1]:
+        refuse("a value of the map lies outside the label domain")
+
+
+def _size(numbers: object) -> int:
+    """How many numbers scores have."""
+    if numbers == FLOAT32:
+        return FLOATS
+    found = STEPS.fullmatch(numbers) if isinstance(numbers, str) else None
+    if found is None or int(found[3]) > MAX_SIZE:
+        refuse("how scores are numbered is neither float32 nor LO:HI:STEPS")
+    low, high = Decimal(found[1]), Decimal(found[2])
+    if [str(low), str(high)] != [found[1], found[2]] or not low.is_finite() or not high.is_finite() or low >= high:
+        refuse("the ends of the scores' numbers are not two numbers in their one spelling, the lower one first")
+    wide = float(high) - float(low)
+    if not math.isfinite(wide) or not math.isfinite(int(found[3]) / wide):
+        refuse("the ends of the scores' numbers are too far apart, or too near")
+    return int(found[3])
+
+
+def _value(text: object) -> float:
+    number = float(text) if isinstance(text, str) and NUMBER.fullmatch(text) else math.nan
+    if not math.isfinite(number) or repr(number) != text:
+        refuse("a value of the map is not a decimal number in its shortest spelling")
+    return number

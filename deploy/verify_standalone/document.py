@@ -1,0 +1,91 @@
+"""What messages and answers have in common: format, names, audiences, the split of ε, the unit that it protects."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .exact import ATTO, NANO, units
+from .members import DAY, ID, MANY, count, listed, matching, members, one_of, perhaps, text
+from .refusal import refuse
+
+MOST_BYTES = 1 << 20  # of the signed document itself
+MOST_OF_UNIT = 1_000_000
+SPLIT = ("clip", "prior", "randomize", "total", "delta")
+PER_UNIT = re.compile(r"(0|[1-9][0-9]{0,14})(\.[0-9]{0,8}[1-9])?", re.ASCII)
+COMMON = (
+    *("format", "id", "batch", "population", "audiences", "key_id", "created", "n", "domain", "out_of_domain"),
+    *("missing_label", "mechanism", "epsilon", "epsilon_spent", "epsilon_lifetime", "delta_spent", "delta_lifetime"),
+    *("unit", "adjacency", "randomness"),
+)
+
+
+def check_format(document: Any, name: str) -> None:
+    """Whether it is a document of format `name`/1."""
+    given = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(given, str) or re.fullmatch(re.escape(name) + "/[1-9][0-9]{0,8}", given) is None:
+        refuse(f"the document is not a {name}")
+    if given != f"{name}/1":
+        refuse(f"the document is no {name} of format 1: a newer verifier may read it")
+
+
+def check_common(d: Any, key_id: str, audience: str | None, what: str) -> None:
+    """`d` has the members COMMON, and others that its kind checks."""
+    matching(d["id"], ID, f"the {what}'s id")
+    matching(d["batch"], ID, "the batch")
+    matching(members(d["population"], ("id", "name", "label"), "the population")["id"], ID, "the population")
+    text(d["population"]["name"], "the population's name")
+    text(d["population"]["label"], "the label's name")
+    for name in listed(d["audiences"], 1, 1000, "the list of audiences"):
+        text(name, "an audience", most=200)
+    if len(set(d["audiences"])) != len(d["audiences"]):
+        refuse("an audience is listed twice")
+    if d["key_id"] != key_id:
+        refuse(f"the {what} names another signing key than the one that signed it")
+    if audience is not None and audience not in d["audiences"]:
+        refuse(f"the {what} is not meant for '{audience}'")
+    matching(d["created"], DAY, "the day")
+    count(d["n"], 1, MANY, "n")
+    one_of(d["out_of_domain"], ("clip", "refuse"), "the rule for labels outside the domain")
+    perhaps(d["missing_label"], "the missing label")
+    text(d["randomness"], "the word on randomness", least=0, most=MOST_BYTES)
+    _check_unit(d)
+
+
+def check_split(d: Any) -> tuple[list[int], str]:
+    """(nano-ε of clip, prior and randomize, then atto-δ) of a message or an answer, and a line about them."""
+    eps = members(d["epsilon"], SPLIT, "the ε split")
+    parts = [units(eps[name], NANO, f"ε of part {name}") for name in SPLIT[:3]]
+    total, spent, lifetime = _totals(d)
+    if sum(parts) != total:
+        refuse("the parts of ε do not add up to its total")
+    if not total <= spent <= lifetime:
+        refuse("its own ε ≤ ε spent ≤ lifetime ε does not hold")
+    own = units(eps["delta"], ATTO, "δ")
+    if not own <= units(d["delta_spent"], ATTO, "δ spent") <= units(d["delta_lifetime"], ATTO, "lifetime δ"):
+        refuse("its own δ ≤ δ spent ≤ lifetime δ does not hold")
+    said = f"ε {eps['total']} = clip {eps['clip']} + prior {eps['prior']} + randomize {eps['randomize']}, "
+    said += f"spent {d['epsilon_spent']} of {d['epsilon_lifetime']}"
+    return [*parts, own], said + (f"; δ {eps['delta']}" if own else "")
+
+
+def _totals(d: Any) -> tuple[int, int, int]:
+    total = units(d["epsilon"]["total"], NANO, "ε")
+    return total, units(d["epsilon_spent"], NANO, "ε spent"), units(d["epsilon_lifetime"], NANO, "lifetime ε")
+
+
+def _check_unit(d: Any) -> None:
+    """An example; or a unit, each of whose examples may have spent as much as one of them has, up to a lifetime ε."""
+    unit = members(d["unit"], ("kind", "column", "max_examples", "epsilon_per_unit"), "the unit")
+    if one_of(unit["kind"], ("example", "unit"), "the kind of unit") == "example":
+        if (unit["column"], unit["max_examples"], unit["epsilon_per_unit"]) != (None, None, None):
+            refuse("an example has no column, no number of examples and no ε of a unit")
+        return
+    if not isinstance(unit["column"], str):
+        refuse("a unit has a column")
+    most = count(unit["max_examples"], 1, MOST_OF_UNIT, "the number of examples of a unit")
+    whole, _, rest = matching(unit["epsilon_per_unit"], PER_UNIT, "ε per unit").partition(".")
+    each, over = divmod(int(whole + rest.ljust(9, "0")), most)
+    _, spent, lifetime = _totals(d)
+    if over or not spent <= each <= lifetime:
+        refuse("ε per unit does not follow from what its examples may have spent")

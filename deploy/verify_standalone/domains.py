@@ -1,0 +1,97 @@
+"""Label domains: `{"range": "LO:HI:STEP"}` or `{"values": [...]}`, every number in its one spelling and exact."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from .refusal import refuse
+
+VALUE = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
+MOST_PLACES, MOST_LABELS, MOST_LISTED = 60, 1 << 24, 4096
+
+
+class Domain:
+    """k labels: those of a range are `low` + i·`step`; `texts` are those that are listed."""
+
+    def __init__(self, data: Any) -> None:
+        self.texts: list[str] = []
+        self.values: list[Fraction] = []
+        if isinstance(data, dict) and set(data) == {"range"} and isinstance(data["range"], str):
+            self._range(data["range"])
+        elif isinstance(data, dict) and set(data) == {"values"} and isinstance(data["values"], list):
+            self._listed(data["values"])
+        else:
+            refuse("the label domain cannot be read")
+        self._distinct()
+
+    def _range(self, text: str) -> None:
+        parts = text.split(":")
+        if len(parts) != 3:
+            refuse("the label domain is not LO:HI:STEP")
+        self.low, self.high, self.step = map(value, parts)
+        steps = (self.high - self.low) / self.step if self.step > 0 else Fraction(-1)
+        if steps < 0 or steps.denominator != 1 or steps >= MOST_LABELS:
+            refuse("the label domain is not a range of at most 2^24 labels")
+        self.k = int(steps) + 1
+
+    def _listed(self, texts: list[Any]) -> None:
+        self.texts, self.values, self.k = texts, [value(text) for text in texts], len(texts)
+        if not 1 <= self.k <= MOST_LISTED or any(a >= b for a, b in pairwise(self.values)):
+            refuse("the values of the label domain do not rise")
+        self.low, self.high, self.step = self.values[0], self.values[-1], Fraction(0)
+
+    def _distinct(self) -> None:
+        """Floats are rounded in order, so that neighbours are different ones where they are all at least as far apart
+        as two floats can be; otherwise all are looked at."""
+        if not self.texts and self.step >= Fraction(math.ulp(float(max(abs(self.low), abs(self.high))))):
+            return
+        if any(float(self.at(i)) >= float(self.at(i + 1)) for i in range(self.k - 1)):
+            refuse("two values of the label domain are the same 64-bit float")
+
+    def at(self, position: int) -> Fraction:
+        return self.values[position] if self.texts else self.low + position * self.step
+
+    def number(self, position: int) -> float:
+        """The label as the nearest 64-bit float."""
+        return float(self.at(position))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return float(self.low), float(self.high)
+
+    def text(self, position: int) -> str:
+        """The label's one spelling: as it is listed, or without needless zeros."""
+        return self.texts[position] if self.texts else plain_text(self.at(position))
+
+    def holds(self, text: str) -> bool:
+        """Whether it is the one spelling of a label."""
+        if self.texts:
+            return text in self.texts
+        number = value(text)
+        place = (number - self.low) / self.step
+        return place.denominator == 1 and 0 <= place < self.k and plain_text(number) == text
+
+
+def value(text: object) -> Fraction:
+    """A value of a label domain, exact."""
+    if not isinstance(text, str) or len(text) > MOST_PLACES * 3 or VALUE.fullmatch(text) is None:
+        refuse("a value of the label domain is not a decimal number")
+    number = Decimal(text)
+    if abs(number.adjusted()) > MOST_PLACES or -int(number.as_tuple().exponent) > MOST_PLACES:
+        refuse("a value of the label domain has too many digits")
+    return Fraction(number)
+
+
+def plain_text(number: Fraction) -> str:
+    """The decimal spelling of a number that has one, without needless zeros."""
+    places = 0
+    while (number * 10**places).denominator != 1:
+        places += 1
+    digits = str(abs(int(number * 10**places))).rjust(places + 1, "0")
+    sign = "-" if number < 0 else ""
+    return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)

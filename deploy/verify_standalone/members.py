@@ -1,0 +1,56 @@
+"""Members of documents: exactly the known ones, each of its kind and within its bounds, or a refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from .refusal import refuse
+
+ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+TEXT, MANY = 400, 1 << 40  # characters of a text, examples of a batch
+
+
+def members(value: Any, names: Collection[str], what: str) -> dict[str, Any]:
+    """An object with exactly these members."""
+    if not isinstance(value, dict) or set(value) != set(names):
+        refuse(f"{what} has missing or unknown members")
+    return value
+
+
+def listed(value: Any, least: int, most: int, what: str) -> list[Any]:
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        refuse(f"{what} is no list, or has a wrong number of members")
+    return value
+
+
+def text(value: Any, what: str, *, least: int = 1, most: int = TEXT) -> str:
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        refuse(f"{what} is no text of {least} to {most} characters")
+    return value
+
+
+def perhaps(value: Any, what: str) -> None:
+    """A text of any length, or null."""
+    if value is not None and not isinstance(value, str):
+        refuse(f"{what} is neither a text nor null")
+
+
+def matching(value: Any, pattern: re.Pattern[str], what: str) -> str:
+    if not isinstance(value, str) or pattern.fullmatch(value) is None:
+        refuse(f"{what} has another form")
+    return value
+
+
+def count(value: Any, least: int, most: int, what: str) -> int:
+    if type(value) is not int or not least <= value <= most:
+        refuse(f"{what} is no whole number from {least} to {most}")
+    return value
+
+
+def one_of(value: Any, known: Collection[str], what: str) -> str:
+    if not isinstance(value, str) or value not in known:
+        refuse(f"{what} is unknown")
+    return value

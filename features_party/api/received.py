@@ -1,0 +1,249 @@
+"""Messages and answers of labels parties: pulled or uploaded; verified and accounted for in either case."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from features_party.api.context import (
+    FORM_TYPE,
+    JSON_TYPE,
+    TAR_TYPE,
+    Ctx,
+    Reader,
+    Trainer,
+    actor,
+    body_to_file,
+    form_to_files,
+    labels_service,
+    media_type,
+    unsupported,
+    workspace,
+)
+from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
+from features_party.api.listings import LINK_DOCS, Paged, with_link
+from features_party.api.schemas import (
+    AcceptedAnswerOut,
+    AcceptedOut,
+    AnswerOut,
+    AnswerPullIn,
+    AnswerSummary,
+    MessageOut,
+    MessageSummary,
+    PullIn,
+)
+from features_party.bootstrap import Services
+from features_party.labels_service import LabelsService
+from features_party.receive.acceptances import ANSWER, MESSAGE
+from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.answers import SignedAnswer
+from features_party.receive.arrivals import Arrivals
+from features_party.receive.pull import pull, pull_answer
+from features_party.receive.pull_since import Patience, await_published
+from features_party.receive.uploads import arrange, untar
+from features_party.storage.idempotency import Reply
+from shared.documents.answer import Answer
+from shared.errors import Unavailable
+from shared.service.apikeys import Principal
+from shared.service.cli import Progress
+from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.validation import as_model
+
+log = logging.getLogger("label_dp.features_party")
+messages = JsonRouter(prefix="/v1", tags=["messages"], responses=PROBLEM_RESPONSES)
+answers = JsonRouter(prefix="/v1", tags=["answers"], responses=PROBLEM_RESPONSES)
+Found = AcceptedMessage | SignedAnswer
+silent: Progress = lambda _what, _share: None  # noqa: E731 - nobody watches
+
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    200: {"model": AcceptedOut, "description": "Accepted before"},
+    **problem_responses(409, 413, 415, 502, 503),
+}
+MESSAGE_DOCS: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON_TYPE: {
+                "schema": PullIn.model_json_schema(),
+                "example": {"url": "http://127.0.0.1:8001", "release": "rel_0123456789abcdef", "api_key": "lp_…"},
+            },
+            FORM_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "properties": {"file": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+                }
+            },
+            TAR_TYPE: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+ENVELOPE = {"payload": "e30=", "payloadType": "application/vnd.label-dp.answer+json", "signatures": []}
+BODY_DOCS: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON_TYPE: {
+                "schema": {"anyOf": [AnswerPullIn.model_json_schema(), {"type": "object", "required": ["payload"]}]},
+                "examples": {
+                    "pull": {"value": {"url": "http://127.0.0.1:8001", "answer": "ans_0123456789abcdef"}},
+                    "upload": {"value": ENVELOPE},
+                },
+            }
+        },
+    }
+}
+
+
+@messages.post("/messages", status_code=201, openapi_extra=MESSAGE_DOCS, responses=ACCEPTED, dependencies=[UPLOAD])
+async def accept_message(
+    request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+) -> AcceptedOut:
+    """Pull a release (JSON), or upload a message: a form or an uncompressed tar with the signed manifest
+    (`….dsse.json`) and its files. The signing key must be pinned (`features-party pin-key`). 200 where the message
+    had been accepted before."""
+    kind, who = media_type(request), actor(caller)
+    if kind not in (JSON_TYPE, FORM_TYPE, TAR_TYPE):
+        raise unsupported(JSON_TYPE, FORM_TYPE, TAR_TYPE)
+    take: Callable[[], Found]
+    async with workspace(ctx, ctx.home.messages) as folder:
+        if kind == JSON_TYPE:
+            wanted = await read_body(request, PullIn)
+            secret = None if wanted.api_key is None else wanted.api_key.get_secret_value()
+            content = partial(fingerprint, wanted.url, wanted.release, secret)
+            take = partial(_pulled, ctx, wanted, who, partial(_message, ctx, wanted.release, folder))
+        else:
+            if kind == FORM_TYPE:
+                parts, _ = await form_to_files(request, folder)
+            else:
+                archive = folder / "upload.tar"
+                await body_to_file(request, archive)
+                parts = await run_in_threadpool(untar, archive, folder)
+            content, take = partial(_fingerprint, parts), partial(_uploaded, ctx, parts, folder, who)
+        response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, content, take)
+    return AcceptedOut(**said)
+
+
+@answers.post(
+    "/answers",
+    status_code=201,
+    openapi_extra=BODY_DOCS,
+    dependencies=[LARGE],
+    responses={
+        200: {"model": AcceptedAnswerOut, "description": "Accepted before"},
+        **problem_responses(409, 413, 502, 503),
+    },
+)
+def accept_answer(
+    body: dict[str, Any], response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
+) -> AcceptedAnswerOut:
+    """Pull an answer by its id, or take its signed document (the envelope is the body): a calibration, a median, a
+    prediction. The signing key must be pinned. 200 where it had been accepted before."""
+    who, sent = actor(caller), json.dumps(body, sort_keys=True).encode()
+
+    def take() -> Found:
+        if "payload" in body:
+            return ctx.answers.accept(Answer.envelope_bytes(body), actor=who)
+        wanted = as_model(body, AnswerPullIn)
+        return _pulled(ctx, wanted, who, partial(_answer, ctx, wanted))
+
+    response.status_code, said = _once(ctx, caller, key, ANSWER.name, lambda: sent, take)
+    return AcceptedAnswerOut(**said)
+
+
+def _once(
+    ctx: Services,
+    caller: Principal,
+    key: str | None,
+    sort: str,
+    content: Callable[[], bytes],
+    take: Callable[[], Found],
+) -> Reply:
+    with claimed(ctx, caller, key, f"POST /v1/{sort}s", content) as claim:
+        if claim.answer is not None:
+            return claim.answer
+        found = take()
+        status, said = 201 if found.fresh else 200, {"already_accepted": not found.fresh, sort: found.summary()}
+        claim.keep_now(status, said)
+        return status, said
+
+
+def _pulled(
+    ctx: Services, wanted: PullIn | AnswerPullIn, who: str, take: Callable[[LabelsService, Arrivals], Found]
+) -> Found:
+    """The receipt goes back at once; one that could not be delivered goes with the next pull."""
+    arrivals = ctx.arrivals(actor=who)
+    with labels_service(ctx, wanted.url, wanted.api_key) as service:
+        found = take(service, arrivals)
+        delivery = arrivals.acknowledge(service)
+    if delivery is not None:
+        log.log(logging.INFO if delivery.problem is None else logging.WARNING, "%s", delivery.sentence)
+    return found
+
+
+def _message(ctx: Services, release: str, folder: Path, service: LabelsService, arrivals: Arrivals) -> AcceptedMessage:
+    target = folder / "message.parquet"
+    return arrivals.message(pull(service, release, arrivals.choose_key, ctx.settings.name, target, silent))
+
+
+def _answer(ctx: Services, wanted: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
+    if wanted.wait:
+        with suppress(Unavailable):  # the pull says what is the matter
+            await_published(service, wanted.answer, Patience(wanted.wait), silent, noun="answer")
+    return arrivals.answer(pull_answer(service, wanted.answer, arrivals.choose_key, ctx.settings.name))
+
+
+def _uploaded(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: str) -> AcceptedMessage:
+    message = folder / "message"
+    message.mkdir(mode=0o700)
+    return ctx.messages.accept(arrange(parts, ctx.pinned, ctx.settings.name, message), actor=who)
+
+
+def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
+    """Of the files, not of the form around them, whose boundary differs from try to try."""
+    return fingerprint(*(piece for name, path in sorted(parts) for piece in (name, path)))
+
+
+@messages.get("/messages", responses=LINK_DOCS)
+def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[MessageOut]:
+    """What was accepted, and the ε of each."""
+    return [MessageOut(**row) for row in with_link(ctx.acceptances.page(MESSAGE, page), request, response)]
+
+
+@messages.get("/messages/{release}", responses=problem_responses(409))
+def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
+    """One accepted message, by its release id or its digest; its stored bytes are checked again. 409 where labels
+    parties chose the same release id."""
+    return AcceptedOut(already_accepted=True, message=MessageSummary(**ctx.messages.open(release).summary()))
+
+
+@answers.get("/answers", responses=LINK_DOCS)
+def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[AnswerOut]:
+    """What was accepted, and the ε of each."""
+    return [AnswerOut(**row) for row in with_link(ctx.acceptances.page(ANSWER, page), request, response)]
+
+
+@answers.get("/answers/{answer}", responses=problem_responses(409))
+def get_answer(answer: str, ctx: Ctx, _: Reader) -> AcceptedAnswerOut:
+    """One accepted answer, by its id or the digest of its document. 409 where labels parties chose the same id."""
+    return AcceptedAnswerOut(already_accepted=True, answer=AnswerSummary(**ctx.answers.open(answer).summary()))
+
+
+@answers.get(
+    "/answers/{answer}/document",
+    response_class=Response,
+    responses={
+        200: {"description": "The envelope.", "content": {JSON_TYPE: {"schema": {"type": "object"}}}},
+        **problem_responses(409),
+    },
+)
+def get_document(answer: str, ctx: Ctx, _: Reader) -> Response:
+    """The signed document as it came (DSSE envelope)."""
+    return Response(ctx.answers.open(answer).envelope, media_type=JSON_TYPE)

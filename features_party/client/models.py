@@ -1,0 +1,117 @@
+"""Models: looked at, compared, calibrated, asked for predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from features_party.client import paths as at
+from shared.client.conversation import Conversation, Json, Request, ask, content, delete, get, path, post
+from shared.client.declared import call
+from shared.client.listings import linked
+from shared.client.tables import as_rows
+
+if TYPE_CHECKING:
+    from shared.columnar.frames import Frame
+
+
+class ModelCalls:
+    """Calls around models."""
+
+    @call
+    def models(self, training: str | None = None, limit: int | None = None) -> Conversation[list[Json]]:
+        """Models, oldest first; perhaps that of one training only."""
+        return linked(path(at.MODELS), limit, training=training)
+
+    @call
+    def model(self, model_id: str) -> Conversation[Json]:
+        """`card` of the answer is the model's card."""
+        return get(at.MODEL, model_id)
+
+    @call
+    def card_text(self, model_id: str) -> Conversation[str]:
+        """The model's card as Markdown."""
+        return (yield from content(at.CARD_TEXT, model_id)).decode("utf-8")
+
+    @call
+    def model_schema(self, model_id: str, categories: int = 1000) -> Conversation[Json]:
+        """What a row for `predict` looks like."""
+        return get(at.SCHEMA, model_id, categories=categories)
+
+    @call
+    def compare(self, *model_ids: str) -> Conversation[Json]:
+        """Two or more models of one label and domain, side by side."""
+        return get(at.COMPARE, model=list(model_ids))
+
+    @call
+    def export_model(self, model_id: str, format: str) -> Conversation[bytes]:
+        """The model for another stack: `xgboost` (a zip) or `onnx`."""
+        return content(at.EXPORT, model_id, format=format)
+
+    @call
+    def delete_model(self, model_id: str) -> Conversation[None]:
+        """Remove a model and its files."""
+        return delete(at.MODEL, model_id)
+
+    @call
+    def ask_calibration(
+        self,
+        model_id: str,
+        table_id: str,
+        url: str,
+        batch: str,
+        epsilon: str,
+        api_key: str | None = None,
+        *,
+        loss: str = "squared",
+        shape: str = "auto",
+        option: list[str] | None = None,
+        scores: str = "float32",
+        additional_release: bool = False,
+    ) -> Conversation[Json]:
+        """Send a model's predictions for a table to a labels party; `answer` of the reply names the calibration,
+        charged, for `pull_answer`. `option` are NAME=VALUE of the shape. Charged once, however often sent."""
+        asked = {"feature_table": table_id, "url": url, "batch": batch, "epsilon": epsilon, "api_key": api_key}
+        terms = {"loss": loss, "shape": shape, "option": option or [], "scores": scores}
+        body = asked | terms | {"additional_release": additional_release}
+        return post(at.ASK_CALIBRATION, model_id, body=body)
+
+    @call
+    def calibrate(self, model_id: str, calibration: bytes | str, *, interpolate: bool = False) -> Conversation[Json]:
+        """A further model whose predictions go through a labels party's signed map (its document, or the id of an
+        accepted answer); the reply names it."""
+        params = {"interpolate": "true"} if interpolate else {}
+        body = {"answer": calibration} if isinstance(calibration, str) else json.loads(calibration)
+        return ask(Request("POST", path(at.CALIBRATIONS, model_id), body=body, params=params))
+
+    @call
+    def predict(
+        self,
+        model_id: str,
+        rows: Iterable[Json] | Frame,
+        *,
+        unknown_categories: Literal["encode", "refuse"] = "encode",
+        unexpected_columns: Literal["refuse", "ignore"] = "refuse",
+    ) -> Conversation[list[float]]:
+        """One prediction per row. `rows` are dictionaries or a table. An unknown category is encoded as missing, a
+        column that the model does not know is refused, unless said otherwise."""
+        report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns)
+        return report["predictions"]  # type: ignore[no-any-return]  # JSON
+
+    @call
+    def predict_report(
+        self,
+        model_id: str,
+        rows: Iterable[Json] | Frame,
+        *,
+        unknown_categories: Literal["encode", "refuse"] = "encode",
+        unexpected_columns: Literal["refuse", "ignore"] = "refuse",
+    ) -> Conversation[Json]:
+        """As `predict`, with the counts of unknown categories and missing values by column."""
+        return _predicted(model_id, rows, unknown_categories, unexpected_columns)
+
+
+def _predicted(model_id: str, rows: Any, unknown: str, unexpected: str) -> Conversation[Json]:
+    body = {"rows": as_rows(rows), "unknown_categories": unknown, "unexpected_columns": unexpected}
+    return post(at.PREDICT, model_id, body=body)

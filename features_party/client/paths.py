@@ -1,0 +1,28 @@
+"""The paths below /v1 of the features party's REST interface; `{}` stands for an id."""
+
+TABLES = "feature-tables"
+TABLE = "feature-tables/{}"
+ID_LIST = "feature-tables/{}/id-list"
+MESSAGES = "messages"
+MESSAGE = "messages/{}"
+ANSWERS = "answers"
+ANSWER = "answers/{}"
+DOCUMENT = "answers/{}/document"
+
+TRAININGS = "trainings"
+TRAINING = "trainings/{}"
+EVENTS = "trainings/{}/events"
+CANCEL = "trainings/{}/cancel"
+
+MODELS = "models"
+MODEL = "models/{}"
+CARD_TEXT = "models/{}/card.md"
+SCHEMA = "models/{}/schema"
+COMPARE = "models/compare"
+EXPORT = "models/{}/export"
+ASK_CALIBRATION = "models/{}/ask-calibration"
+CALIBRATIONS = "models/{}/calibrations"
+PREDICT = "models/{}/predict"
+
+AUDIT_EVENTS = "audit/events"
+AUDIT_EXPORT = "audit/export"

@@ -1,0 +1,124 @@
+"""Trainings: asked for, followed, awaited."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import httpx
+from httpx_sse import ServerSentEvent
+from pydantic import Field
+
+from features_party.client import paths as at
+from shared.client.asking import asks, members
+from shared.client.conversation import MORE, Conversation, Json, Open, Request, Retried, Said, Story, get, path, post
+from shared.client.declared import call, feed
+from shared.client.listings import linked
+from shared.client.waiting import ENDED, until
+from shared.errors import Unavailable
+from shared.schemas.training import Training
+from shared.service.cli import progress as bar
+
+RECONNECTIONS = 8  # in a row: about half a minute
+PAUSE_SECONDS = 0.5  # where the service ended a stream in order, as it does with long ones
+Say = Callable[[Json], list[Said[Json]]]
+
+
+class WatchedTraining(Training):
+    """A training that is waited for."""
+
+    progress: bool | Callable[[str, float], None] = Field(
+        default=False, description="True: a bar on a terminal; a function is called with (step, share)."
+    )
+    timeout: float = Field(default=3600.0, description="Seconds.")
+
+
+class TrainingCalls:
+    """Calls around trainings."""
+
+    @asks(Training)
+    def train(self, asked: Training) -> Conversation[Json]:
+        """Put a training in line."""
+        return post(at.TRAININGS, body=members(asked))
+
+    @call
+    def training(self, training_id: str) -> Conversation[Json]:
+        """State, progress, request, and the model or the problem."""
+        return get(at.TRAINING, training_id)
+
+    @call
+    def trainings(
+        self, state: str | None = None, newest: bool = False, limit: int | None = None
+    ) -> Conversation[list[Json]]:
+        """Trainings, perhaps of one state, oldest or newest first."""
+        return linked(path(at.TRAININGS), limit, state=state, order="newest" if newest else "oldest")
+
+    @call
+    def cancel(self, training_id: str) -> Conversation[Json]:
+        """End a training within seconds; nothing of it is kept."""
+        return post(at.CANCEL, training_id)
+
+    @call
+    def wait(self, training_id: str, timeout: float = 3600.0) -> Conversation[str]:
+        """The model id once training succeeded. Raises Conflict if it failed or was cancelled, Unavailable after
+        `timeout` seconds."""
+        return (yield from _model(training_id, timeout))
+
+    @feed
+    def events(self, training: str) -> Story[Json]:
+        """The changes of a training until its end, each the whole state; a broken stream is taken up again."""
+        return _events(training, lambda event: [Said(event)])
+
+    @asks(WatchedTraining)
+    def train_and_wait(self, asked: WatchedTraining) -> Conversation[str]:
+        """Train and return the model id.
+
+        Raises Conflict if the training failed or was cancelled, Unavailable after `timeout` seconds.
+        """
+        end = time.monotonic() + asked.timeout
+        training = str((yield from post(at.TRAININGS, body=members(asked, "progress", "timeout")))["id"])
+        if asked.progress is not False:
+            with bar("train", quiet=asked.progress is not True) as shown:
+                report = asked.progress if callable(asked.progress) else shown
+
+                def told(event: Json) -> list[Said[Json]]:
+                    report(event["step"], event["share"])
+                    if time.monotonic() > end:
+                        raise Unavailable(f"Training '{training}' did not end within {asked.timeout:g} seconds.")
+                    return []
+
+                yield from _events(training, told)
+        return (yield from _model(training, max(0.0, end - time.monotonic())))
+
+
+def _model(training: str, timeout: float) -> Conversation[str]:
+    return str((yield from until("succeeded", "Training", at.TRAINING, training, timeout))["model"])
+
+
+def _events(training: str, say: Say) -> Story[Json]:
+    """What `say` makes of each event, until the training ends."""
+    last: str | None = None
+    done = False
+
+    def attempt() -> Conversation[None]:
+        """One connection, from behind the last event. A break counts only where nothing came."""
+        nonlocal last, done
+        before = last
+        resume = {"Last-Event-ID": last} if last is not None else {}
+        try:
+            yield Open(Request("GET", path(at.EVENTS, training), headers=resume), events=True)
+            while not done and (event := (yield MORE)) is not None:
+                assert isinstance(event, ServerSentEvent)
+                if not event.data:  # such as a block of nothing but `retry`
+                    continue
+                state = event.json()
+                last, done = event.id or last, state["state"] == "succeeded" or state["state"] in ENDED
+                yield from say(state)
+        except httpx.TransportError:
+            if last == before:
+                raise
+
+    while not done:
+        yield Retried(attempt, RECONNECTIONS)
+        if not done:
+            yield PAUSE_SECONDS

@@ -1,0 +1,365 @@
+"""What commands do on files, with no service running: join, train, evaluate, ask for a calibration and apply one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from features_party.bootstrap import Services
+from features_party.labels_service import LabelsService
+from features_party.models.calibrating import (
+    Labelled,
+    calibrated,
+    of_calibration,
+    read_scores,
+    register_calibrated,
+    save_calibrated,
+    score_columns,
+    with_messages,
+    with_true_labels,
+    write_scores,
+)
+from features_party.models.evaluation import categories, evaluate_on_messages, model_scores, require_own_predictions
+from features_party.models.folder import SavedModel, load_model
+from features_party.models.plots import require_plots, save_diagram
+from features_party.models.trainer import check_one_label
+from features_party.receive.acceptances import PLAIN
+from features_party.receive.answers import SignedAnswer
+from features_party.receive.asking import Scored, ask_calibration, check_terms, require_allowance, require_asked
+from features_party.receive.pull import pull_answer
+from features_party.receive.pull_since import Patience, await_published
+from features_party.receive.receipts import Delivery
+from features_party.settings import Settings
+from features_party.tables.feature_files import FeatureFile, decoded_bytes
+from features_party.tables.feature_tables import FeatureTable, read_features
+from features_party.tables.join import join, list_unmatched
+from features_party.tables.join_spilled import SpilledJoin
+from features_party.training.correction import check_correction
+from shared.documents.answer import read_answer
+from shared.documents.kinds.calibration import Calibration
+from shared.documents.signing import VerifyingKey
+from shared.errors import Conflict, InvalidFile, InvalidInput, NotFound, TooLarge, Unavailable
+from shared.schemas.calibration import Calibration as Asking
+from shared.schemas.training import Learning
+from shared.service.cli import Progress, replacing, writable
+
+MIB = 1 << 20
+
+
+def join_files(
+    services: Services,
+    named: list[Path],
+    key: VerifyingKey | None,
+    features: Path,
+    id_column: str,
+    correction: str,
+    out: Path,
+    unmatched: Path | None,
+    progress: Progress,
+    *,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write features with labels to `out`, of any size; returns counts and corrections."""
+    check_correction(correction)
+    for path in (out, unmatched):
+        if path is not None:
+            writable(path, force)
+    progress("looking at the features", 0.0)
+    file = FeatureFile.open(features, id_column)
+    settings = services.settings
+    folder = services.home.incoming(services.home.spill)
+    limits = {"memory_mb": settings.memory_limit_mb, "threads": settings.threads}
+    with SpilledJoin.open(file, folder, progress, **limits) as work:
+        work.load_features()
+        progress("verifying", 0.0)
+        messages = services.messages.accept_all(named, key)
+        check_one_label(messages)
+        work.load_messages(messages, correction)
+        joined = work.write(out, force=force)
+        if unmatched is not None:
+            work.list_unmatched(unmatched, force=force)
+    return {
+        "table": str(out),
+        "counts": joined.counts.as_json(),
+        "messages": [
+            {"release": m.release, "already_accepted": not m.fresh, **c.as_json()}
+            for m, c in zip(messages, joined.corrections, strict=True)
+        ],
+    }
+
+
+def evaluate_files(
+    services: Services,
+    model: Path,
+    named: list[Path],
+    key: VerifyingKey | None,
+    features: Path,
+    id_column: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The error of a saved model on hold-out messages, which are accounted for like any other."""
+    saved = load_model(model)
+    progress("reading features", 0.0)
+    table = read_for_training(services.settings, features, id_column, tuple(categories(saved)))
+    messages = services.messages.accept_all(named, key)
+    progress("joining and predicting", 0.5)
+    return evaluate_on_messages(saved, messages, table, threads=services.settings.threads)
+
+
+def read_for_training(settings: Settings, features: Path, id_column: str, text: tuple[str, ...]) -> FeatureTable:
+    """The whole table in memory. Raises TooLarge with a way out where it would take more than a training may."""
+    size, limit = decoded_bytes(features) // MIB, settings.table_bytes // MIB
+    if size > limit:
+        raise TooLarge(
+            f"'{features}' takes at least {size:,} MiB in memory; a training may read {limit:,} MiB. Raise "
+            "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or write the table "
+            "with 'join', which needs no memory for it, and train with a library that reads it piece by piece."
+        )
+    return read_features(features, id_column, text=text)
+
+
+def train_files(
+    services: Services,
+    named: list[Path],
+    key: VerifyingKey | None,
+    features: Path,
+    id_column: str,
+    learning: Learning,
+    out: Path,
+    unmatched: Path | None,
+    progress: Progress,
+    *,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Train on files and save the model to the folder `out`; returns its card."""
+    for path in (out, unmatched):
+        if path is not None:
+            writable(path, force)
+    progress("reading features", 0.0)
+    table = read_for_training(services.settings, features, id_column, tuple(learning.categorical))
+    messages = services.messages.accept_all(named, key)
+    if unmatched is not None:
+        list_unmatched(join(messages, table, "none"), unmatched, force=force)
+    with replacing(out, force) as temporary:
+        return services.trainer.train(messages, table, learning, temporary, progress)
+
+
+# --- calibrations -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AskJob:
+    """`model`: a folder, or an id of the registry, that scores the examples of `file`; or else the columns of `file`
+    that hold one score or two. `wait` seconds for the publication; 0: not at all."""
+
+    batch: str
+    asked: Asking
+    file: Path
+    id_column: str
+    model: str | None = None
+    score_columns: tuple[str, ...] = ()
+    labels_key: VerifyingKey | None = None
+    wait: float = 0.0
+
+    def check(self) -> None:
+        """Raises InvalidInput where the parts do not go together."""
+        if (self.model is None) == (not self.score_columns):
+            raise InvalidInput("Name a model with --model, or a column of scores in the file with --score-column.")
+        check_terms(self.asked, len(self.score_columns) or 1)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A charged calibration, and where its publication was waited for, what came and how our receipts went."""
+
+    name: str
+    state: str
+    scores: int
+    found: SignedAnswer | None = None
+    delivery: Delivery | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {} if self.found is None else self.found.summary() | {"fresh": self.found.fresh}
+        if self.delivery is not None:
+            told["receipts"] = self.delivery.as_json()
+        return {"answer": self.name, "state": self.state, "scores": self.scores} | told
+
+
+def ask_and_pull(services: Services, service: LabelsService, job: AskJob, progress: Progress) -> Asked:
+    """Score, ask, wait, fetch, verify, account, acknowledge. `job.check` came before.
+
+    Raises what `ask_calibration` and `pull_answer` raise; once the calibration is charged a repeated run goes on with
+    it.
+    """
+    if job.labels_key is None:
+        services.pinned.required()  # nothing is charged that could not be verified
+    require_allowance(service, job.batch)
+    scored = _scored(services, job, progress)
+    asked = ask_calibration(service, job.batch, scored, job.asked, progress)
+    name, sent = asked["answer"], len(scored.ids)
+    if not job.wait:
+        return Asked(name, asked["state"], sent)
+    try:
+        await_published(service, name, Patience(job.wait), lambda what, _: progress(what, 0.7), noun="answer")
+    except Unavailable as error:
+        raise Unavailable(f"{error.detail} It is charged; the same command again goes on with it at no cost.") from None
+    except Conflict as error:
+        raise Conflict(f"{error.detail} A new one, with --additional-release or other terms, is charged too.") from None
+    progress("fetching", 0.9)
+    arrivals = services.arrivals(job.labels_key)
+    envelope = pull_answer(service, name, arrivals.choose_key, services.settings.name)
+    require_asked(services.answers.verify(envelope, job.labels_key), job.batch, job.asked)
+    found = arrivals.answer(envelope)
+    return Asked(name, "published", sent, found, arrivals.acknowledge(service))
+
+
+def _scored(services: Services, job: AskJob, progress: Progress) -> Scored:
+    """Raises NotFound, InvalidFile, InvalidTable, InvalidRows, InvalidInput."""
+    progress("reading", 0.05)
+    if job.model is None:
+        columns = score_columns(job.file, job.id_column, job.score_columns)
+        return Scored(columns.table.ids, tuple(columns.scores.values()))
+    saved = services.models.named(job.model)
+    require_own_predictions(saved)
+    table = read_features(job.file, job.id_column, text=categories(saved))
+    progress("predicting", 0.15)
+    return model_scores(saved, table, threads=services.settings.threads)
+
+
+@dataclass(frozen=True)
+class CalibrateJob:
+    """`score_map`: a file, or an accepted answer by its id or digest. `model` (a folder, or an id of the registry) or
+    `scores`; labels, for the diagrams, true or in messages."""
+
+    score_map: str
+    labels_key: VerifyingKey | None
+    model: str | None = None
+    scores: Path | None = None
+    id_column: str | None = None
+    score_column: str | None = None
+    examples: Path | None = None
+    label_column: str | None = None
+    messages: tuple[Path, ...] = ()
+    out: Path | None = None
+    plots: Path | None = None
+    clip: bool = False
+    interpolate: bool = False
+    force: bool = False
+    score_2_column: str | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The model's, where it is named by its folder."""
+        return Path(self.model) if self.model is not None and Path(self.model).is_dir() else None
+
+    def check(self) -> None:
+        """Raises InvalidInput where the parts do not go together."""
+        if (self.model is None) == (self.scores is None):
+            raise InvalidInput("Name a model with --model, or a file of scores with --scores.")
+        if self.scores is not None and (self.id_column is None or self.score_column is None or self.out is None):
+            raise InvalidInput("--scores needs --id-column, --score-column and --out.")
+        if self.scores is None and (self.score_column is not None or self.score_2_column is not None):
+            raise InvalidInput("--score-column and --score-2-column go with --scores; a model makes its own.")
+        if self.scores is not None and (self.examples is not None or self.messages):
+            raise InvalidInput("The labels of --scores are in a column of that file: --label-column.")
+        if self.folder is not None and self.out is None:
+            raise InvalidInput("The folder of a model needs --out, the new folder.")
+        if self.plots is None:
+            if self.examples is not None or self.label_column is not None or self.messages or self.clip:
+                raise InvalidInput("Labels are for diagrams: say --plots FOLDER.")
+            return
+        require_plots()
+        if self.scores is not None and self.label_column is None:
+            raise InvalidInput("Diagrams need labels: --label-column.")
+        if self.model is not None:
+            labelled = (self.label_column is None) != (not self.messages)
+            if self.examples is None or not labelled:
+                raise InvalidInput("Diagrams need --examples with --label-column, or with --message and --id-column.")
+            if self.messages and self.clip:
+                raise InvalidInput("True labels alone can be clipped with --clip, not those of a --message.")
+            if self.messages and self.id_column is None:
+                raise InvalidInput("--message needs --id-column, that of --examples.")
+
+
+def apply_calibration(services: Services, job: CalibrateJob, progress: Progress) -> dict[str, Any]:
+    """What was applied to what. Everything that can be refused is refused before the answer is accounted for."""
+    given = _given(services, job)
+    found = given.calibration()
+    progress("reading", 0.1)
+    saved = None
+    if job.model is not None:
+        saved = services.models.named(job.model)
+        calibrated(saved, found, "")  # whether it may be
+    file = None
+    if job.scores is not None:
+        assert job.id_column is not None
+        assert job.score_column is not None
+        columns = [job.score_column, *([] if job.score_2_column is None else [job.score_2_column])]
+        file = read_scores(job.scores, job.id_column, columns, job.label_column, found)
+    fresh = not given.kept and services.answers.accept(given.envelope, job.labels_key).fresh
+    accepted = found.interpolated(job.interpolate)
+    result = of_calibration(accepted) | {"fresh": fresh}
+    labelled: Labelled | None = None
+    if saved is not None:
+        progress("applying", 0.3)
+        created = services.audit.now()
+        if job.out is not None:
+            with replacing(job.out, job.force) as temporary:
+                save_calibrated(saved, accepted, created, temporary)
+            result["model"] = str(job.out)
+        else:
+            assert job.model is not None
+            result["model"] = register_calibrated(services.database, services.models, job.model, accepted, created)
+        labelled = _labelled(services, job, saved, progress)
+    elif file is not None and job.out is not None:
+        result["rows"] = write_scores(file, accepted, job.out, force=job.force)
+        result["table"] = str(job.out)
+        labelled = file.labelled()
+    if labelled is not None and job.plots is not None:
+        progress("drawing", 0.8)
+        result |= _drawn(labelled.clipped(accepted) if job.clip else labelled, accepted, job.plots)
+        result["labels_clipped"] = job.clip
+    return result
+
+
+def _given(services: Services, job: CalibrateJob) -> SignedAnswer:
+    """The answer that --map names, verified; a file goes before an id. Raises InvalidFile, NotFound, Conflict too."""
+    path = Path(job.score_map)
+    if not path.exists() and PLAIN.fullmatch(job.score_map):
+        try:
+            return services.answers.open(job.score_map)
+        except NotFound:
+            if not path.suffix:
+                raise NotFound(
+                    f"'{job.score_map}' is no file, and no answer of this id was accepted here; fetch it with --url."
+                ) from None
+    return services.answers.verify(read_answer(path), job.labels_key)
+
+
+def _labelled(services: Services, job: CalibrateJob, saved: SavedModel, progress: Progress) -> Labelled | None:
+    if job.plots is None or job.examples is None:
+        return None
+    threads = services.settings.threads
+    if job.label_column is not None:
+        return with_true_labels(saved, job.examples, job.label_column, threads=threads)
+    progress("joining", 0.5)
+    table = read_for_training(services.settings, job.examples, str(job.id_column), tuple(categories(saved)))
+    return with_messages(saved, services.messages.accept_all(job.messages, job.labels_key), table, threads=threads)
+
+
+def _drawn(labelled: Labelled, found: Calibration, folder: Path) -> dict[str, Any]:
+    label, diagrams = found.answer.population.label, labelled.diagrams(found)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidFile(f"The folder '{folder}' cannot be made ({error.strerror}).") from None
+    paths = []
+    for when, diagram in zip(("before", "after"), diagrams, strict=True):
+        paths.append(folder / f"{when}.png")
+        save_diagram(diagram, f"{when} calibration", label, paths[-1])
+    return {
+        "reliability": {when: d.as_json() for when, d in zip(("before", "after"), diagrams, strict=True)},
+        "errors": labelled.errors(found),
+        "plots": [str(path) for path in paths],
+    }

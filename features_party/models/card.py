@@ -1,0 +1,142 @@
+"""What a model's card says: the labels it learned from, what they cost, how they were corrected, what it may claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from features_party.receive.acceptances import described
+from features_party.tables.join import Joined
+from features_party.training.estimate import ErrorEstimate
+from features_party.training.model import TrainedModel
+from shared.documents.answer import Answer
+from shared.documents.manifest import Manifest
+from shared.domain import Domain
+from shared.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
+
+EPSILON_RULE = (
+    "Releases of one batch add up. Batches of a population have no example in common, so the largest batch counts. "
+    "Populations are listed apart: whoever is in several has the sum. A person with up to c examples over the "
+    "population's lifetime has at most c times the figure per example."
+)
+
+
+def epsilon_by_population(messages: Iterable[dict[str, Any]], answer: Answer | None = None) -> list[dict[str, Any]]:
+    """ε (and δ) per example of each population by EPSILON_RULE; per unit too where all name one unit column.
+
+    `messages` as a card lists them; `answer` is of one batch too, beside its releases.
+    """
+    of: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for entry in [*messages, *([] if answer is None else [_answer(answer)])]:
+        # a labels party chooses the ids of its populations, so they say nothing about another's
+        of.setdefault((entry["key_id"], entry["population"]), []).append(entry)
+    return [_population(found) for found in of.values()]
+
+
+def _population(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    batches: dict[str, list[EpsilonSplit]] = {}
+    for entry in entries:
+        batches.setdefault(entry["batch"], []).append(EpsilonSplit.from_json(entry["epsilon"]))
+    epsilon = max(sum((split.total for split in splits), ZERO) for splits in batches.values())
+    first, releases = entries[0], [entry for entry in entries if "release" in entry]
+    return {
+        "population": first["population"],
+        "name": first["population_name"],
+        "label": first["label"],
+        "key_id": first["key_id"],
+        "batches": len(batches),
+        "releases": len(releases),
+        "answers": len(entries) - len(releases),
+        "epsilon_per_example": str(epsilon),
+        "delta_per_example": delta_string(
+            max(sum(split.delta_atto for split in splits) for splits in batches.values())
+        ),
+        "unit": _unit([entry["unit"] for entry in entries], epsilon),
+    }
+
+
+def _unit(units: list[dict[str, Any]], epsilon: Epsilon) -> dict[str, Any] | None:
+    """c·ε, since no more than c of a person's examples are in the population, in whichever batches."""
+    most = [unit["max_examples"] for unit in units]
+    if None in most or len({unit["column"] for unit in units}) > 1:
+        return None
+    per_unit = f"{(max(most) * Decimal(str(epsilon))).normalize():f}"
+    return {"column": units[0]["column"], "max_examples": max(most), "epsilon_per_unit": per_unit}
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    return described(answer) | {"unit": answer.privacy_unit.as_json()}
+
+
+def build_card(
+    model: TrainedModel, joined: Joined, domain: Domain, estimate: ErrorEstimate | None, created: str, seconds: float
+) -> dict[str, Any]:
+    """All members of `card.json` besides its format and the digest of the model. `seconds` is how long it took."""
+    estimable = all(m.manifest.read_channel().unbiased for m in joined.messages)
+    why = (
+        "from privatized labels of rows that the judged models did not see, by the channel alone"
+        if estimate is not None
+        else "too few rows to hold some out"
+        if estimable
+        else "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not "
+        "show a model's true error"
+    )
+    first = joined.messages[0].manifest
+    messages = [
+        of_message(m.manifest, m.digest) | {"correction": c.as_json()}
+        for m, c in zip(joined.messages, joined.corrections, strict=True)
+    ]
+    return {
+        "created": created,
+        "calibration": None,
+        "seconds": seconds,
+        "kind": model.kind,
+        "loss": model.loss,
+        "objective": model.objective,
+        "label": first.population.label,
+        "domain": domain.as_json(),
+        "domain_text": str(domain),
+        "messages": messages,
+        "epsilon": epsilon_by_population(messages),
+        "epsilon_rule": EPSILON_RULE,
+        "capacity": model.capacity.as_json(),
+        "trees": model.body.count,
+        "members": model.body.members(),
+        "features": [
+            {"name": c.name, "kind": c.kind, **({"values": len(c.vocabulary)} if c.kind == "category" else {})}
+            for c in model.schema.columns
+        ],
+        "statistics": [
+            {"name": s.name, "column": model.schema.categories[s.category].name} for s in model.schema.statistics
+        ],
+        "importance": {name: round(share, 4) for name, share in model.body.importance(model.schema).items()},
+        "report": {
+            "rows": joined.counts.matched,
+            **joined.counts.as_json(),
+            "corrected_mean": model.mean,
+            "noise_variance": model.capacity.noise_variance,
+            "label_variance": model.capacity.label_variance,
+            "error_estimate": estimate.as_card() if estimate is not None else None,
+            "error_estimate_why": why,
+        },
+        "notes": list(model.notes),
+    }
+
+
+def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:
+    """What a card lists of a message, without its correction."""
+    unit = manifest.unit
+    return described(manifest) | {
+        "release": manifest.id,
+        "manifest_digest": digest,
+        "mechanism": manifest.mechanism.name,
+        "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
+        "loss": manifest.loss,
+        "unit": {
+            "kind": unit.kind,
+            "column": unit.column,
+            "max_examples": unit.max_examples,
+            "epsilon_per_unit": unit.epsilon_per_unit,
+        },
+    }

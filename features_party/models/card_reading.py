@@ -1,0 +1,17 @@
+"""What an edited card breaks is a refusal: its digest is of the model's file, nothing vouches for the card itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shared.errors import InvalidFile
+
+
+@contextmanager
+def reading_card() -> Iterator[None]:
+    """Whatever an edited card breaks in the body is one refusal. Raises InvalidFile."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError):
+        raise InvalidFile("The card of the model is damaged; train again or restore its folder.") from None

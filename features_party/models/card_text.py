@@ -1,0 +1,199 @@
+"""A model's card as Markdown, for people: what it learned from, what that cost, what it may claim."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+from features_party.models.card_reading import reading_card
+from features_party.training.encoding import PARTS
+
+SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
+SHOWN_FEATURES, SHOWN_STATISTICS = 30, 12
+
+
+@reading_card()
+def card_markdown(card: dict[str, Any]) -> str:
+    """Sections for what the card has: in a program of its own a model may have a part of one. Raises InvalidFile."""
+    parts = [f"# Model card: {_plain(card.get('label', 'label'))}", _facts(card)]
+    for title, part in (
+        ("Labels it was trained on", _messages(card)),
+        ("Calibration", _calibration(card)),
+        ("Privacy", _privacy(card)),
+        ("What it may claim", _claims(card)),
+        ("Capacity", _capacity(card)),
+        ("Features", features_section(card)),
+        ("Notes", [f"- {_plain(note)}" for note in card.get("notes", [])]),
+    ):
+        if part:
+            parts += [f"## {title}", "\n".join(part)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(card: dict[str, Any]) -> str:
+    report = card.get("report", {})
+    facts = {
+        "model": f"{card.get('kind', '')}, {card.get('loss', '')} loss",
+        "label domain": card.get("domain_text"),
+        "training rows": f"{report['rows']:,}" if "rows" in report else None,
+        "trained": card.get("created"),
+        "seconds": card.get("seconds"),
+        "SHA-256 of model.json": card.get("model_sha256"),
+    }
+    return "\n".join(_table(["", ""], [[name, value] for name, value in facts.items() if value is not None]))
+
+
+def _messages(card: dict[str, Any]) -> list[str]:
+    rows = []
+    for m in card.get("messages", []):
+        eps, fix = m["epsilon"], m["correction"]
+        spent = f"{m['epsilon_spent']} of {m['epsilon_lifetime']}" if "epsilon_spent" in m else ""
+        rows.append(
+            [
+                m["release"],
+                m.get("population_name", m["population"]),
+                m["batch"],
+                f"{m['n']:,}",
+                m["mechanism"] + _clipped(m.get("clipping")),
+                f"{eps['total']} = {eps['clip']} clip + {eps['prior']} prior + {eps['randomize']} randomize",
+                spent,
+                f"{fix['applied']}, noise variance {fix['noise_variance']:.6g}{_bias(fix)}",
+            ]
+        )
+    columns = ["release", "population", "batch", "examples", "mechanism", "ε", "spent of lifetime ε then", "correction"]
+    return _table(columns, rows) if rows else []
+
+
+def _calibration(card: dict[str, Any]) -> list[str]:
+    found = card.get("calibration")
+    if found is None:
+        return []
+    facts = {
+        "answer": found["answer"],
+        "population": found["population_name"],
+        "batch": f"{found['batch']}, {found['n']:,} examples, all charged",
+        "ε": f"{found['epsilon']['total']}; δ = {found['epsilon']['delta']}",
+        "spent of lifetime ε then": f"{found['epsilon_spent']} of {found['epsilon_lifetime']}",
+        "map": f"{found['shape']}, {found['loss']} loss, {found['pieces']} pieces"
+        + (", interpolated" if found.get("interpolated") else ""),
+        "calibrated": found["calibrated"],
+    }
+    told = "Every prediction goes through a private map from score to label, which the labels party computed."
+    return [told, "", *_table(["", ""], [[name, value] for name, value in facts.items()])]
+
+
+def _clipped(clipping: dict[str, Any] | None) -> str:
+    return "" if clipping is None else f", labels clipped at {' and '.join(clipping['bounds'])} (bought)"
+
+
+def _bias(fix: dict[str, Any]) -> str:
+    return f", bias {fix['residual_bias']:.3g} (root mean square)" if fix.get("residual_bias") else ""
+
+
+def _privacy(card: dict[str, Any]) -> list[str]:
+    lines = []
+    for entry in card.get("epsilon", []):
+        delta = entry.get("delta_per_example", "0")
+        also = f", δ = {delta}" if delta != "0" else ""
+        unit = entry.get("unit")
+        person = (
+            f"; {unit['epsilon_per_unit']} per {_plain(unit['column'])} (at most {unit['max_examples']} examples each)"
+            if unit
+            else ""
+        )
+        lines.append(f"- **{_plain(entry['name'])}**: ε = {entry['epsilon_per_example']} per example{also}{person}")
+    if lines and "epsilon_rule" in card:
+        lines += ["", card["epsilon_rule"]]
+    return lines
+
+
+def _claims(card: dict[str, Any]) -> list[str]:
+    report = card.get("report")
+    if report is None:
+        return []
+    estimate = report["error_estimate"]
+    if estimate is None:
+        return [f"No error estimate: {report['error_estimate_why'].removeprefix('none: ')}."]
+    lines = [
+        f"Mean squared error below that of the constant {report['corrected_mean']:.6g}: "
+        f"{estimate['mse_below_constant']:.6g} (95 %: {estimate['low']:.6g} to {estimate['high']:.6g}), "
+        f"{report['error_estimate_why']}."
+    ]
+    mse = estimate.get("mse")
+    if mse is not None:
+        lines += ["", f"Mean squared error: {mse['estimate']:.6g} (95 %: {mse['low']:.6g} to {mse['high']:.6g})."]
+    elif estimate.get("mse_why"):
+        lines += ["", f"The mean squared error itself is {estimate['mse_why']}."]
+    return lines
+
+
+def _capacity(card: dict[str, Any]) -> list[str]:
+    lines = [card["capacity"]["why"] + "."] if "capacity" in card else []
+    if card.get("members"):
+        lines += ["", f"The model adds to the mean of the labels: {_plain(members_text(card['members']))}."]
+    return lines
+
+
+def members_text(members: list[dict[str, Any]]) -> str:
+    """Weight and name of an ensemble's members, and how many trees they have; boosters of one kind are one member."""
+    return ", ".join(_member(list(same)) for _, same in itertools.groupby(members, lambda m: (m["name"], m["trees"])))
+
+
+def _member(same: list[dict[str, Any]]) -> str:
+    name, trees = same[0]["name"], same[0]["trees"]
+    weight = sum(m["weight"] for m in same)
+    shown = f"{weight:.2f} × {name}" if weight else f"{name} (under the trees on top)"
+    return shown if trees is None else f"{shown} ({len(same)} × {trees})" if len(same) > 1 else f"{shown} ({trees})"
+
+
+def features_section(card: dict[str, Any]) -> list[str]:
+    """Lines about the features and what was made of them; none without any."""
+    importance = card.get("importance", {})
+    rows = [
+        [f["name"], f["kind"], f.get("values", ""), _share(importance, _inputs(f))] for f in card.get("features", [])
+    ]
+    if not rows:
+        return []
+    rest = len(rows) - SHOWN_FEATURES
+    more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
+    shown = _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
+    return shown + _statistics(card.get("statistics", []), importance)
+
+
+def _inputs(feature: dict[str, Any]) -> list[str]:
+    """Under what names the importance has a column: a date counts by its parts."""
+    name = feature["name"]
+    return [f"{name}.{part}" if part else name for part in PARTS.get(feature["kind"], ())] or [name]
+
+
+def _share(importance: dict[str, float], names: list[str]) -> str:
+    found = [importance[name] for name in names if name in importance]
+    return f"{sum(found):.1%}" if found else ""
+
+
+def _statistics(statistics: list[dict[str, Any]], importance: dict[str, float]) -> list[str]:
+    """Those of the largest shares."""
+    if not statistics:
+        return []
+    ranked = sorted(statistics, key=lambda s: -importance.get(s["name"], 0.0))
+    rows = [[s["name"], _share(importance, [s["name"]])] for s in ranked[:SHOWN_STATISTICS]]
+    rest = len(ranked) - SHOWN_STATISTICS
+    more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
+    return ["", f"{_plain(statistics_text(statistics))}:", "", *_table(["number", "share of gain"], rows), *more]
+
+
+def statistics_text(statistics: list[dict[str, Any]]) -> str:
+    """How many numbers were made of which large categories."""
+    columns = ", ".join(dict.fromkeys(s["column"] for s in statistics))
+    return f"{len(statistics)} more numbers were made, without labels, of {columns}"
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(_plain(cell) if line is not lines[1] else cell for cell in line) + " |" for line in lines]
+
+
+def _plain(value: Any) -> str:
+    """Names come from messages and tables: they must not become markup, hide text or turn its direction."""
+    return SPECIAL.sub(r"\\\1", "".join(c if c.isprintable() else " " for c in str(value)))

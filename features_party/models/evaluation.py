@@ -1,0 +1,142 @@
+"""Evaluating and predicting on files. Evaluation on true labels exists on files only, never as a call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.models.folder import SavedModel
+from features_party.models.trainer import check_one_label
+from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.asking import Scored
+from features_party.tables.feature_tables import FeatureTable, read_features
+from features_party.tables.join import join
+from features_party.tables.output import write_table
+from features_party.training.holdout import estimate_on_rows, identify
+from shared.columnar.tables import read_table, require_columns
+from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
+from shared.losses import get_loss
+from shared.service.cli import writable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+MIN_ROWS = 30  # below it a normal interval says nothing
+
+
+def evaluate(
+    saved: SavedModel, examples: Path, label_column: str, *, clip: bool = False, threads: int = 1
+) -> dict[str, Any]:
+    """rows, mse, mae, poisson (None where a label is negative) and constant_mse, over a file with true labels.
+
+    Labels are compared as they are in the file; with `clip` they are first clipped to the model's domain. constant_mse
+    is the error of predicting the corrected training mean for everybody. Raises InvalidTable, InvalidRows.
+    """
+    table, labels = true_labels(saved, examples, label_column)
+    if clip and saved.model.bounds is not None:
+        labels = np.clip(labels, *saved.model.bounds)
+    predictions = saved.model.predict(table, threads=threads)
+    constant = saved.model.mean
+    poisson = None
+    if labels.min() >= 0:
+        poisson = float(get_loss("poisson").pointwise(predictions, labels).mean())
+    return {
+        "rows": len(labels),
+        "mse": float(np.mean((predictions - labels) ** 2)),
+        "mae": float(np.mean(np.abs(predictions - labels))),
+        "poisson": poisson,
+        "constant_mse": float(np.mean((constant - labels) ** 2)),
+        "labels_clipped": clip,
+    }
+
+
+def evaluate_on_messages(
+    saved: SavedModel, messages: list[AcceptedMessage], table: FeatureTable, *, threads: int = 1
+) -> dict[str, Any]:
+    """The error on accepted hold-out messages without true labels (see `training.holdout`), with joined counts.
+
+    Raises InvalidInput (another label or domain than the model's), InvalidMechanism (no estimate from
+    such a channel), InvalidTable (too few rows met).
+    """
+    check_one_label(messages)
+    population, domain = messages[0].manifest.population, messages[0].manifest.domain
+    card = saved.card
+    if (population.label, domain) != (card["label"], card["domain"]):
+        raise InvalidInput("The message has another label or label domain than the model was trained on.")
+    channels = [m.manifest.read_channel() for m in messages]
+    for channel in channels:
+        identify(channel)  # refuses before any work
+    joined = join(messages, table)
+    if joined.counts.matched < MIN_ROWS:
+        raise InvalidTable(
+            f"Only {joined.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
+        )
+    predictions = saved.model.predict(joined.features(), threads=threads)
+    found = estimate_on_rows(predictions, saved.model.mean, channels, joined.message, joined.bins, joined.position)
+    trained_on = {(m["population"], m["batch"]) for m in card["messages"]}
+    notes = [
+        f"the model was trained on a message of the same examples as '{m.release}': this is its error on new examples "
+        "only if none of these rows was among the features it was trained on"
+        for m in messages
+        if (m.manifest.population.id, m.manifest.batch) in trained_on
+    ]
+    return found.as_json() | {"messages": [m.release for m in messages], **joined.counts.as_json(), "notes": notes}
+
+
+def categories(saved: SavedModel) -> list[str]:
+    return [column.name for column in saved.model.schema.categories]
+
+
+def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
+    """The rows of a file and their true labels float64[n]. Raises InvalidTable, InvalidRows."""
+    table = read_table(examples, text_columns=categories(saved))
+    require_columns(table.column_names, [label_column], str(examples))
+    if table.num_rows == 0:
+        raise InvalidTable(f"'{examples}' has a header but no rows.")
+    return table, finite(table[label_column], label_column, "true label")
+
+
+def finite(column: Any, name: str, what: str) -> FloatArray:
+    """A column of finite numbers float64[n]. Raises InvalidTable, InvalidRows."""
+    import pyarrow as pa
+
+    try:
+        found = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+    except pa.ArrowException:
+        raise InvalidTable(f"The {what.split()[-1]} column '{name}' does not hold numbers.") from None
+    bad = np.flatnonzero(~np.isfinite(found))
+    if len(bad):
+        rule = f"a {what} must be a finite number"
+        raise InvalidRows([RowProblem(int(row), name, rule) for row in bad[: InvalidRows.shown]], len(bad))
+    return found
+
+
+def model_scores(saved: SavedModel, table: FeatureTable, *, threads: int = 1) -> Scored:
+    """What the model predicts for the rows of a table, to ask for a calibration of it. Raises InvalidInput for a model
+    that has a map already."""
+    require_own_predictions(saved)
+    return Scored(table.ids, (np.asarray(saved.model.predict(table.features, threads=threads), np.float64),))
+
+
+def require_own_predictions(saved: SavedModel) -> None:
+    """Raises InvalidInput where a calibration could not be applied to the model afterwards."""
+    if saved.model.calibration is not None:
+        raise InvalidInput("This model is calibrated already; ask with the one it was made from.")
+
+
+def predict_file(
+    saved: SavedModel, features: Path, id_column: str, out: Path, *, threads: int = 1, force: bool = False
+) -> int:
+    """Write id and `prediction` for every row of a feature file, in its order; returns the rows."""
+    import pyarrow as pa
+
+    writable(out, force)
+    table = read_features(features, id_column, text=categories(saved))
+    predictions = saved.model.predict(table.features, threads=threads)
+    name = "prediction" if id_column != "prediction" else "predicted_label"
+    write_table(pa.table({id_column: table.ids, name: predictions}), out, force=force)
+    return table.rows

@@ -1,0 +1,259 @@
+"""Trainings asked for over REST: accepted → running → succeeded, failed or cancelled, surviving a restart.
+
+Whoever holds the home's worker lock puts what a dead worker left running back in line; a training that was begun three
+times fails with a problem. Cancelling and finishing are one transaction each: the first one decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.models.store import Models
+from features_party.models.trainer import Trainer, check_learning, check_one_label
+from features_party.receive.messages import Messages
+from features_party.storage import tables
+from features_party.storage.home import Home
+from features_party.storage.idempotency import Claim
+from features_party.storage.ids import fresh_id
+from features_party.storage.paging import Listing, Page, select_page
+from features_party.tables.feature_tables import FeatureTables
+from shared.audit.store import Clock
+from shared.errors import Conflict, LabelDPError, NotFound
+from shared.problems import http_problem, problem
+from shared.schemas.training import Learning, Training
+from shared.service.database import Database
+
+log = logging.getLogger("label_dp.features_party")
+
+ACCEPTED, RUNNING, SUCCEEDED, FAILED, CANCELLED = "accepted", "running", "succeeded", "failed", "cancelled"
+ENDED = (SUCCEEDED, FAILED, CANCELLED)
+STATES = (ACCEPTED, RUNNING, *ENDED)
+MAX_ATTEMPTS = 3
+REPORT_SECONDS = 0.5
+
+t = tables.trainings
+SHOWN = [column for column in t.c if column.name != "cancel_requested"]
+
+
+class Cancelled(Exception):
+    """Ends a training from within its progress reports."""
+
+
+class Stopped(Exception):
+    """Ends a training because the service ends."""
+
+
+@dataclass(frozen=True)
+class Trainings:
+    database: Database
+    home: Home
+    messages: Messages
+    feature_tables: FeatureTables
+    trainer: Trainer
+    models: Models
+    clock: Clock
+
+    def request(self, wanted: Training, claim: Claim | None = None) -> dict[str, Any]:
+        """Put a training in line after checking what can be checked now. Raises NotFound, InvalidInput, Conflict.
+
+        `claim` remembers the answer in the same transaction.
+        """
+        check_learning(wanted)
+        table = wanted.feature_table
+        self.feature_tables.get(table)
+        messages = [self.messages.open(release) for release in wanted.messages]
+        check_one_label(messages)
+        training_id = fresh_id("tr")
+        row = {
+            "id": training_id,
+            "state": ACCEPTED,
+            # by digest too: which messages are meant is settled now, whatever is accepted until the training runs
+            "request": wanted.model_dump(exclude={"name", "note"}) | {"digests": [m.digest for m in messages]},
+            "step": "waiting",
+            "share": 0.0,
+            "attempts": 0,
+            "created": self._now(),
+            "name": wanted.name,
+            "note": wanted.note,
+        }
+
+        def work(connection: Connection) -> dict[str, Any]:
+            # it may have been deleted since it was looked at
+            if connection.execute(sa.select(tables.feature_tables.c.id).filter_by(id=table)).first() is None:
+                raise NotFound(f"There is no feature table '{table}'.")
+            connection.execute(sa.insert(t).values(**row))
+            made = self._get(connection, training_id)
+            if claim is not None:
+                claim.keep(connection, 202, made)
+            return made
+
+        return self.database.write("training.request", work)
+
+    def get(self, training_id: str) -> dict[str, Any]:
+        """State, progress, request, and the model or the problem. Raises NotFound."""
+        return self.database.read("training.get", lambda c: self._get(c, training_id))
+
+    @staticmethod
+    def _get(connection: Connection, training_id: str) -> dict[str, Any]:
+        row = connection.execute(sa.select(*SHOWN).where(t.c.id == training_id)).first()
+        if row is None:
+            raise NotFound(f"There is no training '{training_id}'.")
+        return dict(row._mapping)
+
+    def list(self, page: Page, state: str | None = None) -> Listing:
+        """Trainings by the time they were asked for, perhaps of one state only."""
+        query = sa.select(*SHOWN) if state is None else sa.select(*SHOWN).where(t.c.state == state)
+        return self.database.read("training.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+
+    def cancel(self, training_id: str) -> dict[str, Any]:
+        """End a training: at once while it waits, at its next report while it runs; nothing of it is kept.
+
+        Cancelling what is cancelled changes nothing. Raises NotFound, Conflict (it has succeeded or failed).
+        """
+
+        def work(connection: Connection) -> dict[str, Any]:
+            row = self._get(connection, training_id)
+            if row["state"] in (SUCCEEDED, FAILED):
+                raise Conflict(f"Training '{training_id}' has {row['state']} already; there is nothing to cancel.")
+            if row["state"] == ACCEPTED:
+                self._set(connection, training_id, **self._cancelled())
+            elif row["state"] == RUNNING:
+                self._set(connection, training_id, cancel_requested=True, step="cancelling")
+            return self._get(connection, training_id)
+
+        return self.database.write("training.cancel", work)
+
+    def recover(self) -> None:
+        """After a restart: what was running is put back in line, or ended after a cancel or too many attempts."""
+        body = http_problem(
+            500,
+            "interrupted",
+            "Training interrupted",
+            f"The service stopped {MAX_ATTEMPTS} times during this training.",
+        )
+        again = {"state": ACCEPTED, "step": "waiting", "share": 0.0, "revision": t.c.revision + 1}
+        failed = {"state": FAILED, "step": "failed", "problem": body, "finished": self._now()}
+
+        def work(connection: Connection) -> list[str]:
+            running = connection.execute(
+                sa.select(t.c.id, t.c.attempts, t.c.cancel_requested).where(t.c.state == RUNNING)
+            ).all()
+            for row in running:
+                if row.cancel_requested:
+                    self._set(connection, row.id, **self._cancelled())
+                else:
+                    self._set(connection, row.id, **(failed if row.attempts >= MAX_ATTEMPTS else again))
+            return [row.id for row in running]
+
+        for training_id in self.database.write("training.recover", work):
+            shutil.rmtree(self.models.folder(model_of(training_id)), ignore_errors=True)
+
+    def run_next(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Run the oldest training in line, if there is one. Its failure is recorded, not raised.
+
+        As soon as `stopping` says so the training ends and goes back in line, without counting as an attempt.
+        """
+
+        def claim(connection: Connection) -> Any:
+            query = sa.select(t.c.id, t.c.request).where(t.c.state == ACCEPTED).order_by(t.c.created, t.c.id).limit(1)
+            row = connection.execute(query).first()
+            if row is not None:
+                begun = {"state": RUNNING, "step": "starting", "share": 0.0, "started": self._now()}
+                self._set(connection, row.id, attempts=t.c.attempts + 1, **begun)
+            return row
+
+        row = self.database.write("training.claim", claim)
+        if row is None:
+            return False
+        # named after its training, so that a repeated attempt replaces what a dead one left
+        shutil.rmtree(self.models.folder(model_of(row.id)), ignore_errors=True)
+        try:
+            self._train(row.id, row.request, stopping)
+        except Cancelled:
+            self._end(row.id, **self._cancelled())
+            log.info("training %s was cancelled", row.id)
+        except Stopped:
+            self._end(row.id, state=ACCEPTED, step="waiting", share=0.0, attempts=t.c.attempts - 1)
+        except LabelDPError as error:
+            self._end(row.id, **self._failed(problem(error)[1]))
+        except Exception as error:
+            # neither text nor locals of a bug are stored or logged
+            log.error("training %s failed with an internal error of type %s", row.id, type(error).__name__)
+            internal = http_problem(500, "internal", "Internal error", "The training failed; see the log.")
+            self._end(row.id, **self._failed(internal))
+        else:
+            log.info("training %s gave model %s", row.id, model_of(row.id))
+        return True
+
+    def _train(self, training_id: str, request: dict[str, Any], stopping: Callable[[], bool]) -> None:
+        messages = [self.messages.open(digest) for digest in request["digests"]]
+        table = self.feature_tables.open(request["feature_table"], text=request["categorical"])
+        learning = Learning(**{name: request[name] for name in Learning.model_fields})
+        last = 0.0
+
+        def report(step: str, share: float) -> None:
+            nonlocal last
+            if stopping():
+                raise Stopped
+            if time.monotonic() - last < REPORT_SECONDS:
+                return
+            self.database.write("training.progress", lambda c: self._progress(c, training_id, step, share))
+            last = time.monotonic()
+
+        def finish(connection: Connection, card: dict[str, Any]) -> None:
+            self._refuse_cancelled(connection, training_id)
+            model_id = model_of(training_id)
+            self.models.record(connection, model_id, training_id, card)
+            done = {"state": SUCCEEDED, "step": "done", "share": 1.0, "model": model_id, "finished": self._now()}
+            self._set(connection, training_id, **done)
+
+        folder = self.models.folder(model_of(training_id))
+        self.trainer.train(messages, table, learning, folder, report, actor=training_id, finish=finish)
+
+    def _progress(self, connection: Connection, training_id: str, step: str, share: float) -> None:
+        self._refuse_cancelled(connection, training_id)
+        self._set(connection, training_id, step=step, share=share)
+
+    @staticmethod
+    def _refuse_cancelled(connection: Connection, training_id: str) -> None:
+        if connection.execute(sa.select(t.c.cancel_requested).where(t.c.id == training_id)).scalar():
+            raise Cancelled
+
+    @staticmethod
+    def _set(connection: Connection, training_id: str, **values: Any) -> None:
+        connection.execute(sa.update(t).where(t.c.id == training_id).values(**{"revision": t.c.revision + 1} | values))
+
+    def _end(self, training_id: str, **values: Any) -> None:
+        """The end of an attempt without a model. Does nothing where the transaction that was thought to have failed
+        had made the training succeed."""
+
+        def work(connection: Connection) -> bool:
+            running = connection.execute(sa.select(t.c.state).where(t.c.id == training_id)).scalar() == RUNNING
+            if running:
+                self._set(connection, training_id, **values)
+            return running
+
+        if self.database.write("training.end", work):
+            shutil.rmtree(self.models.folder(model_of(training_id)), ignore_errors=True)
+
+    def _cancelled(self) -> dict[str, Any]:
+        return {"state": CANCELLED, "step": "cancelled", "finished": self._now()}
+
+    def _failed(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"state": FAILED, "step": "failed", "problem": body, "finished": self._now()}
+
+    def _now(self) -> str:
+        return self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def model_of(training_id: str) -> str:
+    """The id of the model that a training makes."""
+    return "m_" + training_id.removeprefix("tr_")

@@ -1,0 +1,201 @@
+"""A model as an ONNX graph, encoding, clipping and map included: one input [n, 1] per column, one output [n, 1].
+
+Built by hand: converters take the booster alone, and the encoding is where two stacks differ. Numbers come as float32
+(NaN missing), categories as text (missing: any text that is no category), dates as int64 days and timestamps as int64
+microseconds since 1970 (missing: the smallest int64, numpy's NaT). Operators of opset 17 and ai.onnx.ml 3 only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from features_party.models.folder import SavedModel
+from features_party.models.onnx_map import mapped
+from features_party.training.encoding import PARTS, Column
+from features_party.training.learner import Ports
+from features_party.training.model import TrainedModel
+from features_party.training.objectives import PoissonScore
+
+OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
+MISSING_TIME = np.iinfo(np.int64).min
+DAY = 86_400_000_000  # microseconds
+TYPES = {"number": TensorProto.FLOAT, "category": TensorProto.STRING}
+
+
+class _Graph:
+    """Nodes and constants, with names that no column has."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self.prefix = next(p for n in itertools.count(1) if not any(c.startswith(p := "/" * n) for c in columns))
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def fresh(self) -> str:
+        return f"{self.prefix}{len(self.nodes)}.{len(self.constants)}"
+
+    def constant(self, value: Any, kind: Any) -> str:
+        name = self.fresh()
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype=kind), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, output: str | None = None, domain: str = "", **attributes: Any) -> str:
+        name = output or self.fresh()
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def whole(self, operator: str, left: str, right: int) -> str:
+        return self.add(operator, left, self.constant(right, np.int64))
+
+    def cast(self, value: str, kind: int) -> str:
+        return self.add("Cast", value, to=kind)
+
+    def double(self, value: str) -> str:
+        return self.cast(value, TensorProto.DOUBLE)
+
+    def single(self, value: str) -> str:
+        return self.cast(value, TensorProto.FLOAT)
+
+    def int64(self, value: str) -> str:
+        return self.cast(value, TensorProto.INT64)
+
+    def clip(self, value: str, low: float, high: float) -> str:
+        return self.add("Clip", value, self.constant(low, np.float64), self.constant(high, np.float64))
+
+    def looked_up(self, index: str, table: npt.NDArray[Any], kind: Any) -> str:
+        return self.add("Gather", self.constant(table, kind), index)
+
+    def linked(self, score: str, link: PoissonScore | None) -> str:
+        """The prediction of a score."""
+        return score if link is None else self.add("Exp", self.clip(score, link.low, link.high))
+
+    def standardised(
+        self, numbers: list[str], mean: npt.NDArray[Any], scale: npt.NDArray[Any], most: float
+    ) -> tuple[str, str]:
+        """Columns in standard deviations, 0 where missing, and which are missing."""
+        values = self.double(self.add("Concat", *numbers, axis=1))
+        missing = self.add("IsNaN", values)
+        centred = self.add("Sub", values, self.constant(mean, np.float64))
+        standard = self.clip(self.add("Div", centred, self.constant(scale, np.float64)), -most, most)
+        return self.add("Where", missing, self.constant(0.0, np.float64), standard), missing
+
+
+def onnx_model(saved: SavedModel) -> bytes:
+    """The serialized graph; checked by onnx itself."""
+    model = saved.model
+    names = [column.name for column in model.schema.columns]
+    graph = _Graph(names)
+    ports = {name: name or f"{graph.prefix}column" for name in names}
+    score = model.body.nodes(graph, _inputs(graph, model, ports))
+    score = graph.linked(score, model.body.link)
+    if model.bounds is not None:
+        score = graph.clip(score, *model.bounds)
+    if model.calibration is not None:
+        score = mapped(graph, score, model.calibration)
+    output = "prediction" if "prediction" not in names else f"{graph.prefix}prediction"
+    graph.add("Cast", score, output=output, to=TensorProto.FLOAT)
+    inputs = [
+        helper.make_tensor_value_info(ports[c.name], TYPES.get(c.kind, TensorProto.INT64), ["n", 1])
+        for c in model.schema.columns
+    ]
+    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 1])]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "label-dp-model", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
+        producer_name="label-dp-service",
+        ir_version=IR_VERSION,
+    )
+    helper.set_model_props(made, _properties(saved))
+    onnx.checker.check_model(made)
+    data: bytes = made.SerializeToString(deterministic=True)
+    return data
+
+
+def _properties(saved: SavedModel) -> dict[str, str]:
+    card = saved.card
+    told = {
+        "label": card.get("label", ""),
+        "releases": [m["release"] for m in card.get("messages", [])],
+        "epsilon": card.get("epsilon", []),
+        "model_sha256": card.get("model_sha256", ""),
+        "missing": {c.name: _missing(c) for c in saved.model.schema.columns},
+    }
+    if card.get("calibration") is not None:
+        told["calibration"] = {name: card["calibration"][name] for name in ("answer", "document_digest", "key_id")}
+    return {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in told.items()}
+
+
+def _missing(column: Column) -> str | int:
+    """What to send where a value is missing."""
+    if column.kind == "number":
+        return "NaN"
+    if column.kind == "category":
+        return next(text for n in itertools.count() if (text := "?" * n) not in column.vocabulary)
+    return int(MISSING_TIME)
+
+
+def _inputs(graph: _Graph, model: TrainedModel, ports: dict[str, str]) -> Ports:
+    schema = model.schema
+    index = [_index(graph, c, ports[c.name]) for c in schema.categories]
+    numbers: list[str] = []
+    for column in schema.columns:
+        parts = {} if column.kind == "category" else _parts(graph, column, ports[column.name])
+        numbers += [parts[part] for part in PARTS[column.kind]]
+    found: dict[tuple[int, bytes], str] = {}  # a mean, and a number less that mean, share a table
+    statistics = []
+    for s in schema.statistics:
+        key = (s.category, s.table.tobytes())
+        if key not in found:
+            found[key] = graph.looked_up(index[s.category], s.table, np.float32)
+        statistics.append(found[key] if s.less is None else graph.add("Sub", numbers[s.less], found[key]))
+    return Ports(numbers + statistics, index, model.effects.tables)
+
+
+def _index(graph: _Graph, column: Column, port: str) -> str:
+    known = list(column.vocabulary) or ["?"]
+    codes = range(1, len(known) + 1) if column.vocabulary else [0]
+    return graph.add(
+        "LabelEncoder", port, domain="ai.onnx.ml", keys_strings=known, values_int64s=list(codes), default_int64=0
+    )
+
+
+def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:
+    """The float32 parts of a column that is no category, by their names in PARTS."""
+    nothing = graph.constant(np.nan, np.float32)
+    if column.kind == "number":
+        return {"": graph.add("Where", graph.add("IsInf", port), nothing, port)}
+    missing = graph.add("Equal", port, graph.constant(MISSING_TIME, np.int64))
+    if column.kind == "date":
+        day, found = port, {"days": graph.cast(port, TensorProto.FLOAT)}
+    else:
+        rest = graph.whole("Mod", port, DAY)
+        day = graph.whole("Div", graph.add("Sub", port, rest), DAY)
+        exact = graph.add("Div", graph.cast(port, TensorProto.DOUBLE), graph.constant(DAY, np.float64))
+        hour = graph.whole("Div", rest, DAY // 24)
+        found = {"days": graph.cast(exact, TensorProto.FLOAT), "hour": graph.cast(hour, TensorProto.FLOAT)}
+    weekday = graph.whole("Mod", graph.whole("Add", day, 3), 7)  # 1970-01-01 was a Thursday
+    found |= {
+        "month": graph.cast(_month(graph, day), TensorProto.FLOAT),
+        "weekday": graph.cast(weekday, TensorProto.FLOAT),
+    }
+    return {name: graph.add("Where", missing, nothing, value) for name, value in found.items()}
+
+
+def _month(graph: _Graph, day: str) -> str:
+    """1 to 12 from days since 1970, by Hinnant's civil_from_days (years that begin in March, eras of 400 years)."""
+    in_era = graph.whole("Mod", graph.whole("Add", day, 719_468), 146_097)
+    leap = graph.add("Sub", in_era, graph.whole("Div", in_era, 1460))
+    leap = graph.add("Add", leap, graph.whole("Div", in_era, 36_524))
+    leap = graph.add("Sub", leap, graph.whole("Div", in_era, 146_096))
+    year = graph.whole("Div", leap, 365)
+    before = graph.add("Add", graph.whole("Mul", year, 365), graph.whole("Div", year, 4))
+    before = graph.add("Sub", before, graph.whole("Div", year, 100))
+    in_year = graph.add("Sub", in_era, before)
+    from_march = graph.whole("Div", graph.whole("Add", graph.whole("Mul", in_year, 5), 2), 153)
+    return graph.whole("Add", graph.whole("Mod", graph.whole("Add", from_march, 2), 12), 1)

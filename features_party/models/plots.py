@@ -1,0 +1,49 @@
+"""Reliability diagrams as PNG, with matplotlib, which is an extra (`plots`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from features_party.models.reliability import Reliability
+from shared.errors import InvalidFile, InvalidInput
+
+
+def require_plots() -> None:
+    """Raises InvalidInput where matplotlib is missing; call it before long work."""
+    try:
+        import matplotlib  # noqa: F401 - only whether it is there
+    except ModuleNotFoundError:
+        raise InvalidInput("Diagrams need the package matplotlib: pip install 'label-dp-service[plots]'.") from None
+
+
+def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:
+    """Mean label against mean prediction by bin, with two standard errors, beside the diagonal. Raises InvalidFile."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(4.6, 4.2), layout="constrained")
+    try:
+        ends = np.concatenate([found.predicted, found.observed])
+        low, high = float(ends.min()), float(ends.max())
+        axes.plot([low, high], [low, high], color="0.6", linewidth=1)
+        axes.errorbar(
+            found.predicted,
+            found.observed,
+            yerr=2 * found.standard_error,
+            fmt="o-",
+            markersize=4,
+            linewidth=1,
+            capsize=2,
+        )
+        axes.set_title(f"{title}\ncalibration error {found.error:.4g}", fontsize="medium")
+        axes.set_xlabel(f"mean prediction of {label}"[:60])
+        axes.set_ylabel("mean label, ± 2 standard errors")
+        figure.savefig(path, dpi=150, format="png", metadata={"Software": None})
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be written ({error.strerror}).") from None
+    finally:
+        plt.close(figure)

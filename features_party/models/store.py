@@ -1,0 +1,113 @@
+"""The service's models: folders in the home, found by id, kept in memory once used."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.models.folder import SavedModel, load_model
+from features_party.storage import tables
+from features_party.storage.home import Home
+from features_party.storage.paging import Listing, Page, select_page
+from shared.errors import NotFound
+from shared.service.database import Database
+
+KEPT = 8  # models in memory
+TRAINED_BY = tables.models.c.training == tables.trainings.c.id
+
+
+@dataclass(frozen=True)
+class Models:
+    database: Database
+    home: Home
+    _loaded: OrderedDict[str, SavedModel] = field(default_factory=OrderedDict, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def folder(self, model_id: str) -> Path:
+        return self.home.models / model_id
+
+    def record(self, connection: Connection, model_id: str, training: str, card: dict[str, Any]) -> None:
+        """Make a saved model known, in the caller's transaction."""
+        connection.execute(
+            sa.insert(tables.models).values(
+                id=model_id,
+                training=training,
+                kind=card["kind"],
+                loss=card["loss"],
+                releases=[m["release"] for m in card["messages"]],
+                rows=card["report"]["rows"],
+                created=card["created"],
+                calibration=(card["calibration"] or {}).get("answer"),
+            )
+        )
+
+    def has(self, connection: Connection, model_id: str) -> bool:
+        query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
+        return connection.execute(query).scalar() is not None
+
+    def known(self, model_id: str) -> bool:
+        return self.database.read("model.known", lambda c: self.has(c, model_id))
+
+    def training_of(self, connection: Connection, model_id: str) -> str:
+        """Raises NotFound."""
+        query = sa.select(tables.models.c.training).where(tables.models.c.id == model_id)
+        found = connection.execute(query).scalar()
+        if found is None:
+            raise NotFound(f"There is no model '{model_id}'.")
+        return str(found)
+
+    def list(self, page: Page, training: str | None = None) -> Listing:
+        """Models by the time they were made, with the name of their training."""
+        t = tables.models
+        query = sa.select(t, tables.trainings.c.name).outerjoin_from(t, tables.trainings, TRAINED_BY)
+        if training is not None:
+            query = query.where(t.c.training == training)
+        return self.database.read("model.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+
+    def open(self, model_id: str) -> SavedModel:
+        """The model and its card. Raises NotFound, or InvalidFile where its folder is damaged."""
+        query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
+        # asked each time: another process may have deleted it
+        if self.database.read("model.open", lambda c: c.execute(query).scalar()) is None:
+            with self._lock:
+                self._loaded.pop(model_id, None)
+            raise NotFound(f"There is no model '{model_id}'.")
+        with self._lock:
+            if model_id in self._loaded:
+                self._loaded.move_to_end(model_id)
+                return self._loaded[model_id]
+        saved = load_model(self.folder(model_id))
+        with self._lock:
+            self._loaded[model_id] = saved
+            while len(self._loaded) > KEPT:
+                self._loaded.popitem(last=False)
+        return saved
+
+    def named(self, name: str) -> SavedModel:
+        """A model by its folder, which goes first, or by its id here. Raises NotFound, InvalidFile."""
+        folder = Path(name)
+        return load_model(folder) if folder.is_dir() else self.open(name)
+
+    def delete(self, model_id: str) -> None:
+        """Forget a model and remove its folder. Its training and the audit store keep saying that it was made.
+
+        Raises NotFound.
+        """
+        statement = sa.delete(tables.models).where(tables.models.c.id == model_id)
+        if self.database.write("model.delete", lambda c: c.execute(statement).rowcount) == 0:
+            raise NotFound(f"There is no model '{model_id}'.")
+        with self._lock:
+            self._loaded.pop(model_id, None)
+        gone = self.home.incoming(self.home.models)  # half-removed it has no name, and a sweep finds it
+        try:
+            self.folder(model_id).rename(gone)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)

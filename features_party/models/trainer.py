@@ -1,0 +1,215 @@
+"""From accepted messages and a feature table to a saved model: join, correct, fit, describe, account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy.engine import Connection
+
+from features_party.models.card import build_card
+from features_party.models.folder import save_model
+from features_party.receive.accepted import AcceptedMessage
+from features_party.tables.feature_tables import FeatureTable
+from features_party.tables.join import Joined, join
+from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
+from features_party.training.fitting import LOSSES, Examples, Recipe, fit
+from features_party.training.holdout import estimate_on_rows
+from features_party.training.learner import CrossFit
+from features_party.training.learner import part as part_of
+from features_party.training.learners import learner
+from features_party.training.model import TrainedModel
+from features_party.training.objectives import LossCorrection, RowGradients
+from features_party.training.recentring import recentred
+from shared.audit.events import TRAINED, Event, Subject
+from shared.audit.store import AuditStore, Clock
+from shared.channels.base import Channel
+from shared.domain import Domain
+from shared.errors import InvalidInput, InvalidMechanism
+from shared.schemas.training import Learning
+from shared.service.cli import Progress
+from shared.service.database import Database
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def check_learning(learning: Learning) -> None:
+    """Raises InvalidInput where the model's learner cannot be fitted here."""
+    learner(learning.model).require()
+
+
+@dataclass(frozen=True)
+class Trainer:
+    database: Database
+    audit: AuditStore
+    clock: Clock
+    threads: int
+    _silent: Progress = field(default=lambda _what, _share: None, repr=False)
+
+    def train(
+        self,
+        messages: list[AcceptedMessage],
+        table: FeatureTable,
+        learning: Learning,
+        out: Path,
+        progress: Progress | None = None,
+        actor: str = "cli",
+        finish: Callable[[Connection, dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """Train on accepted messages, save the model to the folder `out`, and return its card.
+
+        Whatever `progress` raises ends the training; `finish` shares the transaction of the audit event.
+        Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
+        for where there is none), Conflict (`out` is taken).
+        """
+        report, began = progress or self._silent, time.monotonic()
+        check_learning(learning)
+        check_one_label(messages)
+        report("joining", 0.0)
+        joined = join(messages, table, learning.correction)
+        loss = learning.loss or default_loss(messages)
+        # error estimates need more: channels that are unbiased exactly
+        comparable = all(c.comparable for c in joined.corrections)
+        channels = [m.manifest.read_channel() for m in messages]
+        estimable = all(channel.unbiased for channel in channels)
+        # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
+        share = 0.55 if estimable and not (comparable and learning.model == "gbdt") else 0.96
+        domain = common_domain(messages)
+        examples = Examples(
+            joined.features(),
+            _centred(joined) if comparable else joined.corrected,
+            joined.noise_variance,
+            domain,
+            unbiased=comparable,
+            groups=joined.position,
+            told=_row_gradients(joined, channels) if loss == "absolute" else None,
+        )
+        recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude)
+
+        def fitted(rows: IntArray | None, part: Progress) -> tuple[TrainedModel, CrossFit | None]:
+            chosen = examples if rows is None else examples.take(rows)
+            return fit(chosen, recipe, threads=self.threads, progress=part)
+
+        model, cross = fitted(None, part_of(report, 0.02, share))
+        estimate = self._estimate(joined, cross, channels, examples.features, fitted, report) if estimable else None
+        report("saving", 0.99)
+        now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        seconds = round(time.monotonic() - began, 2)
+        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds))
+
+        def record(connection: Connection) -> None:
+            self.audit.append(connection, trained_event(messages, card, actor))
+            if finish is not None:
+                finish(connection, card)
+
+        self.database.write("model.trained", record)
+        return card
+
+    def _estimate(
+        self,
+        joined: Joined,
+        cross: CrossFit | None,
+        channels: list[Channel],
+        features: pa.Table,
+        fitted: Callable[[IntArray, Progress], tuple[TrainedModel, CrossFit | None]],
+        report: Progress,
+    ) -> ErrorEstimate | None:
+        if cross is not None and len(joined.position) >= MIN_ROWS:
+            return estimate_on_rows(
+                cross.predictions,
+                cross.constants,
+                channels,
+                joined.message,
+                joined.bins,
+                joined.position,
+                folds=int(cross.fold.max()) + 1,
+            )
+
+        def fit_and_predict(train: IntArray, held: IntArray) -> tuple[FloatArray, float]:
+            model, _ = fitted(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
+            return model.predict(features.take(held), threads=self.threads), model.mean
+
+        found = held_out(len(joined.position), joined.position, fit_and_predict)
+        if found is None:
+            return None
+        held, predictions, constant = found
+        message, bins = joined.message[held], joined.bins[held]
+        return estimate_on_rows(predictions, constant, channels, message, bins, joined.position[held])
+
+
+def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | None:
+    """Gradients of the absolute loss under each message's channel; None where one does not tell them."""
+    corrections = []
+    for number, (message, channel) in enumerate(zip(joined.messages, channels, strict=True)):
+        occurrences = np.bincount(joined.bins[joined.message == number], minlength=channel.m)
+        shares = occurrences / max(int(occurrences.sum()), 1)
+        try:
+            corrections.append(LossCorrection.absolute(channel, message.prior(), shares))
+        except InvalidMechanism:
+            return None
+    return RowGradients(tuple(corrections), joined.message, joined.bins)
+
+
+def _centred(joined: Joined) -> FloatArray:
+    """float64[N]: corrected labels, those of a message that is here with all its rows moved to the mean that its prior
+    and they agree on."""
+    labels = joined.corrected.copy()
+    for at, message in enumerate(joined.messages):
+        manifest, rows = message.manifest, joined.message == at
+        if manifest.prior.source == "estimated" and int(rows.sum()) == manifest.n:
+            values = manifest.read_channel().labels
+            epsilon, cells = float(str(manifest.split.prior)), manifest.prior.cells or len(values)
+            labels[rows] = recentred(labels[rows], values, message.prior(), epsilon, cells)
+    return labels
+
+
+def check_one_label(messages: list[AcceptedMessage]) -> None:
+    """A model has one target. Raises InvalidInput where messages are about different labels or domains."""
+    if len({m.digest for m in messages}) != len(messages):
+        raise InvalidInput("The same message is named twice.")
+    if len({(m.manifest.population.label, str(m.manifest.public_domain.as_json())) for m in messages}) > 1:
+        raise InvalidInput("The messages have different labels or label domains; train one model for each.")
+
+
+def common_domain(messages: list[AcceptedMessage]) -> Domain:
+    """The messages' domain; of bounds that were bought for each message apart, the part that holds all of them."""
+    public = messages[0].manifest.public_domain
+    ends = [public.place(message.manifest.read_domain()) for message in messages]
+    return public.part(min(first for first, _ in ends), max(last for _, last in ends))
+
+
+def default_loss(messages: list[AcceptedMessage]) -> str:
+    named = {m.manifest.loss for m in messages}
+    loss = named.pop() if len(named) == 1 else "squared"
+    return loss if loss in LOSSES else "squared"
+
+
+def trained_event(messages: list[AcceptedMessage], card: dict[str, Any], actor: str) -> Event:
+    """No charge: whatever is computed from a message keeps its guarantee."""
+    first = messages[0].manifest
+    one = len(messages) == 1
+    return Event(
+        kind=TRAINED,
+        subject=Subject(
+            population=first.population.id,
+            population_name=first.population.name,
+            label=first.population.label,
+            batch=first.batch if one else None,
+            release=first.id if one else None,
+        ),
+        actor=actor,
+        details={
+            "model_sha256": card["model_sha256"],
+            "releases": [m.release for m in messages],
+            "rows": int(np.int64(card["report"]["rows"])),
+        },
+    )

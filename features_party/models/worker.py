@@ -1,0 +1,42 @@
+"""The thread that trains, one at a time, while this process holds the home's worker lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+
+from features_party.models.jobs import Trainings
+from shared.service import worker
+
+STOP_SECONDS = 5.0  # then the next start sees to a training that does not end
+
+
+class Worker(worker.Worker):
+    """Runs trainings one by one; a lock that the operating system drops with the process keeps it the only one."""
+
+    def __init__(self, trainings: Trainings, poll_seconds: float = 1.0) -> None:
+        super().__init__("training-worker", poll_seconds)
+        self._trainings, self._recovered = trainings, False
+
+    def round(self) -> bool:
+        """The next training; one that is stopped goes back in line."""
+        if not self._recovered:
+            self._trainings.recover()
+            self._recovered = True
+        return self._trainings.run_next(self.stopping)
+
+    def stop(self, timeout: float | None = STOP_SECONDS) -> None:
+        super().stop(timeout)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        with self._trainings.home.worker_lock.open("w") as file:
+            while not self.stopping():
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    self._stop.wait(self.poll_seconds)  # another process trains; take over when it ends
+                else:
+                    break
+            yield

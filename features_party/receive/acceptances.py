@@ -1,0 +1,264 @@
+"""Accounting for a verified document of whatever sort (invariant 7): its ε goes to our own audit store, in the
+transaction that makes it ours, or it is refused and that it came is on record."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.receive.receipts import Receipts
+from features_party.receive.stated import contradiction
+from features_party.storage import tables
+from features_party.storage.paging import Listing, Page, all_rows, select_page
+from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, NO_CHARGE, SECOND_REFUSED, Event, Subject
+from shared.audit.receipts import ACCEPTANCES, signed_digest
+from shared.audit.store import AuditStore
+from shared.documents.answer import Answer
+from shared.documents.canonical import digest
+from shared.documents.manifest import Manifest
+from shared.errors import Conflict, LabelDPError, MalformedAnswer, MalformedManifest, NotFound, ReplayConflict
+from shared.privacy import Epsilon, delta_string, parse_delta
+from shared.service.database import Database
+
+MAX_SUBJECT = 64  # the audit store indexes ids of this length
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+t = tables.received
+SHOWN = ("key_id", "name", "kind", "digest", "population", "population_name", "batch", "mechanism", "n", "epsilon")
+COLUMNS = [t.c[name] for name in (*SHOWN, "accepted")]
+
+
+@dataclass(frozen=True)
+class Sort:
+    """Messages, or answers of every kind: what the audit store calls their acceptance, what is signed, and what its
+    digest says of a second one."""
+
+    name: str
+    accepted: str
+    signed: str
+    once: str
+    malformed: type[LabelDPError]
+
+    @property
+    def noun(self) -> str:
+        """What has an id: a release comes as a message."""
+        return ACCEPTANCES[self.accepted].noun
+
+
+MESSAGE = Sort("message", ACCEPTED, "manifest", "drawn", MalformedManifest)
+ANSWER = Sort("answer", ANSWER_ACCEPTED, "document", "computed", MalformedAnswer)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A verified document and the SHA-256 of its payload."""
+
+    body: Manifest | Answer
+    digest: str
+
+    @property
+    def sort(self) -> Sort:
+        return MESSAGE if isinstance(self.body, Manifest) else ANSWER
+
+    @property
+    def name(self) -> str:
+        """Its id, which the labels party chose."""
+        return self.body.id
+
+    @property
+    def kind(self) -> str:
+        return MESSAGE.name if isinstance(self.body, Manifest) else self.body.kind
+
+    @property
+    def place(self) -> str:
+        return plain_name(self.name, self.digest)
+
+    def event(self, actor: str) -> Event:
+        """What our audit store keeps of it: its exact ε split and what it is about. Raises what its sort calls
+        malformed, for an id that is too long."""
+        body, population, sort = self.body, self.body.population, self.sort
+        for what, value in ((sort.noun, self.name), ("batch", body.batch), ("population", population.id)):
+            if len(value) > MAX_SUBJECT:
+                raise sort.malformed(f"The {what} id of the {sort.name} is longer than {MAX_SUBJECT} characters.")
+        return Event(
+            kind=sort.accepted,
+            subject=Subject(population.id, population.name, population.label, body.batch, self.name),
+            split=body.split,
+            unit=body.privacy_unit,
+            audiences=tuple(body.audiences),
+            actor=actor,
+            details={
+                **({"answer": body.kind} if isinstance(body, Answer) else {}),
+                ACCEPTANCES[sort.accepted].detail: self.digest,
+                "key_id": body.key_id,
+                "n": body.n,
+                "mechanism": body.mechanism.name,
+                "epsilon_spent": str(Epsilon.parse(body.epsilon_spent)),
+                "epsilon_lifetime": str(Epsilon.parse(body.epsilon_lifetime)),
+                "delta_spent": delta_string(parse_delta(body.delta_spent)),
+                "delta_lifetime": delta_string(parse_delta(body.delta_lifetime)),
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Acceptances:
+    database: Database
+    audit: AuditStore
+    receipts: Receipts
+
+    def account(self, item: Item, actor: str) -> bool:
+        """Whether it is new: its event, its receipt and its row are in our store now; otherwise they were before.
+
+        Raises ReplayConflict (this key's id is known with another document) and Contradicted (what it states does not
+        go with what was accepted before); that it came is on record then.
+        """
+        event = item.event(actor)
+        fresh = self.database.write(f"{item.sort.name}.accept", lambda c: self._record(c, item, event))
+        if isinstance(fresh, LabelDPError):
+            raise fresh
+        return fresh
+
+    def _record(self, connection: Connection, item: Item, event: Event) -> bool | LabelDPError:
+        """Whether it is new; or why it is refused, which is on record now."""
+        body, sort = item.body, item.sort
+        # an id is one labels party's: whoever holds another pinned key cannot occupy it
+        same = (t.c.key_id == body.key_id) & (t.c.sort == sort.name) & (t.c.name == item.name)
+        known = connection.execute(sa.select(t.c.digest).where(same)).scalar()
+        if known is not None and known != item.digest:
+            self._record_second(connection, event, known)
+            noun = sort.noun.capitalize()
+            return ReplayConflict(
+                f"{noun} '{item.name}' was accepted before with another {sort.signed}. {_article(sort.noun)} is "
+                f"{sort.once} once; ask the labels party why there are two."
+            )
+        if known is not None:
+            return False
+        refused = contradiction(self.audit, connection, event)
+        if refused is not None:
+            return refused
+        placed, receipt = self.receipts.append(connection, event)
+        row = {
+            "key_id": body.key_id,
+            "sort": sort.name,
+            "name": item.name,
+            "kind": item.kind,
+            "digest": item.digest,
+            "population": body.population.id,
+            "population_name": body.population.name,
+            "batch": body.batch,
+            "mechanism": body.mechanism.name,
+            "n": body.n,
+            "epsilon": dict(body.epsilon),
+            "accepted": placed.moment,
+            "event": placed.sequence,
+            "position": receipt.position,
+            "receipt": receipt.digest,
+        }
+        connection.execute(sa.insert(t).values(**row))
+        return True
+
+    def _record_second(self, connection: Connection, event: Event, known: str) -> None:
+        """Evidence that a labels party signed two documents under one id: `event` would have accepted the second,
+        `known` is the SHA-256 of the first. At no charge, as nothing of it is kept; once for each document."""
+        details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
+        details |= {"accepted": known, "refused": signed_digest(event)}
+        earlier = self.audit.events(connection, kind=SECOND_REFUSED, release=str(event.subject.release))
+        if all(dict(e.details) != details for e in earlier):
+            self.audit.append(connection, replace(event, kind=SECOND_REFUSED, split=NO_CHARGE, details=details))
+
+    def known(self, item: Item) -> bool:
+        """Whether this very document was accepted before; one look, no byte of it is read."""
+        same = (t.c.key_id == item.body.key_id) & (t.c.name == item.name) & (t.c.digest == item.digest)
+        query = sa.select(t.c.digest).where(same, t.c.sort == item.sort.name)
+        return self.database.read(f"{item.sort.name}.known", lambda c: c.execute(query).first()) is not None
+
+    def find(self, sort: Sort, name: str) -> tuple[str, str]:
+        """(digest, place) of an accepted document, by its id or its digest.
+
+        Raises NotFound, Conflict (labels parties chose the same id).
+        """
+        query = sa.select(t.c.name, t.c.digest).where(t.c.sort == sort.name, (t.c.name == name) | (t.c.digest == name))
+        rows = self.database.read(f"{sort.name}.open", lambda c: c.execute(query.limit(1000)).all())
+        # a digest cannot be chosen, an id that looks like one can
+        rows = [row for row in rows if row.digest == name] or rows
+        if not rows:
+            what = "message of release" if sort is MESSAGE else sort.name
+            raise NotFound(f"No {what} '{name}' was accepted here; pull or upload it first.")
+        if len(rows) > 1:
+            raise Conflict(
+                f"{len(rows)} labels parties have {_article(sort.noun).lower()} '{name}'; name the {sort.name} by the "
+                f"digest of its {sort.signed}, as the list of {sort.name}s shows it."
+            )
+        return rows[0].digest, plain_name(rows[0].name, rows[0].digest)
+
+    def list(self, sort: Sort) -> list[dict[str, Any]]:
+        """All that was accepted, newest last."""
+        return all_rows(lambda page: self.page(sort, page))
+
+    def page(self, sort: Sort, page: Page) -> Listing:
+        """What was accepted, in pages, by the time of it; the id is called as its sort calls it."""
+        query = sa.select(*COLUMNS).where(t.c.sort == sort.name)
+        found = self.database.read(f"{sort.name}.page", lambda c: select_page(c, query, t.c.accepted, t.c.digest, page))
+        return Listing([{sort.noun: row.pop("name")} | row for row in found.rows], found.cursor)
+
+
+def described(body: Manifest | Answer) -> dict[str, Any]:
+    """What is said of messages and answers alike; all public."""
+    return {
+        "batch": body.batch,
+        "population": body.population.id,
+        "population_name": body.population.name,
+        "label": body.population.label,
+        "key_id": body.key_id,
+        "created": body.created,
+        "n": body.n,
+        "epsilon": dict(body.epsilon),
+        # by the labels party's ledger when it signed this; later work adds to it
+        "epsilon_spent": body.epsilon_spent,
+        "epsilon_lifetime": body.epsilon_lifetime,
+    }
+
+
+def summary(body: Manifest | Answer) -> dict[str, Any]:
+    """The same, with whom and what it is for."""
+    return described(body) | {
+        "audiences": list(body.audiences),
+        "domain": str(body.read_domain()),
+        "mechanism": body.mechanism.name,
+        "unit": body.privacy_unit.as_json(),
+    }
+
+
+def _article(noun: str) -> str:
+    return f"{'An' if noun[0] in 'aeiou' else 'A'} {noun}"
+
+
+def plain_name(name: str, digest_: str) -> str:
+    """`<name>-<digest32>`, too much of it to be hit on purpose; an id that is no plain name becomes its digest."""
+    plain = name if PLAIN.fullmatch(name) else hashlib.sha256(name.encode()).hexdigest()[:32]
+    return f"{plain}-{digest_[:32]}"
+
+
+def kept_payload(envelope: bytes, wanted: str, path: Path, sort: Sort) -> bytes:
+    """The payload in our own copy: its signature was verified when it came, its digest `wanted` is in our database.
+
+    Raises what the sort calls malformed, where it is missing or was changed.
+    """
+    try:
+        payload = base64.b64decode(json.loads(envelope)["payload"], validate=True)
+    except (ValueError, KeyError, TypeError):
+        payload = b""
+    if digest(payload) != wanted:
+        raise sort.malformed(
+            f"The stored {sort.name} '{path.name}' is missing or was changed; accept the {sort.name} again."
+        )
+    return payload

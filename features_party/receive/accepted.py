@@ -1,0 +1,128 @@
+"""A message that we accepted: its manifest, its rows, its prior. Read from our own copy, checked again each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.receive.acceptances import summary
+from shared.columnar.parquet_pages import Width, check_sizes
+from shared.columnar.thrift import LyingFile
+from shared.documents.bundle import check_bytes
+from shared.documents.manifest import Manifest
+from shared.documents.rows import iter_message, read_message
+from shared.errors import MalformedManifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+
+PRIOR_ROW_BYTES = 32  # two 64-bit floats, each perhaps in a dictionary and once more as its index
+PRIOR_SLACK = 1 << 16  # page headers, statistics, the footer
+PRIOR_BATCH = 1 << 16
+PRIOR_WIDTHS = (Width(9), Width(9))  # either may have levels, for what is missing
+
+
+@dataclass(frozen=True)
+class AcceptedMessage:
+    """`fresh` is False where the release had been accepted before (and no second event was written)."""
+
+    manifest: Manifest
+    digest: str
+    folder: Path
+    fresh: bool
+
+    @property
+    def release(self) -> str:
+        return self.manifest.id
+
+    def check(self) -> None:
+        """The bytes of our copy are still those of the manifest. Raises DigestMismatch or InvalidFile."""
+        for entry in self.manifest.message_files:
+            check_bytes(self.folder / entry.name, entry)
+
+    def rows(self) -> pa.Table:
+        """Columns example_id, bin, label; sorted by id. Raises MalformedManifest."""
+        return read_message([self.folder / entry.name for entry in self.manifest.message_files], self.manifest)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """The rows as in `rows`, some 10⁵ at a time. Raises MalformedManifest."""
+        return iter_message([self.folder / entry.name for entry in self.manifest.message_files], self.manifest)
+
+    def prior(self) -> FloatArray | None:
+        """float64[k], the private prior over the domain; None where the message came without it."""
+        entry = self.manifest.prior_file
+        if entry is None or not (self.folder / entry.name).exists():
+            return None
+        check_bytes(self.folder / entry.name, entry)
+        return read_prior(self.folder / entry.name, self.manifest)
+
+    def summary(self) -> dict[str, Any]:
+        """What a person or program wants to know of it; all public."""
+        return message_summary(self.manifest, self.digest)
+
+
+def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
+    channel = manifest.read_channel()
+    return summary(manifest) | {
+        "release": manifest.id,
+        "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
+        "channel": channel.kind,
+        "outputs": channel.m,
+        "unbiased": channel.unbiased,
+        "loss": manifest.loss,
+        "manifest_digest": digest,
+    }
+
+
+def read_prior(path: Path, manifest: Manifest) -> FloatArray:
+    """float64[k] from columns label, probability over the domain of `manifest`. Raises MalformedManifest.
+
+    A signature does not make a file small once it is decoded: rows, columns and sizes are compared with what a prior
+    over k labels can be before any of it is, and then it is decoded a few rows at a time.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    domain, entry = manifest.read_domain(), manifest.prior_file
+    if entry is None or entry.rows > domain.k or entry.bytes > PRIOR_ROW_BYTES * entry.rows + PRIOR_SLACK:
+        raise MalformedManifest("The prior of the message has more rows or bytes than its label domain calls for.")
+    labels, probability, at = np.empty(entry.rows), np.empty(entry.rows), 0
+    try:
+        check_sizes(path, PRIOR_WIDTHS, entry.rows)
+        with pq.ParquetFile(path) as file:
+            _refuse_other_columns(file.schema_arrow)
+            for batch in file.iter_batches(batch_size=PRIOR_BATCH):
+                stop = at + batch.num_rows
+                if stop > entry.rows:
+                    raise MalformedManifest("The prior of the message has more rows than its manifest states.")
+                labels[at:stop] = batch.column("label").to_numpy(zero_copy_only=False)  # null becomes NaN
+                probability[at:stop] = batch.column("probability").to_numpy(zero_copy_only=False)
+                at = stop
+    except LyingFile as error:
+        raise MalformedManifest(f"The prior of the message cannot be read: {error}.") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError):
+        raise MalformedManifest("The prior of the message is not a table of label and probability.") from None
+    index, outside = domain.index(labels)
+    fits = at == entry.rows and not outside.any() and np.array_equal(domain.values[index], labels)
+    total = float(probability.sum()) if np.all(np.isfinite(probability)) and np.all(probability >= 0) else 0.0
+    if not fits or np.unique(index).size != index.size or not np.isclose(total, 1.0, atol=1e-6):
+        raise MalformedManifest("The prior of the message is not a distribution over its label domain.")
+    prior = np.zeros(domain.k)
+    prior[index] = probability / total
+    return prior
+
+
+def _refuse_other_columns(schema: pa.Schema) -> None:
+    import pyarrow as pa
+
+    if schema.names != ["label", "probability"] or any(kind != pa.float64() for kind in schema.types):
+        raise MalformedManifest(
+            "The prior of the message does not have the columns label, probability (64-bit floats)."
+        )

@@ -1,0 +1,104 @@
+"""Accepting a signed answer: verified, accounted for, and only then kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload, summary
+from features_party.receive.pinned import PinnedKeys
+from features_party.storage.home import Home, write_durably
+from shared.documents.answer import Answer, read_answer
+from shared.documents.kinds.calibration import CALIBRATION, Calibration
+from shared.documents.kinds.registry import trusted_answer
+from shared.documents.signing import VerifyingKey
+from shared.errors import InvalidFile, LabelDPError, MalformedAnswer
+
+
+@dataclass(frozen=True)
+class SignedAnswer:
+    """A verified answer; `digest` is the SHA-256 of its payload, `envelope` what was signed.
+
+    `kept`: it is accounted for, and among our own; `fresh`: just now, not before.
+    """
+
+    answer: Answer
+    digest: str
+    envelope: bytes
+    kept: bool = False
+    fresh: bool = False
+
+    def calibration(self) -> Calibration:
+        """Raises MalformedAnswer for an answer of another kind."""
+        if self.answer.kind != CALIBRATION:
+            raise MalformedAnswer(f"Answer '{self.answer.id}' is a {self.answer.kind}; a {CALIBRATION} is needed.")
+        return Calibration(self.answer, self.digest, self.envelope)
+
+    def summary(self) -> dict[str, Any]:
+        """What a person or program wants to know of it; all public."""
+        answer = self.answer
+        return summary(answer) | {
+            "answer": answer.id,
+            "kind": answer.kind,
+            "parameters": answer.parameters,
+            "result": answer.result,
+            "adjacency": answer.adjacency,
+            "document_digest": self.digest,
+        }
+
+
+@dataclass(frozen=True)
+class Answers:
+    """`name` is our own among audiences. The envelopes of accepted answers lie in `answers/` of the home."""
+
+    acceptances: Acceptances
+    home: Home
+    pinned: PinnedKeys
+    name: str
+
+    def verify(self, envelope: bytes, labels_key: VerifyingKey | None = None) -> SignedAnswer:
+        """Check without writing anything. Raises the VerificationFailed of the rule that was broken."""
+        return verified_answer(envelope, labels_key or self.pinned.for_envelope(envelope), self.name)
+
+    def accept(self, envelope: bytes, labels_key: VerifyingKey | None = None, actor: str = "cli") -> SignedAnswer:
+        """Verify, account for and keep an answer; safe to repeat, also after a crash. The same answer with the same
+        payload is accepted already: no second event. Raises VerificationFailed kinds, also those of
+        `Acceptances.account`."""
+        found = self.verify(envelope, labels_key)
+        item = Item(found.answer, found.digest)
+        path = self.home.answers / f"{item.place}.dsse.json"
+        fresh = not self.acceptances.known(item) and self.acceptances.account(item, actor)
+        if fresh or not _whole(path, found.digest):
+            write_durably(path, envelope)
+        return replace(found, kept=True, fresh=fresh)
+
+    def open(self, name: str) -> SignedAnswer:
+        """An accepted answer by its id or the digest of its document, from our own copy.
+
+        Raises NotFound, Conflict (labels parties chose the same id), MalformedAnswer.
+        """
+        digest, place = self.acceptances.find(ANSWER, name)
+        return _stored(self.home.answers / f"{place}.dsse.json", digest)
+
+
+def _stored(path: Path, digest: str) -> SignedAnswer:
+    try:
+        envelope = read_answer(path)
+    except InvalidFile:
+        envelope = b""
+    answer = Answer.from_payload(kept_payload(envelope, digest, path, ANSWER))
+    return SignedAnswer(answer, digest, envelope, kept=True)
+
+
+def _whole(path: Path, digest: str) -> bool:
+    try:
+        _stored(path, digest)
+    except LabelDPError:
+        return False
+    return True
+
+
+def verified_answer(envelope: bytes, key: VerifyingKey, audience: str) -> SignedAnswer:
+    """Raises VerificationFailed kinds."""
+    return SignedAnswer(*trusted_answer(envelope, key, audience), envelope)

@@ -1,0 +1,50 @@
+"""What follows a pull: who holds a message or an answer has its ε, so it is accounted for at once, and its receipt is
+sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.answers import Answers, SignedAnswer
+from features_party.receive.messages import Messages
+from features_party.receive.pull import Pulled
+from features_party.receive.receipts import Delivery, Receipts, ReceiptService
+from shared.documents.signing import VerifyingKey
+
+
+@dataclass
+class Arrivals:
+    """Hand `message` and `answer` what was pulled, then `acknowledge`. `labels_key` is as for `Messages.accept`."""
+
+    messages: Messages
+    answers: Answers
+    receipts: Receipts
+    labels_key: VerifyingKey | None
+    actor: str = "cli"
+    key_ids: set[str] = field(default_factory=set)
+
+    def choose_key(self, envelope: bytes) -> VerifyingKey:
+        """The key that a document must be signed with. Raises as `PinnedKeys.for_envelope`."""
+        return self.labels_key or self.messages.pinned.for_envelope(envelope)
+
+    def message(self, pulled: Pulled) -> AcceptedMessage:
+        """Raises ReplayConflict where this release was accepted with another manifest."""
+        found = self.messages.known(pulled.manifest, pulled.digest)
+        found = found or self.messages.accept(pulled.path, self.labels_key, self.actor)
+        self.key_ids.add(pulled.manifest.key_id)
+        return found
+
+    def answer(self, envelope: bytes) -> SignedAnswer:
+        """Raises ReplayConflict where this answer was accepted with another document."""
+        found = self.answers.accept(envelope, self.labels_key, self.actor)
+        self.key_ids.add(found.answer.key_id)
+        return found
+
+    def acknowledge(self, service: ReceiptService) -> Delivery | None:
+        """Send the receipts of the labels parties of what came; None if none did. Never raises for a failed
+        delivery: the next pull tries again."""
+        sent = [self.receipts.deliver(service, key_id) for key_id in sorted(self.key_ids)]
+        if not sent:
+            return None
+        return Delivery(sum(d.delivered for d in sent), next((d.problem for d in sent if d.problem), None))

@@ -1,0 +1,110 @@
+"""Accepting a message: verified into our own folder, accounted for, and only then put in its place."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from features_party.receive.acceptances import MESSAGE, Acceptances, Item, kept_payload
+from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.message_paths import message_paths
+from features_party.receive.pinned import PinnedKeys
+from features_party.storage.home import Home, place_folder
+from shared.documents.bundle import Bundle, VerifiedMessage, verify, verify_into
+from shared.documents.manifest import Manifest
+from shared.documents.signing import VerifyingKey
+from shared.errors import LabelDPError
+
+
+@dataclass(frozen=True)
+class Messages:
+    """`name` is our own among audiences."""
+
+    acceptances: Acceptances
+    home: Home
+    pinned: PinnedKeys
+    name: str
+
+    def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
+        """Check a message without writing anything. Raises the VerificationFailed of the rule that was broken."""
+        return verify(path, self._key(path, labels_key), self.name)
+
+    def accept_all(self, named: Iterable[Path], labels_key: VerifyingKey | None) -> list[AcceptedMessage]:
+        """The messages that paths, folders and patterns name: all are verified before the first is accounted for."""
+        verified = [(path, self.verify(path, labels_key)) for path in message_paths(named)]
+        return [self.kept(found) or self._accept(path, labels_key, "cli") for path, found in verified]
+
+    def accept(self, path: Path, labels_key: VerifyingKey | None = None, actor: str = "cli") -> AcceptedMessage:
+        """Verify the message at `path` into our own folder and account for it; safe to repeat, also after a crash.
+
+        `labels_key` is the pinned key, by default the one among `keys/pinned` that the envelope names. The same
+        release with the same manifest is already accepted: no second event, and it is verified where it lies. Raises
+        VerificationFailed kinds (also those of `Acceptances.account`) and InvalidFile.
+        """
+        envelope = Bundle(path).envelope()
+        known = self.known(*Manifest.trusted(envelope, labels_key or self.pinned.for_envelope(envelope), self.name))
+        found = None if known is None else self.kept(self.verify(path, labels_key))
+        return found or self._accept(path, labels_key, actor)
+
+    def kept(self, verified: VerifiedMessage) -> AcceptedMessage | None:
+        """What was accepted before, where our copy of it is whole."""
+        found = self.known(verified.manifest, verified.digest)
+        return found if found is not None and _whole(found) else None
+
+    def known(self, manifest: Manifest, digest: str) -> AcceptedMessage | None:
+        """What was accepted before; no byte of our copy is read."""
+        item = Item(manifest, digest)
+        if not self.acceptances.known(item):
+            return None
+        return AcceptedMessage(manifest, digest, self.home.messages / item.place, fresh=False)
+
+    def _accept(self, path: Path, labels_key: VerifyingKey | None, actor: str) -> AcceptedMessage:
+        key = self._key(path, labels_key)
+        self.home.sweep()
+        temporary = self.home.incoming(self.home.messages)
+        verified = verify_into(path, key, self.name, temporary)
+        try:
+            item = Item(verified.manifest, verified.digest)
+            target = self.home.messages / item.place
+            fresh = self.acceptances.account(item, actor)
+            found = AcceptedMessage(verified.manifest, verified.digest, target, fresh)
+            # accounted for: only now does the message get its lasting place, or takes it after a crash in between
+            if target.is_dir() and not _whole(found):
+                shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
+            place_folder(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return found
+
+    def open(self, name: str) -> AcceptedMessage:
+        """An accepted message by its release id or its manifest's digest, its bytes checked again.
+
+        Raises NotFound, Conflict (labels parties chose the same release id), MalformedManifest, DigestMismatch.
+        """
+        digest, place = self.acceptances.find(MESSAGE, name)
+        folder = self.home.messages / place
+        found = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
+        found.check()
+        return found
+
+    def _key(self, path: Path, labels_key: VerifyingKey | None) -> VerifyingKey:
+        return labels_key or self.pinned.for_envelope(Bundle(path).envelope())
+
+
+def _stored(folder: Path, digest: str) -> Manifest:
+    return Manifest.from_payload(_payload(folder, digest))
+
+
+def _payload(folder: Path, digest: str) -> bytes:
+    return kept_payload(Bundle(folder).envelope(), digest, folder, MESSAGE)
+
+
+def _whole(message: AcceptedMessage) -> bool:
+    try:
+        _payload(message.folder, message.digest)
+        message.check()
+    except LabelDPError:
+        return False
+    return True

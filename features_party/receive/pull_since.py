@@ -1,0 +1,159 @@
+"""The daily pull: wait for what is published for us, fetch what is not here yet."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from features_party.labels_service import LabelsService, ListedRelease
+from features_party.receive.pull import ENDED, ChooseKey, Pulled, pull
+from shared.documents.bundle import Bundle, verify
+from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
+from shared.service.cli import Progress
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait, in seconds; 0: not at all. The labels party may be away meanwhile."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def until(self, look: Callable[[], bool], progress: Progress, what: Callable[[], str]) -> bool:
+        """Call `look` with growing pauses until it says True; False when the time is up. Raises what `look` raises,
+        except for Unavailable while there is time left."""
+        began, pause = self.clock(), FIRST_PAUSE
+        while True:
+            left = began + self.seconds - self.clock()
+            try:
+                if look():
+                    return True
+            except Unavailable:
+                if left <= 0:
+                    raise
+            if left <= 0:
+                return False
+            progress(f"waiting, {what()}, {self.seconds - left:.0f} s of {self.seconds:.0f} s", 0.0)
+            self.sleep(min(pause, left))
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
+def await_published(
+    service: LabelsService, name: str, patience: Patience, progress: Progress, *, noun: str = "release"
+) -> None:
+    """Return once a release, or an answer, is published. Raises Conflict where it never will be, Unavailable when the
+    time is up, NotFound."""
+    state = "unknown"
+
+    def look() -> bool:
+        nonlocal state
+        said = (service.release_state if noun == "release" else service.answer)(name).get("state")
+        state = said if isinstance(said, str) and len(said) < 40 and said.isprintable() else "unknown"
+        if state in ENDED:
+            raise Conflict(
+                f"{noun.capitalize()} '{name}' is {state} and will not be published; ask the labels party why."
+            )
+        return state == "published"
+
+    if not patience.until(look, progress, lambda: f"{noun} {state}"):
+        raise Unavailable(
+            f"{noun.capitalize()} '{name}' was not published within {patience.seconds:g} seconds; its state is {state}."
+        )
+
+
+def first_day(service: LabelsService, since: str) -> str:
+    """The day `since`, or that on which the release `since` was published. Raises InvalidInput, Conflict, NotFound."""
+    if _DAY.fullmatch(since):
+        return since
+    if not since.startswith("rel_"):
+        raise InvalidInput("Give --since a day such as 2026-11-01, or the id of a release (rel_…).")
+    published = service.release_state(since).get("published")
+    if not isinstance(published, str) or not _DAY.fullmatch(published[:10]):
+        raise Conflict(f"Release '{since}' is not published yet, so nothing has been since.")
+    return published[:10]
+
+
+def pull_since(
+    service: LabelsService,
+    since: str,
+    population: str | None,
+    choose_key: ChooseKey,
+    audience: str,
+    folder: Path,
+    patience: Patience,
+    progress: Progress,
+    *,
+    force: bool = False,
+    arrived: Callable[[Pulled], object] = lambda _pulled: None,
+) -> list[dict[str, Any]]:
+    """Bring every release published for us on the day of `since` or later to `folder`/REL.parquet, oldest first.
+
+    Those that are there, intact, are skipped, so that a call may be repeated. With patience it first waits until one
+    is published that is not there. `arrived` is called with each that is there in the end, as soon as it is. Returns
+    what the folder now has of them. Raises as `pull`; what was pulled stays.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"The folder '{folder}' cannot be made ({error.strerror}); choose another --out.") from None
+    day = first_day(service, since)
+    listed: list[ListedRelease] = []
+    here: dict[str, Pulled] = {}
+
+    def look() -> bool:
+        listed[:] = service.published(day, population)
+        for entry in listed:
+            if entry.id not in here and (found := _there(folder, entry, choose_key, audience)) is not None:
+                here[entry.id] = found
+        return any(entry.id not in here for entry in listed)
+
+    if patience.seconds > 0:
+        if not patience.until(look, progress, lambda: "nothing new"):
+            raise Unavailable(f"Nothing new was published for us within {patience.seconds:g} seconds.")
+    else:
+        look()
+    for pulled in here.values():
+        arrived(pulled)
+    wanted = [entry.id for entry in listed if entry.id not in here]
+    for number, release in enumerate(wanted):
+        part = _part(progress, f"{number + 1} of {len(wanted)}", number, len(wanted))
+        target = folder / f"{release}.parquet"
+        here[release] = pull(service, release, choose_key, audience, target, part, force=force)
+        arrived(here[release])
+    return [_result(entry, here[entry.id]) for entry in listed]
+
+
+def _part(progress: Progress, shown: str, number: int, total: int) -> Progress:
+    return lambda what, share: progress(f"{shown}, {what}", (number + share) / total)
+
+
+def _there(folder: Path, entry: ListedRelease, choose_key: ChooseKey, audience: str) -> Pulled | None:
+    path = folder / f"{entry.id}.parquet"
+    try:
+        found = verify(path, choose_key(Bundle(path).envelope()), audience)
+    except LabelDPError:
+        return None
+    if found.digest != entry.manifest_sha256 or found.manifest.id != entry.id:
+        return None
+    return Pulled(path, found.manifest, found.digest, sum(f.bytes for f in found.manifest.files), fresh=False)
+
+
+def _result(entry: ListedRelease, pulled: Pulled) -> dict[str, Any]:
+    return {
+        "release": entry.id,
+        "published": entry.published,
+        "population": pulled.manifest.population.name,
+        "rows": pulled.manifest.n,
+        "bytes": pulled.bytes,
+        "epsilon": str(pulled.manifest.split.total),
+        "message": str(pulled.path),
+        "fresh": pulled.fresh,
+    }

@@ -1,0 +1,139 @@
+"""Our receipts: one for each message and answer that we accepted, signed in the transaction that accounts for it.
+
+They are sent later. The list is one per labels party's key, so that no labels party learns of another's releases.
+What has arrived is not noted here: the labels party is asked, so that one whose store was rolled back is given its
+receipts again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.storage import tables
+from features_party.storage.home import Home
+from shared.audit.events import DAY, Event
+from shared.audit.receipts import signed_digest
+from shared.audit.store import AuditStore
+from shared.documents.receipt import GENESIS, Receipt
+from shared.errors import LabelDPError, NotFound, Unavailable
+from shared.service.database import Database
+
+t = tables.received
+AT_ONCE = 1000  # receipts sent by one call; the next one goes on
+
+
+class ReceiptService(Protocol):
+    """The calls of a labels party that receipts need."""
+
+    def receipts(self) -> list[dict[str, Any]]: ...
+
+    def send_receipt(self, release: str, envelope: bytes) -> None: ...
+
+    def send_answer_receipt(self, answer: str, envelope: bytes) -> None: ...
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How many receipts arrived, and in one sentence why not all did; `problem` None: they all did."""
+
+    delivered: int = 0
+    problem: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        if self.problem is not None:
+            return f"receipts: {self.problem}"
+        return f"receipts: {self.delivered} delivered" if self.delivered else "receipts: all were delivered before"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"delivered": self.delivered, "problem": self.problem}
+
+
+@dataclass(frozen=True)
+class Receipts:
+    database: Database
+    audit: AuditStore
+    home: Home
+    name: str
+
+    def append(self, connection: Connection, event: Event) -> tuple[Event, Receipt]:
+        """The event of an acceptance as it is stored, with its receipt in it: both carry one day. The receipt is the
+        next of our list for the labels party's key that the event names; the caller keeps its place. Must run inside
+        a write transaction."""
+        key_id = str(event.details["key_id"])
+        query = sa.select(t.c.position, t.c.receipt).where(t.c.key_id == key_id)
+        last = connection.execute(query.order_by(t.c.position.desc()).limit(1)).first()
+        now = self.audit.now()
+        receipt = Receipt(
+            document_id=str(event.subject.release),
+            document_digest=signed_digest(event),
+            labels_key_id=key_id,
+            audience=self.name,
+            accepted=now[:DAY],
+            position=1 if last is None else last.position + 1,
+            previous=GENESIS if last is None else last.receipt,
+        )
+        details = {**event.details, "receipt": receipt.signed(self.home.own_key())}
+        return self.audit.append(connection, replace(event, details=details, time=receipt.accepted, at=now)), receipt
+
+    def deliver(self, service: ReceiptService, labels_key_id: str) -> Delivery:
+        """Send what this labels party does not have yet. Never raises what a labels party can cause: a pull does not
+        fail because its receipt could not be delivered, and the next one tries again."""
+        delivered = 0
+        try:
+            state = self._state(service)
+            if state is None:
+                return Delivery(
+                    0,
+                    "the labels party has no key of ours for receipts, so it keeps none; give its owner our "
+                    "keys/signing.pub (there: apikey create --role features --receipt-key FILE).",
+                )
+            problem = self._disagreement(labels_key_id, state)
+            for sort, name, envelope in self._unsent(labels_key_id, state):
+                answer = sort == "answer"
+                try:
+                    (service.send_answer_receipt if answer else service.send_receipt)(name, envelope)
+                    delivered += 1
+                except Unavailable:
+                    raise
+                except LabelDPError as refused:
+                    what = "answer" if answer else "release"
+                    problem = problem or f"that of {what} {name} was refused. {refused.detail}"
+        except NotFound:
+            return Delivery(0, "this labels party's service takes none; its version may be too old.")
+        except LabelDPError as error:
+            return Delivery(delivered, f"not delivered; the next pull tries again. {error.detail}")
+        return Delivery(delivered, problem)
+
+    def _state(self, service: ReceiptService) -> dict[str, Any] | None:
+        own = self.home.own_key().public.id
+        return next((state for state in service.receipts() if state["key_id"] == own), None)
+
+    def _disagreement(self, labels_key_id: str, state: dict[str, Any]) -> str | None:
+        """The last receipt there must be ours: otherwise one of the stores was rolled back or copied."""
+        if state["last"] == 0:
+            return None
+        query = sa.select(t.c.receipt).where(t.c.key_id == labels_key_id, t.c.position == state["last"])
+        if self.database.read("receipt.last", lambda c: c.execute(query).scalar()) == state["digest"]:
+            return None
+        return (
+            f"the labels party holds receipt {state['last']} of ours, which our own store does not have: our store was "
+            "rolled back, or a copy of it is in use. Compare both with: audit verify --against EXPORT."
+        )
+
+    def _unsent(self, labels_key_id: str, state: dict[str, Any]) -> list[tuple[str, str, bytes]]:
+        """("message" or "answer", its id, envelope), oldest first."""
+        place = (t.c.position > state["last"]) | t.c.position.in_(state["missing"])
+        query = sa.select(t.c.sort, t.c.name, t.c.event).where(t.c.key_id == labels_key_id, place)
+
+        def look(connection: Connection) -> list[tuple[str, str, bytes]]:
+            rows = connection.execute(query.order_by(t.c.position).limit(AT_ONCE)).all()
+            events = [self.audit.events(connection, after=row.event - 1, limit=1)[0] for row in rows]
+            found = zip(rows, events, strict=True)
+            return [(row.sort, row.name, Receipt.envelope_bytes(e.details["receipt"])) for row, e in found]
+
+        return self.database.read("receipt.unsent", look)

@@ -1,0 +1,67 @@
+"""How much ε we have received of each population, from our own audit store alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, Event
+from shared.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_string
+
+
+@dataclass
+class Received:
+    """One population of one labels party. Releases and answers of one batch add up; batches are disjoint in examples,
+    so the figure per example is that of the batch with most."""
+
+    name: str = ""
+    label: str = ""
+    unit: PrivacyUnit = PER_EXAMPLE
+    messages: int = 0
+    answers: int = 0
+    latest: str = ""
+    spent: Epsilon = ZERO
+    lifetime: Epsilon = ZERO
+    batches: dict[str, Epsilon] = field(default_factory=lambda: defaultdict(lambda: ZERO))
+    deltas: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, event: Event) -> None:
+        subject, batch = event.subject, str(event.subject.batch)
+        self.name, self.label = str(subject.population_name), str(subject.label)
+        self.unit, self.latest = event.unit, event.moment
+        self.messages += event.kind == ACCEPTED
+        self.answers += event.kind == ANSWER_ACCEPTED
+        self.batches[batch] += event.split.total
+        self.deltas[batch] += event.split.delta_atto
+        # what the labels party says it spent, which may be more: other audiences have their own releases
+        self.spent = max(self.spent, Epsilon.parse(event.details["epsilon_spent"]))
+        self.lifetime = Epsilon.parse(event.details["epsilon_lifetime"])
+
+    def as_json(self) -> dict[str, Any]:
+        largest = max(self.batches.values())
+        return {
+            "name": self.name,
+            "label": self.label,
+            "messages": self.messages,
+            "answers": self.answers,
+            "batches": len(self.batches),
+            "epsilon_per_example": str(largest),
+            "delta_per_example": delta_string(max(self.deltas.values())),
+            "unit": self.unit.as_json(),
+            "epsilon_per_unit": self.unit.bound(largest),
+            "stated_epsilon_spent": str(self.spent),
+            "stated_epsilon_lifetime": str(self.lifetime),
+            "latest": self.latest,
+        }
+
+
+def received(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """One object per population, in the order of what came first of each; `epsilon_per_unit` is None without a unit."""
+    found: dict[tuple[str, str], Received] = defaultdict(Received)
+    for event in events:
+        if event.kind in (ACCEPTED, ANSWER_ACCEPTED):
+            # a labels party chooses its population ids, so they say nothing about another's
+            found[str(event.details["key_id"]), str(event.subject.population)].add(event)
+    return [{"population": population, "key_id": key} | each.as_json() for (key, population), each in found.items()]

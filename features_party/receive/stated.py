@@ -1,0 +1,73 @@
+"""What a labels party states of its charges, held against what we hold: before an item is accounted for.
+
+It states with every item what each example of the batch has spent by then. Where the items that we hold add up to more,
+it has charged less than it released, or tells its receivers different things; such an item is refused, and that it came
+is on record. The rules are those of `shared.audit.received_rules`; each pinned key is a labels party of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from shared.audit.events import CHARGES, DOCUMENT_REFUSED, NO_CHARGE, Event
+from shared.audit.receipts import signed_digest
+from shared.audit.received_rules import ReceivedRules, atto_of, nano_of
+from shared.audit.rulebook import RuleBroken
+from shared.audit.store import PAGE, AuditStore
+from shared.errors import Contradicted
+
+
+def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Contradicted | None:
+    """Why the acceptance `event` does not go with what was accepted before; it is on record then, and nothing else."""
+    rules = ReceivedRules()
+    try:
+        for earlier in _needed(audit, connection, event):
+            rules.add(earlier)
+        rules.add(event)
+    except RuleBroken as broken:
+        _record(audit, connection, event, broken)
+        return Contradicted(
+            f"Together with what was accepted before, '{event.subject.release}' breaks rule {broken.rule.number}: "
+            f"{broken.rule.sentence} Nothing of it is kept; ask the labels party what it has charged."
+        )
+    return None
+
+
+def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Event]:
+    """All acceptances of the batch where they could add up to too much; else one of it and one of the population."""
+    t, subject, details = audit.table, event.subject, event.details
+    batch, population = str(subject.batch), str(subject.population)
+    sums = [sa.func.coalesce(sa.func.sum(amount), 0) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
+    held = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_(CHARGES))).one()
+    stated = nano_of(details["epsilon_spent"]), atto_of(details.get("delta_spent", "0"))
+    # no sum over fewer items is larger, and those that state less than this one are as they were
+    fits = int(held[0]) + event.split.total.nano <= stated[0] and int(held[1]) + event.split.delta_atto <= stated[1]
+    found = _of_key(audit, connection, event, first=fits, batch=batch)
+    found += _of_key(audit, connection, event, first=True, population=population)
+    return [e for _, e in sorted({e.sequence: e for e in found}.items())]
+
+
+def _of_key(audit: AuditStore, connection: Connection, event: Event, *, first: bool, **columns: str) -> list[Event]:
+    """Acceptances from the labels party of `event`, in order; another one may use the same ids."""
+    found: list[Event] = []
+    for kind in sorted(CHARGES):
+        after, limit = 0, 1 if first else PAGE
+        while page := audit.events(connection, after=after, limit=limit, kind=kind, **columns):
+            found += [e for e in page if e.details.get("key_id") == event.details["key_id"]]
+            if first and found:
+                return found
+            after, limit = page[-1].sequence, PAGE
+    return found
+
+
+def _record(audit: AuditStore, connection: Connection, event: Event, broken: RuleBroken) -> None:
+    """Evidence of what was signed, once for each document."""
+    details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
+    details |= {"refused": signed_digest(event), "rule": broken.rule.number, "epsilon": event.split.as_json()}
+    details |= {name: value for name, value in event.details.items() if name.endswith(("_spent", "_lifetime"))}
+    earlier = audit.events(connection, kind=DOCUMENT_REFUSED, release=str(event.subject.release))
+    if all(dict(e.details) != details for e in earlier):
+        audit.append(connection, replace(event, kind=DOCUMENT_REFUSED, split=NO_CHARGE, details=details))

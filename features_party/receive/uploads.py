@@ -1,0 +1,99 @@
+"""A message that arrives as loose files: which of them is which, by the signed manifest and never by path."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from features_party.receive.pinned import PinnedKeys
+from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from shared.documents.manifest import Manifest
+from shared.documents.signed import MAX_ENVELOPE_BYTES
+from shared.errors import InvalidFile
+
+MAX_PARTS = 4100
+COPY_CHUNK = 1 << 18
+PRIOR_SUFFIX = ".prior.parquet"
+
+
+def arrange(parts: Iterable[tuple[str, Path]], pinned: PinnedKeys, audience: str, folder: Path) -> Path:
+    """Move uploaded parts (name given by the sender, file of ours) into `folder`, laid out as a message folder.
+
+    Names only tell the parts apart; files get the names that the verified manifest has for them. The bytes are
+    checked later, at intake. Raises InvalidFile where a part is missing or extra, and VerificationFailed kinds.
+    """
+    plain = {name.replace("\\", "/").rsplit("/", 1)[-1]: path for name, path in parts}
+    envelopes = [name for name in plain if name.endswith(ENVELOPE_SUFFIX)]
+    if len(envelopes) != 1:
+        raise InvalidFile(f"Upload exactly one signed manifest (a file named …{ENVELOPE_SUFFIX}) with the message.")
+    envelope_path = plain.pop(envelopes[0])
+    if envelope_path.stat().st_size > MAX_ENVELOPE_BYTES:
+        raise InvalidFile("The uploaded manifest is larger than a manifest can be.")
+    envelope = envelope_path.read_bytes()
+    manifest, _ = Manifest.trusted(envelope, pinned.for_envelope(envelope), audience)
+    (folder / FOLDER_ENVELOPE).write_bytes(envelope)
+    for entry in manifest.files:
+        found = plain.pop(entry.name, None)
+        if found is None and entry.role == "prior":
+            name = next((name for name in plain if name.endswith(PRIOR_SUFFIX)), None)
+            found = plain.pop(name) if name is not None else None
+        elif found is None and len(manifest.message_files) == 1:
+            name = next((name for name in plain if not name.endswith(PRIOR_SUFFIX)), None)
+            found = plain.pop(name) if name is not None else None
+        if found is not None:
+            found.rename(folder / entry.name)
+        elif entry.role == "message":
+            raise InvalidFile(f"The upload lacks the file '{entry.name}' of the message.")
+    if plain:
+        raise InvalidFile("The upload has a file that the manifest does not name.")
+    return folder
+
+
+def untar(archive: Path, folder: Path) -> list[tuple[str, Path]]:
+    """The regular files of an uncompressed tar, written under names of ours into `folder`. Raises InvalidFile.
+
+    Nothing of it is signed yet, so it may take no more space than it came with: sparse members are refused, and all
+    members together are no larger than the archive.
+    """
+    parts: list[tuple[str, Path]] = []
+    left, members = archive.stat().st_size, 0
+    try:
+        with archive.open("rb") as raw, tarfile.open(fileobj=cast("IO[bytes]", _Careful(raw)), mode="r:") as tar:
+            for member in tar:
+                members += 1
+                left -= max(member.size, 0)
+                if member.issparse() or member.size < 0 or left < 0 or members > MAX_PARTS:
+                    raise InvalidFile("The archive holds more, or unpacks to more, than a message can be.")
+                if member.isdir():
+                    continue
+                source = tar.extractfile(member) if member.isreg() else None
+                if source is None:
+                    raise InvalidFile("The archive holds something that is not a file of a message.")
+                target = folder / f"part-{len(parts)}"
+                with source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file, COPY_CHUNK)
+                parts.append((member.name, target))
+    except (tarfile.TarError, EOFError, ValueError, RecursionError):
+        raise InvalidFile("The upload is not a complete, uncompressed tar archive.") from None
+    return parts
+
+
+class _Careful:
+    """The archive as `tarfile` reads it: headers of many megabytes (long names, pax records) are not read to memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.tell = file.tell
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= COPY_CHUNK:
+            raise tarfile.ReadError("a header is too large")
+        return self._file.read(size)
+
+    def seek(self, position: int) -> int:
+        if position < 0:
+            raise tarfile.ReadError("a size is negative")
+        return self._file.seek(position)

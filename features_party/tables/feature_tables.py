@@ -1,0 +1,171 @@
+"""Feature tables: a file with an id column and features. Ids are unique; everything else is looked at in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.storage import tables
+from features_party.storage.home import Home
+from features_party.storage.ids import fresh_id
+from features_party.storage.paging import Listing, Page, select_page
+from shared.audit.store import Clock
+from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
+from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
+from shared.service.database import Database
+from shared.service.folders import fsync_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """n examples: `ids` string[n], distinct; `features` has the remaining columns in file order."""
+
+    ids: pa.Array
+    features: pa.Table
+    id_column: str
+
+    @property
+    def rows(self) -> int:
+        return len(self.ids)
+
+
+def read_features(
+    path: Path, id_column: str, *, text: Sequence[str] = (), name: str = "", most_bytes: int | None = None
+) -> FeatureTable:
+    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1.
+
+    `most_bytes` as in `read_table`. Raises TooLarge, InvalidFile, InvalidTable (no id column, or no rows), InvalidRows
+    (ids that are empty or occur twice).
+    """
+    shown = name or str(path)
+    table = read_table(path, text_columns=[id_column, *text], name=shown, most_bytes=most_bytes)
+    return feature_table(table, id_column, shown)
+
+
+def feature_table(table: pa.Table, id_column: str, shown: str = "the features") -> FeatureTable:
+    """A table in memory as features; raises InvalidTable and InvalidRows as `read_features`."""
+    require_columns(table.column_names, [id_column], shown)
+    if table.num_rows == 0:
+        raise InvalidTable(f"'{shown}' has a header but no rows.")
+    ids = canonical_ids(table[id_column], id_column)
+    refuse_duplicates(ids, id_column)
+    return FeatureTable(ids, table.drop_columns([id_column]), id_column)
+
+
+@dataclass(frozen=True)
+class FeatureTables:
+    """The service's stored feature tables: uploads in the home, or files below the configured data folder."""
+
+    database: Database
+    home: Home
+    data_dir: Path | None
+    clock: Clock
+    most_bytes: int | None = None  # of a table in memory
+
+    def upload(self, write: Callable[[Path], object], id_column: str, name: str) -> dict[str, Any]:
+        """Store what `write` puts into the file it is given, after checking that it is a feature table."""
+        temporary = self.home.incoming(self.home.feature_tables)
+        try:
+            write(temporary)
+            table_id = fresh_id("ft")
+            table = read_features(temporary, id_column, name=name, most_bytes=self.most_bytes)
+            temporary.rename(self.home.feature_tables / table_id)
+            fsync_folder(self.home.feature_tables)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return self._record(table_id, table, name, uploaded=True, path=table_id)
+
+    def register(self, path: str, id_column: str) -> dict[str, Any]:
+        """Use a file below the data folder where it lies. Raises NotFound for anything outside of it."""
+        if self.data_dir is None:
+            raise InvalidInput("This service takes uploads only; set FEATURES_PARTY_DATA_DIR to read files by path.")
+        root = self.data_dir.resolve()
+        try:
+            file = (root / path).resolve()
+            there = file.is_relative_to(root) and file.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            there = False
+        # links that lead out of the folder and absolute paths get the same answer as a missing file
+        if not there:
+            raise NotFound("There is no such file below the service's data folder.")
+        table = read_features(file, id_column, name=path, most_bytes=self.most_bytes)
+        relative = str(file.relative_to(root))
+        return self._record(fresh_id("ft"), table, relative, uploaded=False, path=relative)
+
+    def _record(self, table_id: str, table: FeatureTable, name: str, *, uploaded: bool, path: str) -> dict[str, Any]:
+        schema = table.features.schema
+        row = {
+            "id": table_id,
+            "name": name[:200],
+            "id_column": table.id_column,
+            "uploaded": uploaded,
+            "path": path,
+            "rows": table.rows,
+            "columns": [{"name": field.name, "type": str(field.type)} for field in schema],
+            "created": self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        statement = sa.insert(tables.feature_tables).values(**row)
+        self.database.write("feature-table.create", lambda c: c.execute(statement) and None)
+        return self.get(table_id)
+
+    def _row(self, table_id: str) -> Any:
+        t = tables.feature_tables
+        query = sa.select(t).where(t.c.id == table_id)
+        row = self.database.read("feature-table.get", lambda c: c.execute(query).first())
+        if row is None:
+            raise NotFound(f"There is no feature table '{table_id}'.")
+        return row
+
+    def get(self, table_id: str) -> dict[str, Any]:
+        """Name, id column, rows and columns of a stored table. Raises NotFound."""
+        row = dict(self._row(table_id)._mapping)
+        row.pop("path")
+        return row
+
+    def list(self, page: Page) -> Listing:
+        """Stored tables by the time they came."""
+        t = tables.feature_tables
+        query = sa.select(*(column for column in t.c if column.name != "path"))
+        return self.database.read("feature-table.list", lambda c: select_page(c, query, t.c.created, t.c.id, page))
+
+    def delete(self, table_id: str) -> None:
+        """Forget a table and remove an upload's file; a file of the data folder stays where it is.
+
+        Raises NotFound, Conflict (a training that waits or runs needs it).
+        """
+        t = tables.trainings
+
+        def work(connection: Connection) -> None:
+            ahead = sa.select(t.c.id, t.c.request).where(t.c.state.in_(("accepted", "running")))
+            users = [row.id for row in connection.execute(ahead) if row.request["feature_table"] == table_id]
+            if users:
+                raise Conflict(
+                    f"Training '{users[0]}' needs feature table '{table_id}'; wait for its end, or cancel it first."
+                )
+            connection.execute(sa.delete(tables.feature_tables).filter_by(id=table_id))
+
+        row = self._row(table_id)
+        self.database.write("feature-table.delete", work)
+        if row.uploaded:
+            (self.home.feature_tables / row.path).unlink(missing_ok=True)
+
+    def open(self, table_id: str, text: Sequence[str] = ()) -> FeatureTable:
+        """Read a stored table; `text` as in `read_features`. Raises NotFound where the row or its file is gone."""
+        row = self._row(table_id)
+        if row.uploaded:
+            path = self.home.feature_tables / row.path
+        elif self.data_dir is not None:
+            path = self.data_dir / row.path
+        else:
+            raise NotFound("The data folder of this feature table is no longer configured.")
+        if not path.is_file():
+            raise NotFound(f"The file of feature table '{table_id}' is gone; upload it again.")
+        return read_features(path, row.id_column, text=text, name=row.name, most_bytes=self.most_bytes)

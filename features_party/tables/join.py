@@ -1,0 +1,233 @@
+"""Joining messages with features by example id, and counting what does not meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.receive.accepted import AcceptedMessage
+from features_party.tables.feature_tables import FeatureTable
+from features_party.tables.output import write_table
+from features_party.training.correction import Correction, correct
+from shared.errors import InvalidTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All about ids, which are public. `repeated` ids occur in more than one message: each row is kept."""
+
+    messages: int
+    message_rows: int
+    feature_rows: int
+    matched: int
+    without_features: int
+    without_message: int
+    repeated: int
+
+    def as_json(self) -> dict[str, int]:
+        return {
+            "messages": self.messages,
+            "message_rows": self.message_rows,
+            "feature_rows": self.feature_rows,
+            "matched": self.matched,
+            "message_ids_without_features": self.without_features,
+            "features_without_message": self.without_message,
+            "ids_in_several_messages": self.repeated,
+        }
+
+
+ADDED = ("raw_label", "corrected_label", "noise_variance", "release")
+
+
+def refuse_taken(names: Sequence[str]) -> None:
+    """Raises InvalidTable where the features have a column that the join adds."""
+    taken = [name for name in ADDED if name in names]
+    if taken:
+        raise InvalidTable(f"The feature table has a column '{taken[0]}', which the join would add; rename it.")
+
+
+def refuse_nothing_matched(message_rows: int, feature_rows: int) -> NoReturn:
+    raise InvalidTable(
+        f"None of the {message_rows:,} message rows has an id of the {feature_rows:,} feature rows. "
+        "Check the id column and how both sides write their ids."
+    )
+
+
+@dataclass(frozen=True)
+class LabelColumns:
+    """What the outputs of several messages stand for: those of all messages one after the other, float64[Σ outputs];
+    `starts` int64[messages] says where each message's begin."""
+
+    releases: tuple[str, ...]
+    starts: IntArray
+    raw: FloatArray
+    corrected: FloatArray
+    noise_variance: FloatArray
+
+    @classmethod
+    def of(cls, messages: Sequence[AcceptedMessage], corrections: Sequence[Correction]) -> LabelColumns:
+        starts = np.cumsum([0, *(len(c.raw) for c in corrections)])[:-1]
+        noise = [np.full(len(c.raw), c.noise_variance) for c in corrections]
+        raw, corrected = [c.raw for c in corrections], [c.corrected for c in corrections]
+        arrays = (np.concatenate(parts) for parts in (raw, corrected, noise))
+        return cls(tuple(release_names(messages)), starts, *arrays)
+
+    def index(self, message: npt.NDArray[Any], bins: npt.NDArray[Any]) -> IntArray:
+        """int64[N]: where the outputs of rows with these message numbers and bins, both [N], are."""
+        return np.asarray(self.starts[message] + bins, np.int64)
+
+    def columns(self, message: npt.NDArray[Any], index: IntArray) -> dict[str, pa.Array]:
+        """The columns ADDED, N rows each."""
+        import pyarrow as pa
+
+        numbers = pa.array(message, pa.int32())
+        return {
+            "raw_label": pa.array(self.raw[index]),
+            "corrected_label": pa.array(self.corrected[index]),
+            "noise_variance": pa.array(self.noise_variance[index]),
+            "release": pa.DictionaryArray.from_arrays(numbers, pa.array(self.releases, pa.string())),
+        }
+
+
+@dataclass(frozen=True)
+class Joined:
+    """N matched rows in the order of the feature table, those of one example in the order of the messages.
+
+    `position` int64[N] into the feature table, `message` int32[N] the number of the message, labels float64[N].
+    `unmatched` are two string arrays: message ids without features, feature ids without a message.
+    """
+
+    table: FeatureTable
+    messages: tuple[AcceptedMessage, ...]
+    corrections: tuple[Correction, ...]
+    position: IntArray
+    message: npt.NDArray[np.int32]
+    index: IntArray
+    labels: LabelColumns
+    counts: Counts
+    unmatched: tuple[pa.Array, pa.Array]
+
+    @cached_property
+    def raw(self) -> FloatArray:
+        return self.labels.raw[self.index]
+
+    @cached_property
+    def corrected(self) -> FloatArray:
+        return self.labels.corrected[self.index]
+
+    @property
+    def bins(self) -> IntArray:
+        """int64[N]: the output of each row within its own message's channel."""
+        return self.index - self.labels.starts[self.message]
+
+    @cached_property
+    def noise_variance(self) -> FloatArray:
+        return self.labels.noise_variance[self.index]
+
+    def features(self) -> pa.Table:
+        """The N feature rows (without the id column); the table itself, not a copy, where each row met one label."""
+        return self.take(self.table.features)
+
+    def take(self, values: Any) -> Any:
+        """Of a table or array with a row for each of the feature table, the N matched rows."""
+        import pyarrow as pa
+
+        whole = len(self.position) == self.table.rows and np.array_equal(self.position, np.arange(self.table.rows))
+        return values if whole else values.take(pa.array(self.position))
+
+    def as_table(self) -> pa.Table:
+        """Id and features with raw_label, corrected_label, noise_variance (of the corrected label) and release."""
+        import pyarrow as pa
+
+        features = self.features()
+        refuse_taken(features.column_names)
+        extra = self.labels.columns(self.message, self.index)
+        columns = [self.take(self.table.ids), *features.columns, *extra.values()]
+        return pa.table(columns, names=[self.table.id_column, *features.column_names, *extra])
+
+
+def release_names(messages: Sequence[AcceptedMessage]) -> list[str]:
+    """Their release ids; where labels parties chose the same one, with the manifest's digest behind it."""
+    often = Counter(m.release for m in messages)
+    return [m.release if often[m.release] == 1 else f"{m.release}-{m.digest}" for m in messages]
+
+
+def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str = "auto") -> Joined:
+    """Join and correct, each message by its own channel. Raises InvalidTable where no id at all meets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not messages:
+        raise InvalidTable("A join needs at least one message.")
+    corrections, parts, missing = [], [], []
+    used = np.zeros(table.rows, dtype=np.int32)
+    rows = 0
+    for number, message in enumerate(messages):
+        channel, data = message.manifest.read_channel(), message.rows()
+        bins = data["bin"].to_numpy()
+        corrections.append(correct_message(message, correction, np.bincount(bins, minlength=channel.m)))
+        rows += data.num_rows
+        ids = data["example_id"].combine_chunks()
+        found = pc.index_in(ids, value_set=table.ids.cast(ids.type))
+        here = np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False), dtype=bool)
+        position = np.asarray(found.drop_null().to_numpy(), dtype=np.int64)
+        used[position] += 1
+        parts.append((position, np.full(len(position), number, np.int32), bins[here].astype(np.int64)))
+        missing.append(ids.filter(pa.array(~here)))
+    position, number_of, bin_of = (np.concatenate(column) for column in zip(*parts, strict=True))
+    lonely = pc.unique(pa.concat_arrays([part.cast(pa.large_string()) for part in missing]))
+    counts = Counts(
+        messages=len(messages),
+        message_rows=rows,
+        feature_rows=table.rows,
+        matched=len(position),
+        without_features=len(lonely),
+        without_message=int(np.count_nonzero(used == 0)),
+        repeated=int(np.count_nonzero(used > 1)),
+    )
+    if not len(position):
+        refuse_nothing_matched(rows, table.rows)
+    order = np.argsort(position, kind="stable")
+    position, number_of, bin_of = position[order], number_of[order], bin_of[order]
+    labels = LabelColumns.of(messages, corrections)
+    unmatched = (lonely, table.ids.filter(pa.array(used == 0)))
+    return Joined(
+        table=table,
+        messages=tuple(messages),
+        corrections=tuple(corrections),
+        position=position,
+        message=number_of,
+        index=labels.index(number_of, bin_of),
+        labels=labels,
+        counts=counts,
+        unmatched=unmatched,
+    )
+
+
+def correct_message(message: AcceptedMessage, correction: str, occurrences: IntArray) -> Correction:
+    """The correction of one message by its own channel; `occurrences` int64[m] of each output in it."""
+    rows = int(occurrences.sum())
+    return correct(message.manifest.read_channel(), correction, message.prior(), occurrences / max(rows, 1), rows)
+
+
+def list_unmatched(joined: Joined, path: Path, *, force: bool = False) -> None:
+    """Write the ids that did not meet: columns example_id and missing_in (features or messages)."""
+    import pyarrow as pa
+
+    lonely, unused = joined.unmatched
+    ids = pa.concat_arrays([lonely, unused.cast(pa.large_string())])
+    where = pa.array(["features"] * len(lonely) + ["messages"] * len(unused), pa.string())
+    write_table(pa.table({"example_id": ids, "missing_in": where}), path, force=force)

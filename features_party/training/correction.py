@@ -1,0 +1,169 @@
+"""Undoing the noise: which value each output of a message's channel stands for. Free of ε.
+
+- `none`: the outputs as drawn. Smallest label error and, for randomized response on bins, a bias towards the mean.
+- `debias`: E[v | y] = y, or the mean of y's bin, or as near y as this channel allows; without regard to the noise.
+- `posterior`: E[y | output] under the message's prior. The best guess of each label, biased towards the mean.
+- `auto`: what a model learns best from by the rule of `shared.channels.correcting`: an unbiased label where it costs
+  little, else the shape between `posterior` and `debias` that suits the noise and the number of rows, with no bias of
+  the mean.
+
+Messages are corrected one by one, each by its own channel; a model may be trained on several.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.channels.base import Channel
+from shared.channels.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
+from shared.errors import InvalidInput, InvalidMechanism
+
+FloatArray = npt.NDArray[np.float64]
+
+EXACT = 1e-9  # of the span of values and labels: a bias below it counts as none
+CORRECTIONS = ("auto", "none", "debias", "posterior")
+NEARLY = 0.02  # of the labels' variance: a squared bias below it hardly counts
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What each output of one channel stands for.
+
+    `raw`, `corrected` float64[m]; `noise_variance` is the variance of the corrected label around its expectation for
+    an example, averaged over the labels (in squared label units); `unbiased` says whether E[corrected | y] = y exactly,
+    `residual_bias` how far it is from it, as a root mean square over the prior (without one: over the domain), in label
+    units; `nearly_unbiased` whether that hardly counts beside the labels' spread. `rho` is the weight
+    of bias against noise of `auto`'s regularised values, None for others.
+    """
+
+    applied: str
+    why: str
+    raw: FloatArray
+    corrected: FloatArray
+    noise_variance: float
+    unbiased: bool
+    residual_bias: float = 0.0
+    nearly_unbiased: bool = False
+    rho: float | None = None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether models can be compared on these labels: unbiased, nearly, or with a bias without mean and slope."""
+        return self.nearly_unbiased or self.rho is not None
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "applied": self.applied,
+            "why": self.why,
+            "noise_variance": self.noise_variance,
+            "unbiased": self.unbiased,
+            "residual_bias": self.residual_bias,
+            "rho": self.rho,
+        }
+
+
+def correct(
+    channel: Channel,
+    how: str = "auto",
+    prior: FloatArray | None = None,
+    shares: FloatArray | None = None,
+    rows: int | None = None,
+) -> Correction:
+    """The correction `how` for `channel`.
+
+    `prior` is the message's float64[k], None where it came without one; then `shares` float64[m], how often each output
+    occurs in the message, stands in for it. `rows` are those of the message; without them `auto` does not weigh noise.
+    Raises InvalidInput for an unknown correction, InvalidMechanism for a prior of another domain, and where `debias`
+    was asked for though the outputs say nothing on the label.
+    """
+    check_correction(how)
+    if prior is not None and prior.shape != (channel.k,):
+        raise InvalidMechanism("The prior of the message does not have one probability per label of its domain.")
+    raw = np.asarray(channel.outputs, dtype=np.float64)
+    values, applied, why, rho = _values(channel, how, raw, prior, shares, rows)
+    p = np.full(channel.k, 1.0 / channel.k) if prior is None else prior
+    bias, _ = bias_and_noise(channel, values)
+    worst, residual = float(np.max(np.abs(bias))), math.sqrt(float(p @ (bias * bias)))
+    unbiased = worst <= EXACT * float(np.ptp(np.concatenate([values, channel.labels])))
+    spread = channel.labels - float(p @ channel.labels)
+    return Correction(
+        applied=applied,
+        why=f"asked for; {why}" if how != "auto" else why,
+        raw=raw,
+        corrected=values,
+        noise_variance=noise_variance(channel, values, prior, shares),
+        unbiased=unbiased,
+        residual_bias=0.0 if unbiased else residual,
+        nearly_unbiased=unbiased or residual**2 <= NEARLY * float(p @ (spread * spread)),
+        rho=rho,
+    )
+
+
+def _values(
+    channel: Channel,
+    how: str,
+    raw: FloatArray,
+    prior: FloatArray | None,
+    shares: FloatArray | None,
+    rows: int | None,
+) -> tuple[FloatArray, str, str, float | None]:
+    """(values, what was applied, why, ρ)."""
+    if how == "none":
+        return raw, "none", "the outputs as they were drawn", None
+    if how == "posterior":
+        values = Solver.of(channel, _supposed(channel, prior, shares)).regularised(0.0)
+        return values, "posterior", "the expected label of those that have this output, which leans to the mean", None
+    if how == "auto" and prior is not None and rows is not None:
+        values, rho = best_outputs(channel, prior, rows)
+        if rho is not None:
+            return values, "regularised", f"bias weighs {1.0 + rho:.3g} times as much as noise, for {rows:,} rows", rho
+    try:
+        values = debiased(channel, _supposed(channel, prior, shares) if how == "debias" else prior)
+    except InvalidMechanism as error:
+        if how == "debias":
+            raise
+        return raw, "none", error.detail, None
+    if channel.unbiased:
+        return values, "debias", "the corrected label has the true label as its expectation", None
+    why = "the corrected label has nearly the true label as its expectation (the mean of its bin, or it clipped)"
+    return values, "debias", why, None
+
+
+def _supposed(channel: Channel, prior: FloatArray | None, shares: FloatArray | None) -> FloatArray | None:
+    """The prior; without one what the message's own outputs say of it; with neither None, for uniform."""
+    return prior if prior is not None or shares is None else estimated_prior(channel, shares)
+
+
+def check_correction(how: str) -> None:
+    """Raises InvalidInput for an unknown name."""
+    if how not in CORRECTIONS:
+        raise InvalidInput(f"There is no correction '{how}'; choose one of {', '.join(CORRECTIONS)}.")
+
+
+def noise_variance(
+    channel: Channel, values: FloatArray, prior: FloatArray | None = None, shares: FloatArray | None = None
+) -> float:
+    """Average over the labels of Var[values[Z] | y], values float64[m].
+
+    With a prior float64[k] it is Σ_y p_y Var[values[Z] | y]. Without one, the message's own `shares` float64[m] give
+    the mean and the total variance V of the values; of V, the labels' part is taken to be (b − mean)(mean − a)/3, where
+    [a, b] is the range of E[values[Z] | y]: the variance of a Beta distribution of that mean which is even where the
+    mean is central. The rest is noise, between the least and the largest that any label has. With neither, uniform.
+    """
+    means, variances = channel.moments(values)
+    if prior is not None:
+        if prior.shape != (channel.k,):
+            raise InvalidMechanism("The prior of the message does not have one probability per label of its domain.")
+        return float(prior @ variances)
+    if shares is None:
+        return float(variances.mean())
+    centre = float(values.mean())
+    centred, means = values - centre, means - centre
+    mean = float(shares @ centred)
+    total = float(shares @ (centred * centred)) - mean * mean
+    between = (float(means.max()) - mean) * (mean - float(means.min())) / 3.0
+    return float(np.clip(total - max(between, 0.0), variances.min(), variances.max()))

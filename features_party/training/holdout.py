@@ -1,0 +1,137 @@
+"""What the outputs of channels say of the labels and their squares, exactly; with it, errors can be estimated from
+privatized labels (`training.estimate`). Costs no ε.
+
+g with E[g(z) | y] = y exists for unbiased channels; h with E[h(z) | y] = y² where the channel's matrix M solves
+M h = y²: for k-ary randomized response, noise without clipping (z² less its variance), clipped noise whose tail has no
+memory (the same but for the two ends), and invertible channels. One bit does not: its outputs tell two numbers apart,
+and every h is affine in y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.estimate import ErrorEstimate, Identified, estimate
+from shared.channels.base import Channel, N
+from shared.channels.rr import RRChannel
+from shared.errors import InvalidMechanism
+
+FloatArray = npt.NDArray[np.float64]
+
+SOLVABLE_CELLS = 1 << 20
+SOLVED_LABELS = 1 << 10
+FEWEST_LABELS = 64
+EXACT = 1e-9  # of the squared half-range: how far M h may be from y² and count as equal
+BOUNDED = 2e-3  # of the squared half-range: up to here the interval is widened by it
+AMPLIFIED = 1e6  # of the squared half-range: an h of larger values tells nothing of y²
+
+
+def identify(channel: Channel) -> Identified:
+    """What each output says, float64[m]. Raises InvalidMechanism for a channel that does not identify y."""
+    values = _unbiased_values(channel)
+    centre = float(channel.labels[0] + channel.labels[-1]) / 2
+    second, slack, why = _second(channel, (channel.labels - centre) ** 2)
+    return Identified(centre, values - centre, second, slack, why)
+
+
+def _unbiased_values(channel: Channel) -> FloatArray:
+    if channel.unbiased:
+        return np.asarray(channel.debiased_outputs(), np.float64)
+    raise InvalidMechanism(
+        "An error estimate needs E[corrected label | label] = label on the whole domain, which this message's "
+        f"channel ({channel.kind}, {channel.m} outputs for {channel.k} labels) does not have: bins and clipping "
+        "hide how labels differ, and a worse model could look better. Ask for a hold-out message with the "
+        "mechanism 'unbiased', 'rr', or 'one-bit' on the whole domain."
+    )
+
+
+def _second(channel: Channel, target: FloatArray) -> tuple[FloatArray | None, float, str]:
+    """(h float64[m], the largest |M h − target|) for target float64[k] = squares of centred labels; or None, why."""
+    scale = max(float(target.max()), 1e-300)
+    if isinstance(channel, RRChannel) and channel.m == channel.k > 1:
+        gap, rest = (channel.A - channel.B) / N, channel.B / N
+        return (target - rest * float(target.sum())) / gap, 0.0, "identified"
+    best: tuple[float, FloatArray] | None = None
+    for attempt in (_solved, _quadratic):
+        found = attempt(channel, target / scale)
+        if found is None:
+            continue
+        error = float(np.max(np.abs(channel.moments(found)[0] - target / scale)))
+        if float(np.max(np.abs(found))) <= AMPLIFIED and (best is None or error < best[0]):
+            best = (error, found)
+        if best is not None and best[0] <= EXACT:
+            return best[1] * scale, 0.0, "identified"
+    if best is not None and best[0] <= BOUNDED:
+        why = "identified but for a bias that is bounded by the channel, by which the interval is wider"
+        return best[1] * scale, best[0] * scale, why
+    if channel.m > SOLVABLE_CELLS // FEWEST_LABELS:
+        return None, 0.0, "not estimated: the channel is too large to be solved for the squares of the labels"
+    why = (
+        "not identified: this channel's outputs determine the mean of the labels, not that of their squares, so "
+        "only the difference from the constant prediction is estimated"
+    )
+    return None, 0.0, why
+
+
+def _quadratic(channel: Channel, target: FloatArray) -> FloatArray | None:
+    """The best of a + b·z + c·z² with values of their own at the two ends: what additive noise needs, without its
+    k × m cells."""
+    if channel.m < 3:
+        return None
+    z = channel.outputs - (channel.outputs[0] + channel.outputs[-1]) / 2
+    z = z / max(float(np.max(np.abs(z))), 1e-300)
+    functions = np.zeros((5, channel.m))
+    functions[0], functions[1], functions[2], functions[3, 0], functions[4, -1] = 1.0, z, z * z, 1.0, 1.0
+    images = np.stack([channel.moments(function)[0] for function in functions], axis=1)
+    size = np.maximum(np.abs(images).max(axis=0), 1e-300)  # an end that only tails reach counts as much as the rest
+    coefficients = np.linalg.lstsq(images / size, target, rcond=1e-13)[0] / size
+    return np.asarray(coefficients @ functions, np.float64)
+
+
+def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
+    """The least-squares h, and of several the one of least second moment under labels that are all as likely."""
+    count = min(channel.k, SOLVABLE_CELLS // channel.m)
+    if count < min(FEWEST_LABELS, channel.k):
+        return None
+    # of very many labels some; how well it fits all of them is checked afterwards
+    chosen = np.unique(np.linspace(0, channel.k - 1, min(count, SOLVED_LABELS)).astype(np.int64))
+    rows = np.concatenate([channel.rows(int(at), int(at) + 1) for at in chosen])
+    target = target[chosen]
+    root = np.sqrt(np.maximum(rows.mean(axis=0), 1e-300))
+    return np.asarray(np.linalg.lstsq(rows / root, target, rcond=1e-12)[0] / root, np.float64)
+
+
+def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: npt.NDArray[np.integer]) -> Identified:
+    """What each of N rows says, of the message (number into `channels`) and output given. Raises as `identify`."""
+    known = [identify(channel) for channel in channels]
+    whole = all(k.second is not None for k in known)
+    first, second = np.empty(len(bins)), np.empty(len(bins)) if whole else None
+    for number, k in enumerate(known):
+        here = message == number
+        first[here] = k.first[bins[here]]
+        if second is not None and k.second is not None:
+            second[here] = k.second[bins[here]]
+    why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
+    # the messages share one domain, so one centre
+    return Identified(known[0].centre, first, second, max(k.slack for k in known), why)
+
+
+def estimate_on_rows(
+    predictions: FloatArray,
+    constants: float | FloatArray,
+    channels: Sequence[Channel],
+    message: npt.NDArray[np.integer],
+    bins: npt.NDArray[np.integer],
+    examples: npt.NDArray[np.integer],
+    folds: int = 0,
+) -> ErrorEstimate:
+    """For N rows: predictions float64[N], the constant (or float64[N]) they are compared with, the number of the
+    message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N].
+    `folds` ≥ 2: the predictions are out of so many folds.
+
+    Raises InvalidMechanism as `identify`.
+    """
+    return estimate(predictions, constants, told(channels, message, bins), examples, folds)

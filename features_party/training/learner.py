@@ -1,0 +1,214 @@
+"""What every model is: one class that predicts, is saved, read again and exported; and, where it can be asked for, is
+fitted. A learner is a module of `training/learners/` and its name in `shared.schemas.training`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity
+from features_party.training.effects import Effects, out_of_fold
+from features_party.training.encoding import Encoded, FeatureSchema, Float32
+from features_party.training.objectives import PoissonScore, RowGradients
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+Rowwise = npt.NDArray[np.integer]
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """n rows as models see them: `effects` float32[n, c] of their categories, `sizes[c]` values of category c, missing
+    included."""
+
+    encoded: Encoded
+    effects: Float32
+    sizes: list[int]
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def once(self, make: Callable[[Seen], Made]) -> Made:
+        """What `make` makes of these rows, made once however many models look at it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: Made = self._made[make]
+        return found
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows to learn from: labels float64[n], weights float64[n] of mean 1 (None: all alike); rows of one group, integer
+    [n], are of one example."""
+
+    encoded: Encoded
+    labels: FloatArray
+    weights: FloatArray | None = None
+    groups: Rowwise | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.labels, weights=self.weights))
+
+    @property
+    def row_weights(self) -> FloatArray:
+        return np.ones(len(self.labels)) if self.weights is None else self.weights
+
+    def take(self, rows: npt.NDArray[Any]) -> Sample:
+        weights = None if self.weights is None else self.weights[rows]
+        return Sample(self.encoded.take(rows), self.labels[rows], weights)
+
+    def seen(self, sizes: list[int], done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
+        """These rows with out-of-fold effects of their categories, and the effects for later rows."""
+        seen, effects = out_of_fold(self.encoded.codes, self.labels, sizes, done)
+        return Seen(self.encoded, seen, sizes), effects
+
+
+@dataclass(frozen=True)
+class Task:
+    """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
+    so that held-out ones can tell models apart. `told`: gradients of the absolute loss by the channels, row by row;
+    `settings`: what one learner alone takes."""
+
+    sizes: list[int]
+    loss: str
+    bounds: tuple[float, float]
+    capacity: Capacity
+    threads: int
+    smooth: int | None = None  # the first so many numbers are shown to models of smooth effects; None: all
+    unbiased: bool = False
+    validate: bool = False
+    told: RowGradients | None = None
+    settings: Any = None
+
+    @property
+    def positive(self) -> bool:
+        return self.bounds[0] >= 0.0 and self.bounds[1] > 0.0
+
+
+class Graph(Protocol):
+    """An ONNX graph being written: each call adds a node, or a constant, and gives its name."""
+
+    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str: ...
+
+    def constant(self, value: Any, kind: Any) -> str: ...
+
+    def whole(self, operator: str, left: str, right: int) -> str: ...
+
+    def double(self, value: str) -> str: ...
+
+    def single(self, value: str) -> str: ...
+
+    def int64(self, value: str) -> str: ...
+
+    def clip(self, value: str, low: float, high: float) -> str: ...
+
+    def looked_up(self, index: str, table: npt.NDArray[Any], kind: Any) -> str: ...
+
+    def standardised(self, numbers: list[str], mean: FloatArray, scale: FloatArray, most: float) -> tuple[str, str]: ...
+
+    def linked(self, score: str, link: PoissonScore | None) -> str: ...
+
+
+@dataclass(frozen=True)
+class Ports:
+    """[n, 1] values by name, in the order of Encoded: float32 numbers with the statistics, int64 places of categories,
+    0 for missing, then the vocabulary; and the tables of their effects."""
+
+    numbers: list[str]
+    index: list[str]
+    effects: tuple[FloatArray, ...]
+
+    def effect(self, graph: Graph, at: int) -> str:
+        return graph.looked_up(self.index[at], self.effects[at], np.float32)
+
+
+class Body(ABC):
+    """A fitted model. `link`: through which a score becomes a prediction."""
+
+    link: PoissonScore | None
+
+    @property
+    def count(self) -> int | None:
+        """How many trees it has; None: it is of another kind."""
+        return None
+
+    @abstractmethod
+    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+        """float64[n], unclipped."""
+
+    @abstractmethod
+    def as_json(self) -> dict[str, Any]: ...
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
+        """Inverse of `as_json`, for so many numbers and categories of these sizes. Raises KeyError, TypeError or
+        ValueError for what is not one."""
+
+    @abstractmethod
+    def nodes(self, graph: Graph, ports: Ports) -> str:
+        """float64 [n, 1]: the score before the link, as nodes of an ONNX graph."""
+
+    def importance(self, schema: FeatureSchema) -> dict[str, float]:
+        """Share by feature, largest first; empty where the model does not tell."""
+        return {}
+
+    def members(self) -> list[dict[str, Any]]:
+        """What an ensemble sums, as name, weight and number of trees (None without any); empty for other models."""
+        return []
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Per row, from models that did not see its fold: `predictions` and the `constants` they are compared with,
+    float64[n]; `fold` int8[n]."""
+
+    predictions: FloatArray
+    constants: FloatArray
+    fold: npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model, the effects of categories that it wants of later rows, and what validation left behind."""
+
+    body: Body
+    effects: Effects
+    cross: CrossFit | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Learner(Body):
+    """A model that can be asked for. `of_trees`: it takes gradients by the channel, and sees what large categories say
+    without labels. `own_categories`: it has a place for each value, instead of effects."""
+
+    of_trees: ClassVar[bool] = False
+    own_categories: ClassVar[bool] = False
+
+    @classmethod
+    def require(cls) -> None:
+        """Raises InvalidInput where a library that it is fitted with is not installed."""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
+        """Whatever `progress` raises ends it."""
+
+
+def part(progress: Progress, start: float, width: float) -> Progress:
+    """Progress of a part, from `start` on."""
+    return lambda what, share: progress(what, start + width * share)
+
+
+def feature_names(schema: FeatureSchema) -> dict[str, list[str]]:
+    """Names of inputs by the source that a `levels.Feature` has."""
+    categories = [column.name for column in schema.categories]
+    return {"number": schema.number_names, "effect": categories, "category": categories}

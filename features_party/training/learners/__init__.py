@@ -1,0 +1,20 @@
+"""The models that can be asked for: each is the module of its name here, and its name in `shared.schemas.training`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import get_args
+
+from features_party.training.learner import Learner
+from shared.errors import InvalidInput
+from shared.schemas.training import Learning
+
+MODELS: tuple[str, ...] = get_args(Learning.model_fields["model"].annotation)
+
+
+def learner(model: str) -> type[Learner]:
+    """The class of a model. Raises InvalidInput."""
+    if model not in MODELS:
+        raise InvalidInput(f"There is no model '{model}'; choose one of {', '.join(MODELS)}.")
+    found: type[Learner] = import_module(f"{__name__}.{model}").LEARNER
+    return found

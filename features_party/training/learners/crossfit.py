@@ -1,0 +1,236 @@
+"""Validation that costs no ε: members compared, and weighted, on privatized labels that they were not trained on.
+
+Where E[z | y] = y (nearly), the squared error on held-out z is the squared error on y plus a constant, so out-of-fold
+predictions choose the number of trees and the weights of the members. A weight's own error is about σ²/n, far below
+what it decides. The weights of a fold's rows come from the other folds, so that `CrossFit` is out of fold throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity
+from features_party.training.effects import Effects
+from features_party.training.learner import Body, CrossFit, Rowwise, Sample, Seen, Task, part
+from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
+from features_party.training.learners.levels import learn_features
+from features_party.training.learners.stacking import best_rounds, stacked
+from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+
+SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
+STAGES = (0.25, 0.5, 1.0, 1.5)  # of the rule's number of trees
+CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions that the process is for
+FOLD_SEARCH = (
+    30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
+)
+PROCESS = "gaussian process"
+BAGS = 3  # boosters of other rows and columns each, whose average has less noise
+MANY = 200_000  # rows from which validation takes fewer folds
+SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
+
+
+@dataclass(frozen=True)
+class Member:
+    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant."""
+
+    name: str
+    weight: float
+    body: Body
+    base: int | None = None
+
+
+def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
+    """int8[n]: three to five folds, fewest for few rows and for many; rows of one group (one example) share one."""
+    folds = 3 if rows < 5000 or rows >= MANY else 5 if rows < 30_000 else 4
+    # which rows share a fold says nothing; it is fixed so that training is repeatable
+    rng = np.random.default_rng(1)
+    if groups is None:
+        return np.asarray(rng.permutation(rows) % folds, np.int8)
+    _, which = np.unique(groups, return_inverse=True)
+    count = int(which.max()) + 1
+    return np.asarray((rng.permutation(count) % folds)[which], np.int8)
+
+
+def _few(task: Task) -> bool:
+    """Whether there are few effective rows."""
+    return task.capacity.effective_rows <= CLEAR_ROWS
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to learn from, with out-of-fold effects of their categories."""
+
+    seen: Seen
+    sample: Sample
+
+
+def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[Member], Effects, CrossFit]:
+    """Members on every fold's complement, their weights, and those with a weight on all rows."""
+    labels, w = sample.labels, sample.row_weights
+    fold = assign_folds(len(labels), sample.groups)
+    count = int(fold.max()) + 1
+    constants = np.empty(len(labels))
+    out: dict[tuple[str, int], FloatArray] = {}
+    share = 1.0 / (count + 1)
+    kernel: Kernel | None = None
+    if len(labels) > FOLD_SEARCH and _few(task):
+        seen, _ = sample.seen(task.sizes)
+        kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", share * done))
+    for index in range(count):
+        train, held = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
+
+        def report(what: str, done: float, at: int = index) -> None:
+            progress(f"fold {at + 1} of {count}, {what}", share * (at + done))
+
+        rest = sample.take(train)
+        seen, effects = rest.seen(task.sizes)
+        constants[held] = rest.mean
+        later = sample.encoded.take(held)
+        unseen = Seen(later, effects.apply(later.codes), task.sizes)
+        for key, predictions in _fold(Fold(seen, rest), unseen, task, kernel, report):
+            out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
+    rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
+    # a member that some fold did not have is none
+    names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
+    table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
+    found = np.empty(len(labels))
+    for index in range(count):
+        others, held = fold != index, fold == index
+        shares = stacked(table[others], constants[others], labels[others], w[others])
+        found[held] = constants[held] + (table[held] - constants[held, None]) @ shares
+    shares = stacked(table, constants, labels, w)
+    chosen = {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}
+    seen, effects = sample.seen(task.sizes)
+    members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
+    return members, effects, CrossFit(np.clip(found, *task.bounds), constants, fold)
+
+
+def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:
+    """The additive members; the last one is the base of the trees."""
+    features = learn_features(fold.seen, task.smooth)
+    signal = task.capacity.signal_share * task.capacity.label_variance
+    rows = Rows.of(features, fold.seen, fold.sample.labels, fold.sample.weights, signal)
+    if not features:
+        return
+    main = fit_main(rows, lambda done: report(0.2 * done))
+    yield "main effects", main
+    pairs = fit_pairs(rows, main, lambda done: report(0.2 + 0.3 * done))
+    if pairs is not main:
+        yield "interactions", pairs
+    if task.positive:
+        yield "multiplicative", fit_log(rows, pairs, task.bounds, lambda done: report(0.5 + 0.5 * done))
+
+
+def _kernel(fold: Fold, task: Task, report: Callable[[float], None]) -> Kernel | None:
+    """None where no feature says anything."""
+    features = learn_features(fold.seen, task.smooth)
+    if not features:
+        return None
+    cells = Kernel.empty(features).cells(fold.seen)
+    kernel = choose_kernel(features, cells, fold.sample.labels, fold.sample.row_weights, report)
+    return kernel if kernel.features else None
+
+
+def _process(fold: Fold, task: Task, kernel: Kernel | None, report: Callable[[float], None]) -> Gaussian | None:
+    if not _few(task):
+        return None
+    labels = fold.sample.labels
+    if len(labels) <= FOLD_SEARCH:
+        kernel = _kernel(fold, task, lambda done: report(0.8 * done))
+    if kernel is None:
+        return None
+    cells = kernel.cells(fold.seen)
+    return fit_gaussian(kernel, cells, labels, fold.sample.row_weights, lambda done: report(0.8 + 0.2 * done))
+
+
+def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
+    depth = max(task.capacity.depth - SHALLOWER, 2) if on_top else task.capacity.depth
+    return replace(task.capacity, depth=depth, rounds=rounds)
+
+
+def _fold(
+    fold: Fold, later: Seen, task: Task, kernel: Kernel | None, report: Progress
+) -> Iterator[tuple[tuple[str, int], FloatArray]]:
+    """((member, trees), predictions for the held-out rows) of everything that is compared."""
+    base: tuple[Additive, FloatArray] | None = None
+    for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
+        score = fitted.model.score(later)
+        yield (name, 0), np.clip(fitted.model.linked(score), *task.bounds)
+        base = (fitted.model, score)
+    process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
+    if process is not None:
+        yield (PROCESS, 0), np.clip(process.predict(later), *task.bounds)
+    held = TreeInput.of(later)
+    rounds = sorted({max(round(task.capacity.rounds * stage), 1) for stage in STAGES})
+    for on_top in (False, True):
+        if on_top and base is None:
+            return
+        start = _start(base[0], fold, task) if on_top and base else None
+        count = BAGS if _few(task) and not on_top else 1  # with many effective rows one stands for all
+        boosters = _boosters(fold, task, on_top, rounds[-1], start, count, part(report, 0.4 + 0.3 * on_top, 0.3))
+        first = starting_score(*base, boosters[0].link is not None, task.bounds) if base and on_top else None
+        for stage in rounds:
+            parts = [np.clip(one.outputs(held, task.threads, first, stage), *task.bounds) for one in boosters]
+            yield (_TREES[on_top], stage), np.mean(parts, axis=0)
+
+
+def _boosters(
+    fold: Fold, task: Task, on_top: bool, rounds: int, start: FloatArray | None, count: int, report: Progress
+) -> list[Trees]:
+    """`count` of `rounds` trees each; `start` float64[n] is what those on top of an additive model add to."""
+    seen, capacity = fold.seen.once(TreeInput.of), _tree_capacity(task, on_top, rounds)
+    return [
+        fit_trees(seen, fold.sample, task, Boosting(bag, start, None, capacity), part(report, bag / count, 1.0 / count))
+        for bag in range(count)
+    ]
+
+
+_TREES = {False: "trees", True: "trees on top"}
+
+
+def _start(base: Additive, fold: Fold, task: Task) -> FloatArray:
+    return starting_score(base, base.score(fold.seen), task.loss == "poisson", task.bounds)
+
+
+def starting_score(base: Additive, score: FloatArray, log: bool, bounds: tuple[float, float]) -> FloatArray:
+    """The score of trees on top of an additive model: its prediction, or the log of it for trees with a log link."""
+    if log:
+        assert base.link is not None
+        return np.asarray(np.clip(score, base.link.low, base.link.high), np.float64)
+    return np.clip(score if base.link is None else base.link.predictions(score), *bounds)
+
+
+def _refit(
+    fold: Fold, task: Task, chosen: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
+) -> list[Member]:
+    members: list[Member] = []
+    on_top = _TREES[True] in chosen
+    if set(chosen) - {_TREES[False], PROCESS}:
+        for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
+            members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
+    last = len(members) - 1
+    # only what has a weight is kept, and the base of the trees on top
+    kept = [at for at, member in enumerate(members) if member.weight > 0.0 or (on_top and at == last)]
+    members = [members[at] for at in kept]
+    if PROCESS in chosen:
+        process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
+        if process is not None:
+            members.append(Member(PROCESS, chosen[PROCESS][0], process))
+    for top in (False, True):
+        if _TREES[top] not in chosen or (top and last < 0):
+            continue
+        weight, rounds = chosen[_TREES[top]]
+        at = kept.index(last) if top else None
+        body = None if at is None else members[at].body
+        start = _start(body, fold, task) if isinstance(body, Additive) else None
+        boosters = _boosters(fold, task, top, rounds, start, BAGS, part(report, 0.4 + 0.3 * top, 0.3))
+        members += [Member(_TREES[top], weight / len(boosters), one, at) for one in boosters]
+    return members

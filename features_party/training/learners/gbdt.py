@@ -1,0 +1,147 @@
+"""Model gbdt: a weighted sum of models around the mean of the labels, where validation on unbiased labels lets one
+combine them; otherwise trees of the size that the rule says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training import reading
+from features_party.training.encoding import FeatureSchema
+from features_party.training.learner import Body, Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learners.additive import Additive
+from features_party.training.learners.crossfit import SMALLEST, Member, fit_validated, starting_score
+from features_party.training.learners.gaussian import Gaussian
+from features_party.training.learners.trees import TreeInput, Trees, tree_ports
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees}
+
+
+@dataclass(frozen=True)
+class Ensemble(Learner):
+    """mean + Σ weight·(prediction − mean), each prediction clipped to `bounds` first; weights are at least 0 and need
+    not sum to 1, so that the sum shrinks to the mean where the labels say little."""
+
+    mean: float
+    bounds: tuple[float, float]
+    parts: tuple[Member, ...]
+
+    link = None
+    of_trees = True
+
+    @classmethod
+    def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
+        apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
+        if not task.validate or apart < SMALLEST:
+            return Trees.fit(sample, task, progress)
+        members, effects, cross = fit_validated(sample, task, progress)
+        mean = float(np.clip(sample.mean, *task.bounds))
+        return Fit(cls(mean, task.bounds, tuple(members)), effects, cross)
+
+    @property
+    def count(self) -> int | None:
+        counts = [member.body.count for member in self.parts if member.body.count is not None]
+        return sum(counts) if counts else None
+
+    def members(self) -> list[dict[str, Any]]:
+        return [{"name": m.name, "weight": m.weight, "trees": m.body.count} for m in self.parts]
+
+    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+        found = np.full(len(seen), self.mean)
+        scores = [m.body.score(seen) if isinstance(m.body, Additive) else None for m in self.parts]
+        for member, score in zip(self.parts, scores, strict=True):
+            if member.weight == 0.0:
+                continue
+            if isinstance(member.body, Additive):
+                assert score is not None
+                predictions = member.body.linked(score)
+            elif isinstance(member.body, Trees) and member.base is not None:
+                under, below = self.parts[member.base].body, scores[member.base]
+                assert isinstance(under, Additive)
+                assert below is not None
+                start = starting_score(under, below, member.body.link is not None, self.bounds)
+                predictions = member.body.outputs(seen.once(TreeInput.of), threads, start)
+            else:
+                predictions = member.body.predict(seen, threads)
+            found += member.weight * (np.clip(predictions, *self.bounds) - self.mean)
+        return found
+
+    def importance(self, schema: FeatureSchema) -> dict[str, float]:
+        """The members' own by their weights; trees on top count half their base."""
+        total: dict[str, float] = {}
+        own = [m.body.importance(schema) for m in self.parts]
+        for at, member in enumerate(self.parts):
+            parts = [(own[at], 1.0)] if member.base is None else [(own[at], 0.5), (own[member.base], 0.5)]
+            for shares, part in parts:
+                for name, share in shares.items():
+                    total[name] = total.get(name, 0.0) + member.weight * part * share
+        whole = sum(total.values()) or 1.0
+        return dict(sorted(((n, s / whole) for n, s in total.items() if s > 0.0), key=lambda item: -item[1]))
+
+    def nodes(self, graph: Graph, ports: Ports) -> str:
+        matrix = tree_ports(graph, ports) if any(isinstance(m.body, Trees) for m in self.parts) else ""
+        shape = graph.add("Shape", (ports.numbers + ports.index)[0])
+        score = graph.add("Expand", graph.constant([[self.mean]], np.float64), shape)
+        scores: list[str] = []
+        for member in self.parts:
+            found = self._member_nodes(member, graph, ports, matrix, scores)
+            scores.append(found)
+            if member.weight > 0.0:
+                prediction = graph.clip(graph.linked(found, member.body.link), *self.bounds)
+                moved = graph.add("Sub", prediction, graph.constant(self.mean, np.float64))
+                score = graph.add("Add", score, graph.add("Mul", moved, graph.constant(member.weight, np.float64)))
+        return score
+
+    def _member_nodes(self, member: Member, graph: Graph, ports: Ports, matrix: str, scores: list[str]) -> str:
+        if not isinstance(member.body, Trees):
+            return member.body.nodes(graph, ports)
+        if member.base is None:
+            return member.body.node(graph, matrix, None)
+        link, base = self.parts[member.base].body.link, scores[member.base]
+        if member.body.link is None:
+            return member.body.node(graph, matrix, graph.clip(graph.linked(base, link), *self.bounds))
+        assert link is not None
+        return member.body.node(graph, matrix, graph.clip(base, link.low, link.high))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean,
+            "bounds": list(self.bounds),
+            "members": [
+                {
+                    "name": m.name,
+                    "weight": m.weight,
+                    "kind": next(name for name, kind in KINDS.items() if isinstance(m.body, kind)),
+                    "base": m.base,
+                    "body": m.body.as_json(),
+                }
+                for m in self.parts
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Body:
+        """Trees alone where nothing was validated."""
+        if "members" not in data:
+            return Trees.from_json(data, numbers, sizes)
+        members: list[Member] = []
+        for one in reading.listed(data["members"]):
+            body = KINDS[reading.text(one["kind"])].from_json(one["body"], numbers, sizes)
+            base = None if one["base"] is None else reading.whole(one["base"], 0, len(members) - 1)
+            if base is not None and not _stands_on(body, members[base].body):
+                raise ValueError("a member has no base")
+            members.append(Member(reading.text(one["name"]), reading.number(one["weight"], 0.0), body, base))
+        low, high = reading.numbers(data["bounds"], 2).tolist()
+        return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members))
+
+
+def _stands_on(body: Any, base: Any) -> bool:
+    return isinstance(body, Trees) and isinstance(base, Additive) and (body.link is None or base.link is not None)
+
+
+LEARNER = Ensemble

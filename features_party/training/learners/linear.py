@@ -1,0 +1,252 @@
+"""A ridge regression, or a Poisson one with log link, on standardised numbers and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training import reading
+from features_party.training.encoding import Codes, Encoded, Float32
+from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
+from features_party.training.objectives import PoissonScore
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+
+ONE_HOT = 32  # categories with more values than this enter through their effects only
+SMALLEST_SPREAD = 1e-12
+LARGEST = 10.0  # standard deviations: a value far outside of the training range must not decide on its own
+CHUNK_ROWS = 1 << 16
+KEPT_CELLS = 1 << 26
+MOST = 1 << 31
+
+Chunks = Iterator[tuple[slice, FloatArray]]
+
+
+@dataclass(frozen=True)
+class Design:
+    """From encoded rows to columns: standardised numbers (missing as the mean, with an indicator where it occurs in
+    training), indicators of the values of small categories, standardised effects of the large ones."""
+
+    mean: FloatArray
+    spread: FloatArray
+    gaps: tuple[int, ...]
+    one_hot: tuple[tuple[int, int], ...]  # (category, number of its values)
+    large: tuple[int, ...]
+
+    @classmethod
+    def learn(cls, encoded: Encoded, effects: Float32, sizes: list[int]) -> Design:
+        large = tuple(at for at, size in enumerate(sizes) if size - 1 > ONE_HOT)
+        numbers = np.hstack([encoded.numbers, effects[:, large]]).astype(np.float64)
+        present = np.isfinite(numbers)
+        count = np.maximum(present.sum(axis=0), 1)
+        filled = np.where(present, numbers, 0.0)
+        mean = filled.sum(axis=0) / count
+        spread = np.sqrt(np.where(present, (numbers - mean) ** 2, 0.0).sum(axis=0) / count)
+        gaps = tuple(int(at) for at in np.flatnonzero(~present.all(axis=0) & present.any(axis=0)))
+        one_hot = tuple((at, size - 1) for at, size in enumerate(sizes) if 0 < size - 1 <= ONE_HOT)
+        return cls(mean, spread, gaps, one_hot, large)
+
+    @property
+    def width(self) -> int:
+        return len(self.mean) + len(self.gaps) + sum(size for _, size in self.one_hot)
+
+    @property
+    def scale(self) -> FloatArray:
+        """float64[columns of numbers]; infinite where a column did not vary, so that it says nothing."""
+        return np.where(self.spread > SMALLEST_SPREAD * (1.0 + np.abs(self.mean)), self.spread, np.inf)
+
+    def columns(self, numbers: Float32, codes: Codes, effects: Float32) -> FloatArray:
+        """float64[n, width]."""
+        values = np.hstack([numbers, effects[:, self.large]]).astype(np.float64)
+        present = np.isfinite(values)
+        standard = np.clip(np.where(present, (values - self.mean) / self.scale, 0.0), -LARGEST, LARGEST)
+        parts = [standard, (~present[:, self.gaps]).astype(np.float64)]
+        parts += [(codes[:, [at]] == np.arange(size)).astype(np.float64) for at, size in self.one_hot]
+        return np.hstack(parts)
+
+    def chunks(self, seen: Seen) -> Chunks:
+        """The columns of some rows at a time."""
+        for start in range(0, len(seen), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            yield rows, self.columns(seen.encoded.numbers[rows], seen.encoded.codes[rows], seen.effects[rows])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean.tolist(),
+            "spread": self.spread.tolist(),
+            "gaps": list(self.gaps),
+            "one_hot": [list(pair) for pair in self.one_hot],
+            "large": list(self.large),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Design:
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        mean = reading.numbers(data["mean"])
+        pairs = [reading.wholes(pair, 0, MOST, 2).tolist() for pair in reading.listed(data["one_hot"])]
+        return cls(
+            mean,
+            reading.numbers(data["spread"], len(mean)),
+            tuple(reading.wholes(data["gaps"], 0, len(mean) - 1).tolist()),
+            tuple((at, size) for at, size in pairs),
+            tuple(reading.wholes(data["large"], 0, MOST).tolist()),
+        )
+
+    def check(self, numbers: int, sizes: list[int]) -> None:
+        """Raises ValueError where it is not one of so many numbers and categories of these sizes."""
+        small = [at for at, _ in self.one_hot]
+        if len(self.mean) != numbers + len(self.large) or len({*small, *self.large}) < len(small) + len(self.large):
+            raise ValueError("the design does not fit the features")
+        if any(at >= len(sizes) for at in self.large) or any(sizes[at] - 1 != size for at, size in self.one_hot):
+            raise ValueError("the design does not fit the categories")
+
+
+@dataclass(frozen=True)
+class Linear(Learner):
+    """intercept + columns · coefficients, through the log link where `link` is set."""
+
+    design: Design
+    intercept: float
+    coefficients: FloatArray
+    link: PoissonScore | None
+
+    @classmethod
+    def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
+        """Ridge (squared, absolute) or penalised Poisson regression; the intercept is not shrunk."""
+        seen, effects = sample.seen(task.sizes, lambda share: progress("effects of categories", 0.1 * share))
+        return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
+
+    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+        out = np.empty(len(seen))
+        for rows, columns in self.design.chunks(seen):
+            score = self.intercept + columns @ self.coefficients
+            out[rows] = np.asarray(score, np.float64) if self.link is None else self.link.predictions(score)
+        return out
+
+    def nodes(self, graph: Graph, ports: Ports) -> str:
+        design, weights = self.design, self.coefficients
+        numbers = ports.numbers + [ports.effect(graph, at) for at in design.large]
+        score = graph.constant([[self.intercept]], np.float64)
+        # a model of small categories only has no numbers; the shape then comes from them
+        if numbers:
+            standard, missing = graph.standardised(numbers, design.mean, design.scale, LARGEST)
+            width = len(design.mean)
+            gaps = np.zeros(width)
+            gaps[list(design.gaps)] = weights[width : width + len(design.gaps)]
+            for term, by in ((standard, weights[:width]), (graph.double(missing), gaps)):
+                score = graph.add("Add", score, graph.add("MatMul", term, graph.constant(by[:, None], np.float64)))
+        start = len(design.mean) + len(design.gaps)
+        for at, size in design.one_hot:
+            table = np.concatenate([[0.0], weights[start : start + size]])
+            score = graph.add("Add", score, graph.looked_up(ports.index[at], table, np.float64))
+            start += size
+        return score
+
+    def as_json(self) -> dict[str, Any]:
+        link = None if self.link is None else self.link.as_json()
+        return {
+            "link": link,
+            "design": self.design.as_json(),
+            "intercept": self.intercept,
+            "coefficients": self.coefficients.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Linear:
+        link = PoissonScore.from_json(data["link"])
+        design = Design.from_json(data["design"])
+        design.check(numbers, sizes)
+        coefficients = reading.numbers(data["coefficients"], design.width)
+        return cls(design, reading.number(data["intercept"]), coefficients, link)
+
+
+def _fitted(seen: Seen, sample: Sample, task: Task, progress: Progress) -> Linear:
+    """`progress` is told of every chunk of rows, so that what it raises ends the training soon."""
+    labels, w, mean = sample.labels, sample.row_weights, sample.mean
+    design = Design.learn(seen.encoded, seen.effects, seen.sizes)
+    # the Poisson solver passes over the columns many times
+    poisson = task.loss == "poisson"
+    kept = list(design.chunks(seen)) if poisson and len(labels) * design.width <= KEPT_CELLS else None
+
+    def chunks() -> Chunks:
+        return design.chunks(seen) if kept is None else iter(kept)
+
+    gram = np.zeros((design.width, design.width))
+    moment, middle = np.zeros(design.width), np.zeros(design.width)
+    for rows, columns in chunks():
+        progress("moments", 0.5 * rows.start / len(labels))
+        weighted = columns * w[rows, None]
+        gram += weighted.T @ columns
+        moment += weighted.T @ (labels[rows] - mean)
+        middle += weighted.sum(axis=0)
+    total = float(w.sum())
+    gram = gram - np.outer(middle, middle) / total
+    values, vectors = np.linalg.eigh(gram)
+    values, along = np.maximum(values, 0.0), vectors.T @ moment
+    penalty = ridge_penalty(values, along, task.capacity.label_variance)
+    if poisson:
+        link = PoissonScore.around(mean, *task.bounds)
+        intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width, progress)
+        return Linear(design, intercept, coefficients, link)
+    coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
+    return Linear(design, mean - float(middle @ coefficients) / total, coefficients, None)
+
+
+def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> float:
+    """λ that makes the labels likeliest when coefficients are drawn from N(0, variance/λ): empirical Bayes.
+
+    `values` float64[p] are the eigenvalues of the centred Gram matrix, `along` float64[p] the moments in its basis,
+    `variance` that of the labels, noise included. For the log link it is the same figure to first order.
+    """
+    if not values.size or variance <= 0.0 or values.max() <= 0.0:
+        return 1.0
+    grid = values.max() * np.logspace(-7, 3, 101)
+    scores = [
+        float(np.sum(along * along / (values + ridge)) / variance - np.sum(np.log1p(values / ridge))) for ridge in grid
+    ]
+    # the largest of equals: without any signal the constant
+    best = float(max(scores))
+    return float(max(ridge for ridge, score in zip(grid, scores, strict=True) if score >= best - 1e-9))
+
+
+def _poisson(
+    chunks: Callable[[], Chunks],
+    labels: FloatArray,
+    w: FloatArray,
+    link: PoissonScore,
+    penalty: float,
+    width: int,
+    progress: Progress,
+) -> tuple[float, FloatArray]:
+    """Minimise Σ w(e^f − z·f)/scale + λ|b|²/2, with e^f continued as a line beyond the score's bounds."""
+    from scipy.optimize import minimize
+
+    def cost(parameters: FloatArray) -> tuple[float, FloatArray]:
+        value = 0.5 * penalty * float(parameters[1:] @ parameters[1:])
+        gradient = np.concatenate([[0.0], penalty * parameters[1:]])
+        for rows, columns in chunks():
+            progress("solving", 0.5)
+            f = parameters[0] + columns @ parameters[1:]
+            mu = link.predictions(f)
+            beyond = f - np.clip(f, link.low, link.high)
+            scaled = w[rows] / link.scale
+            value += float(scaled @ (mu * (1.0 + beyond) - labels[rows] * f))
+            slope = scaled * (mu - labels[rows])
+            gradient[0] += slope.sum()
+            gradient[1:] += columns.T @ slope
+        return value, gradient
+
+    start = np.zeros(width + 1)
+    start[0] = link.base()
+    # with few rows and negative labels the cost may have no minimum: the box keeps every score finite
+    box = [(link.low, link.high)] + [(-10.0, 10.0)] * width
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
+    return float(found.x[0]), np.asarray(found.x[1:], dtype=np.float64)
+
+
+LEARNER = Linear

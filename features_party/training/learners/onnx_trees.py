@@ -1,0 +1,88 @@
+"""XGBoost's trees as the attributes of ONNX's TreeEnsembleRegressor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from shared.errors import InvalidFile
+
+LEAF = -1
+
+
+def tree_attributes(document: Any) -> dict[str, Any]:
+    """A number goes left where it is below its threshold, a category goes right where it is the one of the split, as in
+    XGBoost; missing goes where the split sends it. Raises InvalidFile for a split over a set of categories, which
+    this project does not train."""
+    data = document["learner"]
+    base = json.loads(str(data["learner_model_param"]["base_score"]))
+    found: dict[str, list[Any]] = {name: [] for name in NODE} | {name: [] for name in TARGET}
+    every = data["gradient_booster"]["model"]["trees"]
+    for number, tree in enumerate(every):
+        _add(found, number, tree)
+    if not every:
+        _leaf(found, 0, 0, 0.0)
+    return {
+        "n_targets": 1,
+        "aggregate_function": "SUM",
+        "post_transform": "NONE",
+        "base_values": [float(base[0] if isinstance(base, list) else base)],
+        **found,
+    }
+
+
+NODE = (
+    "nodes_treeids",
+    "nodes_nodeids",
+    "nodes_featureids",
+    "nodes_modes",
+    "nodes_values",
+    "nodes_truenodeids",
+    "nodes_falsenodeids",
+    "nodes_missing_value_tracks_true",
+)
+TARGET = ("target_treeids", "target_nodeids", "target_ids", "target_weights")
+
+
+def _node(found: dict[str, list[Any]], *values: Any) -> None:
+    for name, value in zip(NODE, values, strict=True):
+        found[name].append(value)
+
+
+def _leaf(found: dict[str, list[Any]], tree: int, node: int, weight: float) -> None:
+    _node(found, tree, node, 0, "LEAF", 0.0, 0, 0, 0)
+    for name, value in zip(TARGET, (tree, node, 0, weight), strict=True):
+        found[name].append(value)
+
+
+def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any]) -> None:
+    left, right, values = tree["left_children"], tree["right_children"], tree["split_conditions"]
+    starts, sizes = tree["categories_segments"], tree["categories_sizes"]
+    category = {
+        node: tree["categories"][start : start + size]
+        for node, start, size in zip(tree["categories_nodes"], starts, sizes, strict=True)
+    }
+    # pruned nodes stay in the arrays: only what the root leads to is taken, under new numbers
+    order, at = [0], 0
+    while at < len(order):
+        node = order[at]
+        at += 1
+        if left[node] != LEAF:
+            order += [left[node], right[node]]
+    place = {node: index for index, node in enumerate(order)}
+    for index, node in enumerate(order):
+        if left[node] == LEAF:
+            _leaf(found, number, index, float(np.float32(values[node])))
+            continue
+        feature, goes_left = int(tree["split_indices"][node]), int(tree["default_left"][node])
+        down = place[left[node]], place[right[node]]
+        if node in category:
+            if len(category[node]) != 1:
+                raise InvalidFile("The model splits on sets of categories, which the ONNX export does not know.")
+            wanted = float(category[node][0])
+            _node(found, number, index, feature, "BRANCH_EQ", wanted, down[1], down[0], 1 - goes_left)
+        else:
+            threshold = float(np.float32(values[node]))
+            _node(found, number, index, feature, "BRANCH_LT", threshold, *down, goes_left)

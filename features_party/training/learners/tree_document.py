@@ -1,0 +1,169 @@
+"""A booster's document, read here before the tree library sees a byte.
+
+XGBoost believes the arrays that it loads: an edited child, feature or segment ends the process, and a cycle never ends.
+So a document is not passed on. Its trees are checked and written anew into the document of an empty booster of the
+library that is installed: what reaches the library was written by this module. What no prediction needs is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from features_party.training.reading import FLOAT32, FloatArray, IntArray, listed, number, numbers, wholes
+
+MAX_DEPTH = 64  # the library walks down trees by recursion; the capacity rule stops at 8
+NOBODY = (1 << 31) - 1  # the parent of a root
+LEAF = -1
+BASE = re.compile(r"\[?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)\]?", re.ASCII)
+
+
+def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int]) -> bytes:
+    """The document of the same trees, which the library may be given.
+
+    `kinds` is "q" or "c" per column that the trees see, `sizes` how many codes a column of kind "c" has (0 of others).
+    Raises ValueError, KeyError or TypeError for what is no forest over such columns.
+    """
+    learner = document["learner"]
+    parameters, booster = learner["learner_model_param"], learner["gradient_booster"]
+    model = booster["model"]
+    trees = listed(model["trees"])
+    n = len(trees)
+    told = {
+        "objective": learner["objective"]["name"],
+        "booster": booster["name"],
+        "columns": parameters["num_feature"],
+        "classes": parameters["num_class"],
+        "targets": parameters["num_target"],
+        "kinds": learner["feature_types"],
+        "trees": model["gbtree_model_param"]["num_trees"],
+        "parallel": model["gbtree_model_param"]["num_parallel_tree"],
+        "groups": model["tree_info"],
+        "rounds": model["iteration_indptr"],
+    }
+    wanted = {
+        "objective": "reg:squarederror",
+        "booster": "gbtree",
+        "columns": str(len(kinds)),
+        "classes": "0",
+        "targets": "1",
+        "kinds": list(kinds),
+        "trees": str(n),
+        "parallel": "1",
+        "groups": [0] * n,
+        "rounds": list(range(n + 1)),
+    }
+    if told != wanted:
+        raise ValueError("the booster is of another kind than those that are trained here")
+    made = _empty(kinds, _base(parameters["base_score"]))
+    into = made["learner"]["gradient_booster"]["model"]
+    into["trees"] = [_tree(tree, at, kinds, sizes) for at, tree in enumerate(trees)]
+    into["gbtree_model_param"]["num_trees"] = str(n)
+    into["tree_info"], into["iteration_indptr"] = [0] * n, list(range(n + 1))
+    return json.dumps(made, allow_nan=False).encode()
+
+
+def _base(text: Any) -> float:
+    found = BASE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError("the score that the trees start from is no number")
+    return number(float(found[1]), -FLOAT32, FLOAT32)
+
+
+def _empty(kinds: Sequence[str], base: float) -> Any:
+    """The document of a booster without trees, as the library here writes it."""
+    import xgboost as xgb
+
+    row = np.zeros((1, len(kinds)), np.float32)
+    data = xgb.DMatrix(row, np.zeros(1), feature_types=list(kinds), enable_categorical="c" in kinds, nthread=1)
+    settings = {"objective": "reg:squarederror", "base_score": base, "nthread": 1, "verbosity": 0}
+    return json.loads(bytes(xgb.train(settings, data, num_boost_round=0).save_raw("json")))
+
+
+def _tree(tree: Any, at: int, kinds: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
+    """A tree with its nodes in the order of their depth; what the root does not lead to is left out."""
+    n = len(listed(tree["left_children"]))
+    if tree["tree_param"]["num_nodes"] != str(n) or tree["tree_param"]["size_leaf_vector"] not in ("0", "1"):
+        raise ValueError("a tree has another number of nodes than it says, or vectors in its leaves")
+    left, right = (wholes(tree[name], LEAF, n - 1, n) for name in ("left_children", "right_children"))
+    order = _reached(left, right)
+    place = np.full(n, LEAF)
+    place[order] = np.arange(len(order))
+    left, right = left[order], right[order]
+    inner = np.flatnonzero(left != LEAF)
+    columns = wholes(tree["split_indices"], 0, NOBODY, n)[order]
+    categorical = wholes(tree["split_type"], 0, 1, n)[order]
+    if inner.size and columns[inner].max() >= len(kinds):
+        raise ValueError("a split looks at a column that is not there")
+    split, code = _categories(tree, place)
+    by_category = np.zeros(len(order), bool)
+    by_category[split] = True
+    meant = np.zeros(len(order), bool)
+    meant[inner] = np.array([kind == "c" for kind in kinds])[columns[inner]]
+    if not np.array_equal(by_category, meant) or not np.array_equal(categorical[inner] == 1, meant[inner]):
+        raise ValueError("a split treats a number as a category, or the other way round")
+    if split.size and np.any(code >= np.array(sizes)[columns[split]]):
+        raise ValueError("a split asks for a category that is not there")
+    down = {"left_children": np.where(left == LEAF, LEAF, place[left])}
+    down["right_children"] = np.where(left == LEAF, LEAF, place[right])
+    parents = np.full(len(order), NOBODY)
+    for children in down.values():
+        parents[children[inner]] = inner
+    columns[left == LEAF] = 0
+    one = np.ones(len(split), np.int64)
+    whole_numbers: dict[str, IntArray] = {
+        **down,
+        "parents": parents,
+        "default_left": wholes(tree["default_left"], 0, 1, n)[order],
+        "split_indices": columns,
+        "split_type": meant.astype(np.int64),
+        "categories": code,
+        "categories_nodes": split,
+        "categories_segments": np.arange(len(split)),
+        "categories_sizes": one,
+    }
+    real: dict[str, FloatArray] = {
+        name: numbers(tree[name], n, FLOAT32)[order]
+        for name in ("split_conditions", "base_weights", "loss_changes", "sum_hessian")
+    }
+    parameters = {"num_deleted": "0", "num_feature": str(len(kinds)), "num_nodes": str(len(order))}
+    return {
+        **{name: values.tolist() for name, values in (whole_numbers | real).items()},
+        "id": at,
+        "tree_param": parameters | {"size_leaf_vector": "1"},
+    }
+
+
+def _reached(left: IntArray, right: IntArray) -> IntArray:
+    """The nodes that the root leads to, level by level. Raises ValueError for what is no tree."""
+    if not left.size or np.any((left == LEAF) != (right == LEAF)):
+        raise ValueError("a node of a tree has one child, or there is none")
+    seen = np.zeros(len(left), bool)
+    seen[0] = True
+    levels = [np.zeros(1, np.int64)]
+    while (inner := levels[-1][left[levels[-1]] != LEAF]).size:
+        below = np.stack([left[inner], right[inner]], axis=1).ravel()
+        if seen[below].any() or np.unique(below).size < below.size or len(levels) > MAX_DEPTH:
+            raise ValueError("a node of a tree has two parents, or the tree is too deep")
+        seen[below] = True
+        levels.append(below)
+    return np.concatenate(levels)
+
+
+def _categories(tree: Any, place: IntArray) -> tuple[IntArray, IntArray]:
+    """Nodes (by their new numbers, rising) that ask for a category, and which one each asks for."""
+    nodes = wholes(tree["categories_nodes"], 0, len(place) - 1)
+    m = len(nodes)
+    codes = wholes(tree["categories"], 0, NOBODY, m)
+    if tree["categories_sizes"] != [1] * m or tree["categories_segments"] != list(range(m)):
+        raise ValueError("a split asks for several categories at once, which none here does")
+    here = place[nodes]
+    codes, here = codes[here != LEAF], here[here != LEAF]
+    order = np.argsort(here)
+    if np.unique(here).size < here.size:
+        raise ValueError("a split asks for two categories")
+    return here[order], codes[order]

@@ -1,0 +1,236 @@
+"""Gradient-boosted trees on numbers and effects of categories: xgboost `hist` with our own gradients and capacity."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity
+from features_party.training.encoding import FeatureSchema, Float32
+from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
+from features_party.training.learners.onnx_trees import tree_attributes
+from features_party.training.learners.tree_document import checked_document
+from features_party.training.objectives import (
+    LARGEST_STEP,
+    Gradients,
+    PoissonScore,
+    RowGradients,
+    smooth_absolute,
+)
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+
+ONE_HOT = 64  # values up to which a category is split one value at a time
+MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
+
+
+def _xgboost() -> Any:
+    # before OpenMP is loaded: threads that spin while they wait made training 50 times slower on busy cores
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import xgboost
+
+    return xgboost
+
+
+@dataclass(frozen=True)
+class TreeInput:
+    """What the trees see: float32[n, p + c], numbers, then categories; `kinds` is xgboost's "q" or "c" per column.
+
+    Small categories go in as they are and are split one value at a time; of large ones the trees see the effects.
+    """
+
+    matrix: Float32
+    kinds: list[str]
+
+    @classmethod
+    def of(cls, seen: Seen) -> TreeInput:
+        encoded, effects, sizes = seen.encoded, seen.effects, seen.sizes
+        small = [size <= ONE_HOT for size in sizes]
+        columns = np.where(small, np.where(encoded.codes < 0, np.nan, encoded.codes), effects).astype(np.float32)
+        kinds = cls.kinds_of(encoded.numbers.shape[1], sizes)
+        return cls(np.hstack([encoded.numbers, columns]) if sizes else encoded.numbers, kinds)
+
+    @staticmethod
+    def kinds_of(numbers: int, sizes: list[int]) -> list[str]:
+        return ["q"] * numbers + ["c" if size <= ONE_HOT else "q" for size in sizes]
+
+    def as_dmatrix(
+        self,
+        labels: FloatArray | None,
+        threads: int,
+        base: FloatArray | None = None,
+        weights: FloatArray | None = None,
+    ) -> Any:
+        return _xgboost().DMatrix(
+            self.matrix,
+            None if labels is None else labels.astype(np.float32),
+            weight=None if weights is None else weights.astype(np.float32),
+            base_margin=None if base is None else base.astype(np.float32),
+            feature_types=self.kinds,
+            enable_categorical="c" in self.kinds,
+            nthread=threads,
+        )
+
+
+@dataclass(frozen=True)
+class Trees(Learner):
+    """A trained booster in xgboost's own JSON, and the link between its score and a prediction."""
+
+    booster: Any
+    link: PoissonScore | None
+    of_trees = True
+
+    @property
+    def count(self) -> int:
+        return int(self.booster.num_boosted_rounds())
+
+    @classmethod
+    def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
+        """One booster of the size that the capacity says."""
+        seen, effects = sample.seen(task.sizes, lambda share: progress("effects of categories", 0.1 * share))
+        boosted = Boosting(told=task.told)
+        return Fit(fit_trees(TreeInput.of(seen), sample, task, boosted, part(progress, 0.1, 0.9)), effects)
+
+    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+        return self.outputs(seen.once(TreeInput.of), threads)
+
+    def outputs(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
+        """float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if they were;
+        `rounds` takes the first trees only."""
+        if not len(seen.matrix):
+            return np.empty(0)
+        data = seen.as_dmatrix(None, threads, base)
+        trees = (0, min(rounds, self.count))
+        score = self.booster.predict(data, output_margin=True, iteration_range=trees)
+        if self.link is not None:
+            return self.link.predictions(score)
+        return np.asarray(score, dtype=np.float64)
+
+    def importance(self, schema: FeatureSchema) -> dict[str, float]:
+        """Shares of the total gain."""
+        names = [*schema.number_names, *(column.name for column in schema.categories)]
+        gain = self.booster.get_score(importance_type="total_gain")
+        total = sum(gain.values()) or 1.0
+        shares = {names[int(key[1:])]: float(value) / total for key, value in gain.items()}
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    def nodes(self, graph: Graph, ports: Ports) -> str:
+        return self.node(graph, tree_ports(graph, ports), None)
+
+    def node(self, graph: Graph, matrix: str, base: str | None) -> str:
+        """The same for inputs of trees that are there already, on top of the score `base`."""
+        attributes = tree_attributes(self._document())
+        if base is not None:
+            attributes["base_values"] = [0.0]
+        score = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
+        return score if base is None else graph.add("Add", score, base)
+
+    def _document(self) -> Any:
+        return json.loads(bytes(self.booster.save_raw("json")))
+
+    def as_json(self) -> dict[str, Any]:
+        link = None if self.link is None else self.link.as_json()
+        return {"link": link, "xgboost": self._document()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Trees:
+        """Whatever is edited in it, the library is given a forest."""
+        xgb = _xgboost()
+
+        link = PoissonScore.from_json(data["link"])
+        codes = [0] * numbers + [size - 1 for size in sizes]  # missing has none
+        document = checked_document(data["xgboost"], TreeInput.kinds_of(numbers, sizes), codes)
+        booster = xgb.Booster()
+        try:
+            booster.load_model(bytearray(document))
+        except xgb.core.XGBoostError:
+            raise ValueError("the tree library does not take the trees") from None
+        return cls(booster, link)
+
+
+def tree_ports(graph: Graph, ports: Ports) -> str:
+    """What the trees see, as one value of an ONNX graph."""
+    seen = list(ports.numbers)
+    for index, effects in zip(ports.index, ports.effects, strict=True):
+        table = np.array([np.nan, *range(len(effects) - 1)]) if len(effects) <= ONE_HOT else effects
+        seen.append(graph.looked_up(index, table, np.float32))
+    return graph.add("Concat", *seen, axis=1)
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """Which rows and columns each tree sees (`seed`); `base` float64[n], the score that the trees add to (the log of a
+    prediction for poisson) instead of a constant; `told`, gradients of the absolute loss, which come without a base;
+    `capacity` instead of the task's."""
+
+    seed: int = 0
+    base: FloatArray | None = None
+    told: RowGradients | None = None
+    capacity: Capacity | None = None
+
+
+def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
+    """Trees for squared, absolute or poisson loss. Deterministic."""
+    labels, weights, told = sample.labels, sample.weights, boosting.told
+    capacity = boosting.capacity or task.capacity
+    xgb = _xgboost()
+
+    constant = sample.mean
+    link: PoissonScore | None = None
+    gradients: Gradients | None = None
+    if task.loss == "poisson":
+        link = PoissonScore.around(constant, *task.bounds)
+        gradients, constant = link.gradients, link.base()
+    elif told is not None:
+        gradients, constant = told, told.median
+    elif task.loss == "absolute":
+        spread = math.sqrt(capacity.label_variance) or 1.0
+        gradients, constant = smooth_absolute(0.1 * spread), float(np.median(labels))
+
+    def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[FloatArray, FloatArray]:
+        assert gradients is not None
+        gradient, hessian = gradients(score.astype(np.float64), labels)
+        return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
+
+    rounds = capacity.rounds if len(labels) >= MIN_ROWS and seen.matrix.shape[1] else 0
+    parameters = {
+        "tree_method": "hist",
+        "max_depth": capacity.depth,
+        "eta": capacity.learning_rate,
+        "min_child_weight": capacity.rows_per_leaf,
+        "reg_lambda": capacity.leaf_penalty,
+        "subsample": capacity.subsample,
+        "colsample_bytree": capacity.columns_per_tree,
+        "max_bin": capacity.max_bins,
+        "max_cat_to_onehot": ONE_HOT + 1,
+        "max_delta_step": LARGEST_STEP if link is not None else 0.0,
+        "base_score": constant,
+        "objective": "reg:squarederror",
+        "disable_default_eval_metric": True,
+        "nthread": task.threads,
+        "seed": boosting.seed,
+        "verbosity": 0,
+    }
+    from xgboost.callback import TrainingCallback
+
+    # the squared loss is the same for any labels, and XGBoost's own is quicker
+    own = gradients is None
+    data = seen.as_dmatrix(labels, task.threads, boosting.base, weights if own else None)
+
+    class Report(TrainingCallback):
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            progress(f"tree {epoch + 1} of {rounds}", (epoch + 1) / rounds)
+            return False
+
+    booster = xgb.train(parameters, data, num_boost_round=rounds, obj=None if own else objective, callbacks=[Report()])
+    return Trees(booster, link)
+
+
+LEARNER = Trees

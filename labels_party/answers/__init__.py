@@ -1,1 +1,0 @@
-"""Charged computations on a sealed batch whose whole result is one signed document."""

@@ -1,0 +1,82 @@
+"""Asking for charged work: for every kind with a schema one call, made of what the kind declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request, Response
+from pydantic import BaseModel, Field
+
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.models import WorkOut
+from labels_party.api.work import OUT, shown
+from labels_party.work.kind import Kind
+from shared.service.calls import LARGE
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
+
+REFUSALS = problem_responses(403, 409, 413)
+ASKED = """Charge the ledger and queue the draw. Over budget is refused before anything is charged.
+
+In a four-eyes population it is `accepted` and waits, uncharged, for `approve` by another API key."""
+PREVIEWED = "Nothing is charged, and no label is read."
+
+
+class PreviewOut(BaseModel):
+    kind: str
+    batch: str
+    epsilon: dict[str, str] = Field(description="What would be charged, δ included.")
+    parameters: dict[str, Any]
+    facts: dict[str, str | int | bool | None] = Field(description="The bound that is charged, and what it comes to.")
+
+
+def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
+    """Below /v1; none for a kind that is asked for in a way of its own."""
+    if kind.schema is None:
+        return ()
+    path = f"/batches/{{batch}}/{kind.path}"
+    return (path, f"{path}/plan") if kind.previewed else (path,)
+
+
+def router_of(kind: Kind[Any, Any]) -> JsonRouter:
+    """The calls that ask for work of a kind, and that say what it would cost."""
+    router = JsonRouter(prefix="/v1", tags=[kind.path.replace("-", " ")], responses=PROBLEM_RESPONSES)
+    name, family, schema = kind.name, kind.family, kind.schema
+    out = OUT[family.noun]
+
+    def ask(
+        batch: str,
+        body: Any,
+        request: Request,
+        response: Response,
+        ctx: Ctx,
+        caller: Owner,
+        key: IdempotencyKey = None,
+    ) -> WorkOut:
+        kind = ctx.work.kinds[name]  # that of the party which answers
+        _, population = ctx.database.read(f"{name}.population", lambda c: ctx.batches.get(c, batch))
+        call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
+        _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), actor(caller), call)
+        ctx.worker.wake()
+        response.headers["Location"] = f"/v1/{family.noun}s/{reply['id']}"
+        return out(**shown(ctx, reply, caller))
+
+    def preview(batch: str, body: Any, ctx: Ctx, _: Owner) -> PreviewOut:
+        kind = ctx.work.kinds[name]
+        found, population = ctx.database.read(f"{name}.look", lambda c: ctx.work.allowed(c, batch))
+        planned = kind.preview(found, population, kind.wish(population, body))
+        return PreviewOut(kind=name, batch=batch, **planned)
+
+    article = f"a {kind.name.replace('-', ' ')}"
+    calls: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (ask, {"status_code": 202, "response_model": out, "summary": f"Ask for {article}", "description": ASKED}),
+        (
+            preview,
+            {"summary": f"What {article} would cost", "description": PREVIEWED},
+        ),
+    )
+    takes = [LARGE] if kind.large else []
+    for path, (call, more) in zip(paths_of(kind), calls, strict=False):
+        call.__annotations__["body"] = schema
+        router.add_api_route(path, call, methods=["POST"], responses=REFUSALS, dependencies=takes, **more)
+    return router

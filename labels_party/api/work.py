@@ -1,0 +1,359 @@
+"""Charged work of every kind: its state, its signed document and files, decisions on it, receipts, what was published.
+
+Releases and answers have the same calls, each family under its own word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from email.utils import format_datetime
+from typing import Annotated, Any
+
+from fastapi import Body as Sent
+from fastapi import Path, Query, Request, Response
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, BeforeValidator, Field
+from sqlalchemy.engine import Connection
+
+from labels_party.api.context import (
+    Auditor,
+    Ctx,
+    IdempotencyKey,
+    Owner,
+    Reader,
+    Receiver,
+    Viewer,
+    actor,
+    idempotent,
+    to_the_day,
+)
+from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseState, WorkOut
+from labels_party.bootstrap import Services
+from labels_party.kinds.message.request import RELEASE
+from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
+from labels_party.work.listing import Listing, Wanted, published
+from labels_party.work.store import ENVELOPE
+from shared.errors import Conflict, NotFound, RangeNotSatisfiable
+from shared.schemas.numbers import PLAIN
+from shared.service.apikeys import Principal
+from shared.service.asgi import Receive, Scope, Send
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
+
+DAY = 86_400
+MAX_PAGE = 1000
+BYTES = problem_responses(409, 416)
+DECISION = problem_responses(403, 409, 413)
+OUT: dict[str, type[WorkOut]] = {RELEASES.noun: ReleaseOut, ANSWERS.noun: AnswerOut}
+ENVELOPE_EXAMPLE = {
+    "payload": "e30=",
+    "payloadType": "application/vnd.label-dp.receipt+json",
+    "signatures": [{"keyid": "ed25519:…", "sig": "…"}],
+}
+
+
+def _written_out(value: object) -> object:
+    """A date as text; pydantic would take a number for seconds since 1970."""
+    if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        raise ValueError("is a day, written as YYYY-MM-DD")
+    return value
+
+
+File = Annotated[str, Path(alias="name")]
+Release = Annotated[str, Path(alias="release")]
+Day = Annotated[date, BeforeValidator(_written_out)]
+Since = Annotated[Day | None, Query(description="First day of publication, such as 2026-11-01.")]
+InPopulation = Annotated[str | None, Query(max_length=200, description="Only this one (name or id).")]
+After = Annotated[str | None, Query(max_length=40, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE), PLAIN]
+State = Annotated[ReleaseState | None, Query(description="Only releases in this state.")]
+Envelope = Annotated[dict[str, Any] | None, Sent(examples=[ENVELOPE_EXAMPLE])]
+
+
+class ListedWork(BaseModel):
+    id: str
+    kind: str
+    batch: str
+    population: str
+    population_name: str
+    label: str
+    audiences: list[str]
+    published: str
+    epsilon: str
+    delta: str
+
+
+class ListedRelease(ListedWork):
+    manifest_sha256: str
+
+
+class ListedAnswer(ListedWork):
+    sha256: str = Field(description="Of the payload of the signed document.")
+
+
+class ReleaseList(BaseModel):
+    """`next` is the `after` of the next page, null on the last one."""
+
+    releases: list[ListedRelease]
+    next: str | None
+
+
+class AnswerList(BaseModel):
+    """`next` is the `after` of the next page, null on the last one."""
+
+    answers: list[ListedAnswer]
+    next: str | None
+
+
+class ReceiptOut(BaseModel):
+    release: str = Field(description="Id of the release, or of the answer.")
+    audience: str
+    position: int = Field(description="In the receiver's list of receipts for us, from 1.")
+    digest: str = Field(description="SHA-256 of the receipt, which the next one names.")
+
+
+class ReceiptState(BaseModel):
+    key_id: str
+    last: int = Field(description="The highest position that we keep; 0 for none.")
+    digest: str | None
+    missing: list[int] = Field(description="Positions before it that we do not keep; at most 1,000 of them.")
+
+
+class ReceiptStates(BaseModel):
+    audience: str
+    keys: list[ReceiptState] = Field(description="A registered receipt key each; none: no receipts are kept.")
+
+
+class ServedFile(FileResponse):
+    """A file with Range; the framework's plain-text refusal of a range becomes a problem."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = False
+
+        async def watched(message: Any) -> None:
+            nonlocal refused
+            refused = refused or (message["type"] == "http.response.start" and message["status"] >= 400)
+            if not refused:
+                await send(message)
+
+        await super().__call__(scope, receive, watched)
+        if refused:
+            raise RangeNotSatisfiable("The Range header names no bytes of this file; ask for bytes=FIRST-LAST.")
+
+
+def router_of(family: Family) -> JsonRouter:
+    """The calls of a family."""
+    noun, out = family.noun, OUT[family.noun]
+    tag = f"{noun}s"
+    router = JsonRouter(prefix="/v1", tags=[tag], responses=PROBLEM_RESPONSES)
+    one = f"/{tag}/{{{noun}}}"
+
+    def state(name: str, ctx: Ctx, caller: Viewer) -> WorkOut:
+        """State and ε split; digest and files once it is published, and nothing of a draw before."""
+
+        def look(connection: Connection) -> dict[str, Any]:
+            found = _allowed(ctx, connection, caller, name, family)
+            return ctx.work.describe(connection, found, ctx.work.about(connection, found)[1])
+
+        return out(**shown(ctx, ctx.database.read(f"{noun}.get", look), caller))
+
+    def document(name: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
+        """What was signed (DSSE envelope), the same bytes for ever: verify it before fetching anything else."""
+        return _serve(ctx, caller, name, family, request, lambda f: f.role == ENVELOPE)
+
+    def file(name: str, file: File, request: Request, ctx: Ctx, caller: Reader) -> Response:
+        """A file that the signed document names; byte-identical for ever, with ETag and Range."""
+        return _serve(ctx, caller, name, family, request, lambda f: f.name == file)
+
+    def approve(name: str, request: Request, ctx: Ctx, caller: Auditor, key: IdempotencyKey = None) -> WorkOut:
+        """Charge what waits in a four-eyes population; not with the API key that asked for it."""
+        call = idempotent(ctx, caller, key, request.url.path, b"")
+        _, reply = ctx.decisions.approve(name, actor(caller), call, family)
+        ctx.worker.wake()
+        return out(**shown(ctx, reply, caller))
+
+    def decline(
+        name: str,
+        request: Request,
+        ctx: Ctx,
+        caller: Auditor,
+        body: DeclineIn | None = None,
+        key: IdempotencyKey = None,
+    ) -> WorkOut:
+        """End what waits in a four-eyes population, uncharged; not with the API key that asked for it."""
+        wanted = body or DeclineIn()
+        call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
+        _, reply = ctx.decisions.decline(name, actor(caller), wanted.reason, call, family)
+        return out(**shown(ctx, reply, caller))
+
+    def cancel(name: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> WorkOut:
+        """Take it back while no draw of it ever began; what was charged is returned."""
+        call = idempotent(ctx, caller, key, request.url.path, b"")
+        return out(**ctx.decisions.cancel(name, actor(caller), call, family)[1])
+
+    def receipt(name: str, response: Response, ctx: Ctx, caller: Receiver, envelope: Envelope = None) -> ReceiptOut:
+        """A signed receipt (DSSE envelope) of what the caller's audience accepted. It is checked against the registered
+        key and the published document and kept in the audit store; the same one again is harmless."""
+        fresh, kept = ctx.receipts.keep(name, envelope, str(caller.audience), actor(caller), family)
+        if not fresh:
+            response.status_code = 200
+        return ReceiptOut(release=name, audience=kept.audience, position=kept.position, digest=kept.digest)
+
+    def add(method: str, path: str, call: Callable[..., Any], **more: Any) -> None:
+        call.__annotations__["name"] = Annotated[str, Path(alias=noun)]
+        summary = f"{call.__name__.capitalize()} of a{'n' if noun[0] in 'aeiou' else ''} {noun}"
+        router.add_api_route(path, call, methods=[method], summary=summary, **more)
+
+    served: dict[str, Any] = {"response_class": FileResponse, "responses": BYTES}
+    kept = {**problem_responses(409, 413), 200: {"model": ReceiptOut, "description": "Kept before"}}
+    add("GET", one, state, response_model=out)
+    add("GET", f"{one}/{family.document}", document, **served)
+    add("GET", f"{one}/files/{{name}}", file, **served)
+    add("POST", f"{one}/approve", approve, response_model=out, responses=DECISION)
+    add("POST", f"{one}/decline", decline, response_model=out, responses=DECISION)
+    add("POST", f"{one}/cancel", cancel, response_model=out, responses=problem_responses(409, 413))
+    add("POST", f"{one}/receipt", receipt, status_code=201, responses=kept)
+    return router
+
+
+router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+
+
+@router.get("/releases", tags=["releases"])
+def list_releases(
+    ctx: Ctx,
+    caller: Reader,
+    since: Since = None,
+    population: InPopulation = None,
+    after: After = None,
+    limit: Limit = 100,
+) -> ReleaseList:
+    """Published releases whose audiences name the caller (for the owner: all), by day of publication, newest last."""
+    found = _listed(ctx, caller, RELEASES, since, population, after, limit)
+    listed = [ListedRelease(**release) for release in found.rows]
+    return ReleaseList(releases=listed, next=listed[-1].id if found.more else None)
+
+
+@router.get("/answers", tags=["answers"])
+def list_answers(
+    ctx: Ctx,
+    caller: Reader,
+    since: Since = None,
+    population: InPopulation = None,
+    after: After = None,
+    limit: Limit = 100,
+) -> AnswerList:
+    """Published answers of whatever kind, those of predictors included, that are meant for the caller (for the owner:
+    all), by day of publication, newest last."""
+    found = _listed(ctx, caller, ANSWERS, since, population, after, limit)
+    listed = [ListedAnswer(**answer) for answer in found.rows]
+    return AnswerList(answers=listed, next=listed[-1].id if found.more else None)
+
+
+@router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse, responses=BYTES)
+def message(name: Release, request: Request, ctx: Ctx, caller: Reader) -> Response:
+    """The one file of a message that has only one."""
+    parts = [f for f in _files(ctx, caller, name, RELEASES) if f.role == "message"]
+    if len(parts) != 1:
+        raise Conflict(f"This message has {len(parts)} files; fetch each by its name from the manifest.")
+    return _serve(ctx, caller, name, RELEASES, request, lambda f: f.name == parts[0].name)
+
+
+@router.get("/batches/{batch}/releases", tags=["releases"])
+def releases_of_batch(batch: str, ctx: Ctx, _: Owner, state: State = None) -> list[ReleaseOut]:
+    """The releases of a batch, oldest first."""
+
+    def look(connection: Connection) -> list[dict[str, Any]]:
+        found, _ = ctx.batches.get(connection, batch)
+        return _described(ctx, connection, ctx.work.of_batch(connection, found.id, RELEASE), state)
+
+    return [ReleaseOut(**r) for r in ctx.database.read("release.list", look)]
+
+
+@router.get("/populations/{population}/releases", tags=["releases"])
+def releases_of_population(population: str, ctx: Ctx, _: Owner, state: State = None) -> list[ReleaseOut]:
+    """The releases of all batches of a population, oldest first."""
+
+    def look(connection: Connection) -> list[dict[str, Any]]:
+        found = ctx.populations.get(connection, population)
+        return _described(ctx, connection, ctx.work.of_population(connection, found.id, RELEASE), state)
+
+    return [ReleaseOut(**r) for r in ctx.database.read("release.list", look)]
+
+
+@router.get("/receipts", tags=["receipts"])
+def receipts(ctx: Ctx, caller: Receiver) -> ReceiptStates:
+    """How far the caller's list of receipts is kept here: what to send next, and whether both have the same one."""
+    audience = str(caller.audience)
+    return ReceiptStates(audience=audience, keys=[ReceiptState(**s) for s in ctx.receipts.state(audience)])
+
+
+def shown(ctx: Services, described: dict[str, Any], caller: Principal) -> dict[str, Any]:
+    """To an audience nothing is told of who asked and approved, and times are told to the day to all but the owner."""
+    if caller.role == "features":
+        described = described | dict.fromkeys(("requested_by", "approved_by", "approved"))
+    described = ctx.work.kinds[described["kind"]].seen(described, caller.role, caller.audience)
+    return to_the_day(described, caller)
+
+
+def _described(ctx: Services, connection: Connection, found: list[Work], state: str | None) -> list[dict[str, Any]]:
+    wanted = [work for work in found if state in (None, work.state)]
+    return [ctx.work.describe(connection, work, ctx.work.about(connection, work)[1]) for work in wanted]
+
+
+def _listed(
+    ctx: Services,
+    caller: Principal,
+    family: Family,
+    since: date | None,
+    population: str | None,
+    after: str | None,
+    limit: int,
+) -> Listing:
+    audience = caller.audience if caller.role == "features" else None
+    if caller.role == "features" and audience is None:
+        return Listing([], False)
+    wanted = Wanted(audience, None if since is None else since.isoformat(), population, after, limit)
+    return ctx.database.read("published.list", lambda c: published(c, ctx.work, family, wanted))
+
+
+def _allowed(ctx: Services, connection: Connection, caller: Principal, name: str, family: Family) -> Work:
+    found = ctx.work.get(connection, name, family)
+    if caller.role == "features" and caller.audience not in found.audiences:
+        raise NotFound(f"There is no {family.noun} '{name}'.")
+    return found
+
+
+def _files(ctx: Services, caller: Principal, name: str, family: Family) -> list[WorkFile]:
+    def look(connection: Connection) -> list[WorkFile]:
+        _allowed(ctx, connection, caller, name, family)
+        return ctx.work.files(connection, name)
+
+    return ctx.database.read(f"{family.noun}.files", look)
+
+
+def _serve(
+    ctx: Services,
+    caller: Principal,
+    name: str,
+    family: Family,
+    request: Request,
+    wanted: Callable[[WorkFile], bool],
+) -> Response:
+    found = next((f for f in _files(ctx, caller, name, family) if wanted(f)), None)
+    if found is None:
+        raise NotFound(f"{family.noun.capitalize()} '{name}' has no file of that name.")
+    etag = f'"{found.sha256}"'
+    headers = {"ETag": etag, "Cache-Control": "private, immutable"}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    kind = "application/json" if found.role == ENVELOPE else "application/vnd.apache.parquet"
+    if found.content is not None:
+        return Response(found.content, media_type=kind, headers=headers)
+    path = ctx.work.folder / str(found.path)
+    # the file's own time would tell the second of the draw; the document tells the day
+    midnight = format_datetime(datetime.fromtimestamp(path.stat().st_mtime // DAY * DAY, UTC), usegmt=True)
+    return ServedFile(path, media_type=kind, headers=headers | {"Last-Modified": midnight})

@@ -1,1 +1,0 @@
-"""Work that was charged, and who of several replicas does it."""

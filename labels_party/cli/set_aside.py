@@ -1,0 +1,66 @@
+"""`set-aside`: uploads of ingest keys that wait for the owner's decision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from labels_party.cli.app import Json, app, services
+from shared.service.cli import ADMINISTRATION, emit, table
+
+set_aside = typer.Typer(
+    help="Uploads of ingest keys in which an id had a record already; their batch does not seal before you decided.",
+    no_args_is_help=True,
+)
+app.add_typer(set_aside, name="set-aside", rich_help_panel=ADMINISTRATION)
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of the batch.")]
+UploadId = Annotated[str, typer.Argument(metavar="UPLOAD", help="Id of the upload, as `set-aside list` shows it.")]
+
+
+@set_aside.command("list")
+def list_(
+    batch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BATCH]", help="Id of a batch, of which decided uploads are shown too; default: all that wait."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show who sent what and when, and some ids that had a record already."""
+    aside = services(existing=True).set_aside
+    batches = aside.waiting() if batch is None else [batch]
+    found = [u for b in batches for u in aside.listed(b) if batch is not None or u["decision"] is None]
+
+    def human() -> None:
+        rows = []
+        for u in found:
+            had = ", ".join(u["examples"][:3]) + ("…" if len(u["examples"]) > 3 else "")
+            rows.append(
+                [u["id"], u["batch"], u["sent_by"], u["received"], f"{u['rows']:,}", u["decision"] or "waits", had]
+            )
+        columns = ["id", "batch", "sent by", "received", "rows", "decision", "had a record"]
+        table("Uploads set aside", columns, rows)
+
+    emit(found, as_json, human)
+
+
+@set_aside.command()
+def drop(batch: BatchId, upload: UploadId, as_json: Json = False) -> None:
+    """Nothing of the upload counts, ever."""
+    _decide(batch, upload, "drop", as_json, "nothing of it counts")
+
+
+@set_aside.command()
+def replace(batch: BatchId, upload: UploadId, as_json: Json = False) -> None:
+    """The upload counts as if it came now, in place of what its ids had before."""
+    _decide(batch, upload, "replace", as_json, "it counts in place of what its ids had before")
+
+
+def _decide(batch: str, upload: str, decision: str, as_json: bool, then: str) -> None:
+    from labels_party.work.decisions import COMMAND_LINE
+
+    data: dict[str, Any]
+    _, data = services(existing=True).set_aside.decide(batch, upload, decision, COMMAND_LINE)
+    emit(data, as_json, lambda: typer.echo(f"{upload} ({data['rows']:,} rows): {then}."))

@@ -1,0 +1,66 @@
+"""An advertiser's backend in Python: the labels party's REST interface with chunks, retries and typed errors.
+
+`LabelsPartyClient` blocks, `AsyncLabelsPartyClient` has the same methods to await. Tables may be Arrow tables,
+batches or readers, pandas or polars frames, or iterables of these, which are never held as a whole. What can be asked
+for is taken as keywords or as an instance of its schema (`shared.schemas`).
+"""
+
+from __future__ import annotations
+
+import httpx
+
+from labels_party.client.answers import AnswerCalls
+from labels_party.client.batches import BatchCalls
+from labels_party.client.officer import OfficerCalls
+from labels_party.client.predictors import PredictorCalls
+from labels_party.client.releases import ReleaseCalls
+from shared.client.declared import RETRIES, AwaitedClient, BlockingClient
+from shared.client.published import PublishedCalls
+from shared.errors import RemoteProblem
+
+__all__ = ["AsyncLabelsPartyClient", "LabelsPartyClient", "RemoteProblem"]
+
+CHUNK_ROWS = 1_000_000
+
+
+class LabelsPartyCalls(BatchCalls, ReleaseCalls, AnswerCalls, PredictorCalls, OfficerCalls, PublishedCalls):
+    """All calls of a labels party."""
+
+    party = "labels party"
+
+
+class LabelsPartyClient(LabelsPartyCalls, BlockingClient):
+    """`LabelsPartyClient("http://127.0.0.1:8001", api_key)`; a context manager. Every call is safe to repeat.
+
+    Methods return the JSON of the reply (see the service's /docs) and raise RemoteProblem for a refusal, Unavailable
+    if the service cannot be reached, InvalidTable for a table without the columns, InvalidRequest for a member that
+    breaks a rule of its schema.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        retries: int = RETRIES,
+        http: httpx.Client | None = None,
+    ) -> None:
+        super().__init__(url, api_key, retries=retries, http=http)
+        self.chunk_rows = chunk_rows
+
+
+class AsyncLabelsPartyClient(LabelsPartyCalls, AwaitedClient):
+    """As `LabelsPartyClient`, with methods to await."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        retries: int = RETRIES,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        super().__init__(url, api_key, retries=retries, http=http)
+        self.chunk_rows = chunk_rows

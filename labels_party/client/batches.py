@@ -1,0 +1,129 @@
+"""Populations, their batches, and the labels that go in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from shared.client import labels_paths as at
+from shared.client.asking import asks, members
+from shared.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
+from shared.client.declared import call
+from shared.client.tables import as_arrow, renamed
+from shared.columnar.frames import chunked, length
+from shared.schemas.population import Batch, Population
+from shared.service.cli import progress as bar
+
+if TYPE_CHECKING:
+    from shared.columnar.frames import Frame, Frames
+
+Told = Callable[[int, int | None], None]  # rows sent, and rows in all where that is known
+
+
+class BatchCalls:
+    """Calls of the owner, and of whoever sends labels."""
+
+    chunk_rows: int
+
+    @asks(Population)
+    def create_population(self, asked: Population) -> Conversation[Json]:
+        """Declare a population, once."""
+        return post(at.POPULATIONS, body=members(asked))
+
+    @call
+    def populations(self) -> Conversation[list[Json]]:
+        """All of them."""
+        return entries(at.POPULATIONS)
+
+    @call
+    def population(self, name: str) -> Conversation[Json]:
+        """By name or id."""
+        return get(at.POPULATION, name)
+
+    @asks(Batch)
+    def open_batch(self, population: str, asked: Batch) -> Conversation[Json]:
+        """A new batch. At `seal_at` it seals by itself, and is released as the template `release` says."""
+        return post(at.BATCHES_OF, population, body=members(asked))
+
+    @call
+    def batches(self, population: str) -> Conversation[list[Json]]:
+        """Those of a population."""
+        return entries(at.BATCHES_OF, population)
+
+    @call
+    def batch(self, batch: str) -> Conversation[Json]:
+        """State, examples, and what follows by itself."""
+        return get(at.BATCH, batch)
+
+    @call
+    def discard(self, batch: str) -> Conversation[None]:
+        """Delete an open batch with everything in it."""
+        return delete(at.BATCH, batch)
+
+    @call
+    def reschedule(self, batch: str, seal_at: str | None, release: Json | None = None) -> Conversation[Json]:
+        """Move or (None) drop the end of an open batch's conversion window and the release that follows it."""
+        return ask(Request("PATCH", path(at.BATCH, batch), body={"seal_at": seal_at, "release": release}))
+
+    @call
+    def put_examples(
+        self, batch: str, examples: Frame, *, id_column: str = "example_id", unit_column: str | None = None
+    ) -> Conversation[Json]:
+        """Declare all of the batch's ids at once, before any label."""
+        table = renamed(examples, {"example_id": id_column, "unit": unit_column})
+        return ask(as_arrow("PUT", path(at.EXAMPLES, batch), table))
+
+    @call
+    def add_labels(
+        self,
+        batch: str,
+        labels: Frames,
+        *,
+        id_column: str = "example_id",
+        label_column: str = "label",
+        unit_column: str | None = None,
+        mode: Literal["insert", "upsert"] = "insert",
+        progress: bool | Told = False,
+    ) -> Conversation[int]:
+        """Send labels in chunks, each stored as a whole or not at all; returns how many were accepted.
+
+        `mode="upsert"`: a later record replaces an earlier one, a null label deletes it. `progress` True: a bar on a
+        terminal, nothing when piped; a function is called with (rows sent, rows or None).
+        """
+        sent, total = 0, length(labels)
+        columns = {"example_id": id_column, "label": label_column, "unit": unit_column}
+        with bar("sending labels", quiet=progress is not True) as report:
+            for chunk in chunked(labels, self.chunk_rows):
+                table = renamed(chunk, columns)
+                where, given = path(at.LABELS, batch), None if mode == "insert" else mode
+                answer = yield from ask(as_arrow("POST", where, table, mode=given))
+                sent += int(answer["accepted"])
+                report(f"{sent:,} rows", sent / total if total else 0.0)
+                if callable(progress):
+                    progress(sent, total)
+        return sent
+
+    @call
+    def delete_labels(self, batch: str, examples: Frame, *, id_column: str = "example_id") -> Conversation[Json]:
+        """Take back the labels of these ids (refunds); the ids stay in the batch."""
+        return ask(as_arrow("DELETE", path(at.LABELS, batch), renamed(examples, {"example_id": id_column})))
+
+    @call
+    def set_aside(self, batch: str) -> Conversation[list[Json]]:
+        """Uploads of ingest keys that wait for the owner's decision: an id in each had a record already."""
+        return entries(at.SET_ASIDE, batch)
+
+    @call
+    def decide(self, batch: str, upload: str, decision: str) -> Conversation[Json]:
+        """`drop` an upload that is set aside, or let it `replace` what was there."""
+        return post(at.UPLOAD_SET_ASIDE, batch, upload, body={"decision": decision})
+
+    @call
+    def seal(self, batch: str) -> Conversation[Json]:
+        """Check ids, units and missing labels; nothing changes afterwards."""
+        return post(at.SEAL, batch)
+
+    @call
+    def purge(self, batch: str) -> Conversation[Json]:
+        """Delete the labels of a batch for ever; ledger, digests and messages stay."""
+        return post(at.PURGE, batch)

@@ -1,0 +1,56 @@
+"""The privacy officer's calls, and who is told of what happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.client import labels_paths as at
+from shared.client.conversation import Conversation, Json, content, delete, entries, get, post
+from shared.client.declared import call
+
+
+class OfficerCalls:
+    """Budget, approvals, erasures, the audit store, webhooks."""
+
+    @call
+    def budget(self, population: str) -> Conversation[Json]:
+        """The ledger of a population, its ε spent and left."""
+        return get(at.BUDGET, population)
+
+    @call
+    def approve(self, release: str) -> Conversation[Json]:
+        """As the second of four eyes: the release is charged and drawn."""
+        return post(at.APPROVE, release)
+
+    @call
+    def decline(self, release: str) -> Conversation[Json]:
+        """As the second of four eyes: nothing is charged."""
+        return post(at.DECLINE, release)
+
+    @call
+    def erase(self, population: str, example_ids: list[str]) -> Conversation[Json]:
+        """Ask for the erasure of these examples."""
+        return post(at.ERASURES, population, body={"example_ids": example_ids})
+
+    @call
+    def audit_export(self) -> Conversation[bytes]:
+        """The signed export of the audit store."""
+        return content(at.AUDIT_EXPORT)
+
+    @call
+    def create_webhook(
+        self, url: str, *, population: str | None = None, events: list[str] | None = None
+    ) -> Conversation[Json]:
+        """Have `url` told of events, by default of all. The answer holds the secret, once."""
+        options: dict[str, Any] = {"population": population, "events": events}
+        return post(at.WEBHOOKS, body={"url": url} | {k: v for k, v in options.items() if v is not None})
+
+    @call
+    def webhooks(self) -> Conversation[list[Json]]:
+        """All of them."""
+        return entries(at.WEBHOOKS)
+
+    @call
+    def delete_webhook(self, webhook: str) -> Conversation[None]:
+        """Tell it nothing more."""
+        return delete(at.WEBHOOK, webhook)

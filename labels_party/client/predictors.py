@@ -1,0 +1,59 @@
+"""Predictors, which stay at the labels party, and the features they learn from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+
+from shared.client import labels_paths as at
+from shared.client.asking import asks, members
+from shared.client.conversation import Conversation, Json, Request, ask, entries, get, path, post
+from shared.client.declared import call
+from shared.client.tables import as_parquet, as_row
+from shared.client.waiting import until
+from shared.schemas.predictor import Predictor
+
+if TYPE_CHECKING:
+    from shared.columnar.frames import Frame
+
+
+class PredictorCalls:
+    """Calls of the owner, and of an audience that asks."""
+
+    @call
+    def put_features(self, batch: str, features: Frame, *, id_column: str = "example_id") -> Conversation[Json]:
+        """The labels party's own features of a batch's examples; they are stored there and sent nowhere."""
+        return ask(as_parquet("PUT", path(at.FEATURES, batch), features, id_column=id_column))
+
+    @asks(Predictor)
+    def create_predictor(self, asked: Predictor) -> Conversation[Json]:
+        """A model that stays at the labels party and answers queries of `epsilon` each, of `epsilon_cap` in all."""
+        return post(at.PREDICTORS, body=members(asked))
+
+    @call
+    def predictors(self) -> Conversation[list[Json]]:
+        """Those that we may ask; for the owner all."""
+        return entries(at.PREDICTORS)
+
+    @call
+    def predictor(self, predictor: str) -> Conversation[Json]:
+        """How it answers, what a query costs and how many new ones are left."""
+        return get(at.PREDICTOR, predictor)
+
+    @call
+    def wait_predictor(self, predictor: str, timeout: float = 600.0) -> Conversation[Json]:
+        """The predictor once it is trained. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return until("ready", "Predictor", at.PREDICTOR, predictor, timeout)
+
+    @call
+    def predict(self, predictor: str, query: Json) -> Conversation[bytes]:
+        """The signed answer to one query; the same query is answered the same, at no charge. A refusal charges
+        nothing. `shared.documents.kinds.prediction.open_prediction` verifies it."""
+        response: httpx.Response = yield Request("POST", path(at.PREDICT, predictor), body={"query": as_row(query)})
+        return response.content
+
+    @call
+    def retire_predictor(self, predictor: str) -> Conversation[Json]:
+        """Delete what it learned; the answers that it gave stay."""
+        return post(at.RETIRE, predictor)

@@ -1,0 +1,83 @@
+"""What a signed message or answer says, as one object: everything from the document, nothing from labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.channels.lattice import LatticeChannel
+from shared.documents.kinds.calibration import CALIBRATION, open_calibration
+from shared.documents.kinds.registry import trusted_answer
+from shared.documents.manifest import Manifest
+from shared.documents.signing import VerifyingKey
+
+
+def of_message(manifest: Manifest) -> dict[str, Any]:
+    """What a person wants to know of a message."""
+    channel = manifest.read_channel()
+    domain = manifest.read_domain()
+    data: dict[str, Any] = {
+        "release": manifest.id,
+        "batch": manifest.batch,
+        "population": manifest.population.name,
+        "label": manifest.population.label,
+        "audiences": list(manifest.audiences),
+        "created": manifest.created,
+        "examples": manifest.n,
+        "domain": manifest.domain.get("range", f"{domain.k} listed values"),
+        "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
+        "mechanism": manifest.mechanism.name,
+        "loss": manifest.loss,
+        "epsilon": manifest.epsilon,
+        "epsilon_spent": manifest.epsilon_spent,
+        "epsilon_lifetime": manifest.epsilon_lifetime,
+        "channel_epsilon": str(channel.epsilon),
+        "prior": manifest.prior.source,
+        "expected_label_loss": None if manifest.expected_loss is None else float(manifest.expected_loss),
+        "outputs": [float(v) for v in channel.outputs[:64]],
+        "key_id": manifest.key_id,
+    }
+    if isinstance(channel, LatticeChannel):
+        data["lattice"] = {
+            "from": float(channel.outputs[0]),
+            "to": float(channel.outputs[-1]),
+            "step": channel.lattice_step,
+            "outputs": channel.m,
+        }
+    if channel.m == 1:
+        data["note"] = "there is one output only, so this message says nothing about single labels; n or ε is too small"
+    boundaries = getattr(channel, "boundaries", None)
+    if boundaries is not None:
+        values = domain.values
+        ends = [int(b) for b in boundaries]
+        data["bins"] = [
+            {"from": float(values[a]), "to": float(values[b - 1]), "output": float(v)}
+            for a, b, v in zip(ends[:-1], ends[1:], channel.outputs, strict=True)
+        ]
+    return data
+
+
+def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
+    """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
+    found, digest = trusted_answer(envelope, key, None)
+    said: dict[str, Any] = {
+        "answer": found.id,
+        "kind": found.kind,
+        "batch": found.batch,
+        "audiences": list(found.audiences),
+        "epsilon": dict(found.epsilon),
+        "parameters": found.parameters,
+        "sha256": digest,
+        "population": found.population.name,
+        "label": found.population.label,
+        "examples": found.n,
+        "epsilon_spent": found.epsilon_spent,
+        "epsilon_lifetime": found.epsilon_lifetime,
+        "delta_spent": found.delta_spent,
+        "delta_lifetime": found.delta_lifetime,
+        "adjacency": found.adjacency,
+        "facts": found.mechanism.facts,
+        "key_id": found.key_id,
+    }
+    if found.kind == CALIBRATION:  # its map is long, and for programs
+        return said | {"pieces": open_calibration(envelope, key, None).pieces}
+    return said | found.result

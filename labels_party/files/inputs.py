@@ -1,0 +1,71 @@
+"""What a command may name a file for, where REST takes the value itself: a domain, a loss, a prior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labels_party.bootstrap import Services
+from labels_party.kinds.message.plan import CARRIED, ReleaseRequest
+from labels_party.kinds.message.priors import GivenPrior, check_audiences, read_prior
+from labels_party.kinds.message.request import RULES, make_request
+from labels_party.ledger.populations import Population, declare
+from shared.columnar.tables import read_table
+from shared.documents.bundle import verify
+from shared.domain import Domain
+from shared.errors import InvalidDomain, InvalidPrior
+from shared.losses import LOSSES, load_matrix_loss
+from shared.schemas.population import Population as PopulationAsked
+from shared.schemas.release import Release
+
+
+def population_of(asked: PopulationAsked) -> Population:
+    """Declared, not stored; its domain may be a file with a column `label`. Raises InvalidInput and its kinds."""
+    text, path = str(asked.domain), Path(str(asked.domain))
+    if ":" in text and not _exists(path):
+        return declare(asked)
+    if not _exists(path):
+        raise InvalidDomain(f"'{text}' is neither a domain LO:HI[:STEP] nor a file.")
+    column = read_table(path, text_columns=["label"], columns=["label"])["label"].to_pylist()
+    if any(value is None for value in column):
+        raise InvalidDomain(f"A value of the domain file '{text}' is missing.")
+    return declare(asked, Domain.from_values(column))
+
+
+def request_of(services: Services, population: Population, asked: Release) -> ReleaseRequest:
+    """A typed request; its loss and its prior may be files. Raises InvalidInput and its kinds."""
+    loss = prior = None
+    if isinstance(asked.loss, str) and asked.loss not in LOSSES and _exists(Path(asked.loss)):
+        loss = load_matrix_loss(asked.loss)
+    if isinstance(asked.prior, str) and asked.prior not in RULES and _exists(Path(asked.prior)):
+        prior = _prior(services, population, Path(asked.prior))
+    return make_request(services.priors, population, asked, loss=loss, prior=prior)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # longer than a name can be, or with a character that none has
+        return False
+
+
+def _prior(services: Services, population: Population, path: Path) -> GivenPrior:
+    if path.resolve().is_relative_to(services.home.path.resolve()):
+        raise InvalidPrior(
+            "A prior inside the home folder may not be published; name the message that was written out."
+        )
+    envelope = path / "manifest.dsse.json" if path.is_dir() else path.with_name(path.name + ".dsse.json")
+    stem = path.name.removesuffix(".prior.parquet")
+    if path.with_name(f"{stem}.parquet.dsse.json").exists() or path.with_name("manifest.dsse.json").exists():
+        raise InvalidPrior("This prior is part of a message: name the message itself, whose signature is then checked.")
+    if envelope.exists():
+        # a message: only our own signature makes its prior one that ε was paid for
+        verified = verify(path, services.key.public, None)
+        manifest = verified.manifest
+        if manifest.read_domain() != population.domain:
+            raise InvalidPrior("The message's prior is over another label domain than this population's.")
+        if verified.prior_path is None:
+            raise InvalidPrior("The message carries no prior file; use a release whose mechanism estimated one.")
+        check_audiences(population, manifest.audiences)
+        paid_by = manifest.prior.release if manifest.prior.source == CARRIED else manifest.id
+        return GivenPrior(read_prior(verified.prior_path, population.domain), paid_by)
+    return GivenPrior(read_prior(path, population.domain))

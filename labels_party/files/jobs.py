@@ -1,0 +1,163 @@
+"""One job: a sealed batch, or a file of labels that becomes one; one charged work on it; its signed result as files.
+
+What a kind of work brings along is an `Errand`. A refusal charges nothing, and leaves no batch and no file behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from labels_party.bootstrap import Services
+from labels_party.labels.batches import Batch
+from labels_party.labels.from_files import FileBatches, file_columns
+from labels_party.labels.label_file import LabelFile
+from labels_party.labels.seal import SameExamples
+from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
+from labels_party.ledger.populations import Population
+from labels_party.ledger.rules import Account, judge
+from labels_party.work.kind import RELEASES, Family, Work
+from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
+from shared.privacy import ZERO, EpsilonSplit
+from shared.service.cli import Progress
+
+ACTOR = "command line"
+
+
+@dataclass(frozen=True)
+class LabelsFile:
+    """A file of labels that becomes a sealed batch of `population`; `examples` lists all of its ids."""
+
+    path: Path
+    id_column: str
+    population: Population
+    examples: Path | None = None
+
+
+class Errand(Protocol):
+    """What is charged, what it needs beside labels, and where its result goes."""
+
+    @property
+    def elsewhere(self) -> str:
+        """What to say where the same examples are a batch of another population."""
+
+    def ready(self, services: Services, label: str) -> None:
+        """Read its own inputs, and refuse an output that cannot be written: before a batch is sealed for ever."""
+
+    def check(self, population: Population, n: int) -> None:
+        """Refuse for n examples whatever can be refused without labels; also before the seal."""
+
+    def start(self, services: Services, batch: Batch, population: Population) -> str:
+        """Charge it, or find what an interrupted run left charged; its id."""
+
+    def deliver(self, services: Services, name: str, progress: Progress) -> dict[str, Any]:
+        """Have it computed, write it out, and say what it is."""
+
+
+def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Progress) -> dict[str, Any]:
+    """`of`: the id of a sealed batch, or a file of labels. Raises typed errors."""
+    progress("reading", 0.02)
+    if isinstance(of, str):
+        batch, population = look(services, of)
+        errand.ready(services, population.label)
+        note = ""
+    else:
+        errand.ready(services, of.population.label)
+        batch, population, note = _sealed(services, of, errand, progress)
+    result = errand.deliver(services, errand.start(services, batch, population), progress)
+    return result | ({"note": note} if note else {})
+
+
+def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Progress) -> tuple[Batch, Population, str]:
+    """The batch of a file of labels, or the one that has the same examples; what its owner should know of it."""
+    wanted = file_columns(given.population, given.id_column, given.population.label, listed=given.examples is not None)
+    labels = LabelFile.open(given.path, wanted["labels"])
+    examples = None
+    if given.examples is not None:
+        examples = LabelFile.open(given.examples, wanted["examples"], names_are_public=True)
+    errand.check(given.population, (labels if examples is None else examples).rows or 1)
+    files = FileBatches(services.populations, services.batches, services.sealer)
+    population = services.database.read("population.look", lambda c: files.declared(c, given.population))
+    try:
+        batch = files.seal(population, labels, examples, ACTOR, lambda n: errand.check(population, n), progress)
+    except SameExamples as same:
+        sealed, owner = look(services, same.batch)
+        if owner.id != population.id:
+            raise Conflict(f"{same.detail} It belongs to population '{owner.name}': {errand.elsewhere}.") from None
+        note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
+        return sealed, owner, note
+    return (*look(services, batch.id), "")
+
+
+def look(services: Services, batch_id: str) -> tuple[Batch, Population]:
+    return services.database.read("batch.look", lambda c: services.batches.get(c, batch_id))
+
+
+def refuse_costly(population: Population, split: EpsilonSplit) -> None:
+    """Refuse what even an untouched batch could not pay. Raises BudgetExceeded."""
+    verdict = judge(Account(population.lifetime, ZERO, population.lifetime_delta), split)
+    if isinstance(verdict, BudgetExceeded):
+        raise verdict
+
+
+def refuse_unnamed(population: Population, actor: str, what: str) -> None:
+    """Raises InvalidInput where a second person approves, and nobody said who asks."""
+    if population.four_eyes and actor == ACTOR:
+        raise InvalidInput(f"In a four-eyes population say who asks for {what}: --as NAME.")
+
+
+def still_unfinished(services: Services, batch_id: str, kind: str) -> list[Work]:
+    """What an interrupted run left asked for, or charged."""
+    found = services.database.read(f"{kind}.standing", lambda c: services.work.of_batch(c, batch_id, kind))
+    return [work for work in found if work.state in (ACCEPTED, *WORKING)]
+
+
+def charged(services: Services, batch_id: str, family: Family, ask: Callable[[], tuple[int, dict[str, Any]]]) -> str:
+    """The id of what `ask` charged; a refused second one is told how the first is written once more."""
+    try:
+        return str(ask()[1]["id"])
+    except AlreadyReleased as error:
+        of = f"{family.noun}.standing"
+        standing = services.database.read(of, lambda c: services.work.of_batch(c, batch_id))
+        published = [w.id for w in standing if w.state == PUBLISHED and services.work.family(w) is family]
+        if not published:
+            raise
+        what, command = ("message", "message") if family is RELEASES else ("signed answer", "answer")
+        again = f" To write its {what} once more, free of charge: labels-party {command} {published[-1]} --out FILE."
+        raise AlreadyReleased(error.detail + again) from None
+
+
+def waits(services: Services, work: Work, out: Path) -> dict[str, Any]:
+    """What is said of work that a second person has yet to approve."""
+    population = services.database.read("work.look", lambda c: services.work.about(c, work))[1]
+    command = "message" if services.work.family(work) is RELEASES else "answer"
+    next_step = (
+        f"nothing is charged yet: a second person runs  labels-party approve {work.id} --as NAME ; "
+        f"then  labels-party {command} {work.id} --out {out}  writes the {command}"
+    )
+    told = {"batch": work.batch, "population": population.name, "state": work.state, "epsilon": work.epsilon}
+    return told | {"requested_by": work.requested_by, "next": next_step}
+
+
+def finish(services: Services, work_id: str, family: Family, progress: Progress = lambda _what, _share: None) -> None:
+    """Draw it here, or wait for the worker of a running service that took it. Raises NotFound, also for work of another
+    family, of which nothing is drawn; and Conflict where it failed, or waits for a second person."""
+    services.database.read("work.look", lambda c: services.work.get(c, work_id, family))
+    while True:
+        services.pipeline.run(work_id, progress)
+        work = services.database.read("work.look", lambda c: services.work.get(c, work_id))
+        if work.state not in WORKING:
+            break
+        time.sleep(0.2)
+    if work.state == ACCEPTED:
+        raise Conflict(
+            f"{family.noun.capitalize()} '{work_id}' waits for a second person: "
+            f"labels-party approve {work_id} --as NAME"
+        )
+    if work.state != PUBLISHED:
+        detail = (work.problem or {}).get("detail", "see the service's log")
+        what = "Release" if family is RELEASES else work.kind.capitalize()
+        raise Conflict(f"{what} '{work.id}' failed: {detail}")

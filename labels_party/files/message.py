@@ -1,0 +1,114 @@
+"""A message on files: labels in, one signed, privatized message out."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labels_party.bootstrap import Services
+from labels_party.contents import of_message
+from labels_party.files.jobs import ACTOR, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
+from labels_party.kinds.message.clipping import far_out
+from labels_party.kinds.message.plan import ReleaseRequest, make_plan
+from labels_party.kinds.message.request import RELEASE
+from labels_party.labels.batches import Batch
+from labels_party.labels.standing import ACCEPTED
+from labels_party.ledger.populations import Population
+from labels_party.work.kind import RELEASES
+from shared.documents.bundle import ENVELOPE_SUFFIX
+from shared.documents.manifest import Manifest
+from shared.documents.signing import MANIFEST_TYPE, open_envelope
+from shared.errors import Conflict, InvalidInput
+from shared.service.cli import Progress
+
+
+@dataclass(frozen=True)
+class Message:
+    """`warned` is told, before the charge, what is allowed and not advisable."""
+
+    request: ReleaseRequest
+    out: Path
+    actor: str = ACTOR
+    warned: Callable[[str], None] = lambda _: None
+    elsewhere: str = "say --population and --additional-release"
+
+    def ready(self, _services: Services, _label: str) -> None:
+        check_target(self.out)
+
+    def check(self, population: Population, n: int) -> None:
+        refuse_unnamed(population, self.actor, "the release")
+        refuse_costly(population, make_plan(self.request, population, max(n, 1)).split)
+
+    def start(self, services: Services, batch: Batch, population: Population) -> str:
+        bought, epsilon = self.request.clip_quantiles, self.request.clip_epsilon
+        if bought and (useless := far_out(bought, epsilon, batch.n or 1, population.domain)) is not None:
+            self.warned(f"ε {epsilon} may be too little for clipping at {':'.join(bought)}: {useless}.")
+        unfinished = still_unfinished(services, batch.id, RELEASE)
+        plan = services.message.plan(batch, population, self.request).plan if unfinished else {}
+        for waiting in unfinished:
+            # what an interrupted run left charged is finished, not charged again, also an additional release
+            if waiting.plan == plan:
+                return waiting.id
+            if not self.request.additional_release and waiting.state != ACCEPTED:
+                raise Conflict(
+                    f"An interrupted run left release '{waiting.id}' of these examples charged with other settings. "
+                    f"Finish it with: labels-party message {waiting.id} --out FILE; or add a charge on top with "
+                    "--additional-release."
+                )
+        ask = services.work.ask
+        return charged(services, batch.id, RELEASES, lambda: ask(services.message, batch.id, self.request, self.actor))
+
+    def deliver(self, services: Services, name: str, progress: Progress) -> dict[str, Any]:
+        work = services.database.read("release.look", lambda c: services.work.get(c, name, RELEASES))
+        if work.state == ACCEPTED:
+            return {"release": name} | waits(services, work, self.out)
+        finish(services, name, RELEASES, lambda what, share: progress(what, 0.4 + 0.55 * share))
+        progress("writing the message", 0.97)
+        return write_out(services, name, self.out)
+
+
+def check_target(out: Path) -> None:
+    """Refuse an output that exists already, or whose folder does not. Raises InvalidInput."""
+    for role in ("message", "envelope", "prior"):
+        if _beside(out, role).exists():
+            raise InvalidInput(
+                f"'{_beside(out, role)}' exists already; a message is never overwritten. Choose another name for --out."
+            )
+    if not out.parent.is_dir():
+        raise InvalidInput(f"The folder '{out.parent}' for --out does not exist.")
+
+
+def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
+    """Copy a published message beside its manifest; all files appear under their names, the message last."""
+    check_target(out)
+    files = services.database.read("release.files", lambda c: services.work.files(c, release_id))
+    parts = [f for f in files if f.role == "message"]
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        for file in files:
+            shutil.copyfile(services.work.folder / str(file.path), temporary / file.name)
+        envelope = (temporary / files[0].name).read_bytes()
+        if len(parts) > 1:
+            temporary.rename(out)
+        else:
+            for file in reversed(files):
+                (temporary / file.name).replace(_beside(out, file.role))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    payload = open_envelope(envelope, services.key.public, MANIFEST_TYPE, max_bytes=1 << 22)
+    names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]
+    return of_message(Manifest.from_payload(payload)) | {
+        "message": str(out),
+        "files": [str(name) for name in names],
+        "labels_key": str(services.home.public_key_path),
+    }
+
+
+def _beside(out: Path, role: str) -> Path:
+    if role == "envelope":
+        return out.with_name(out.name + ENVELOPE_SUFFIX)
+    return out if role == "message" else out.with_name(out.stem + ".prior.parquet")

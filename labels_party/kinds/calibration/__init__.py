@@ -1,0 +1,1 @@
+"""Calibrations: scores of examples in, a private monotone map from score to label out."""

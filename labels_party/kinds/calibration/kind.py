@@ -1,0 +1,232 @@
+"""Calibrations: scores of a batch's examples in, a private monotone map from score, or from two scores, to label out.
+
+Who may cause a charge. The ledger is the owner's, so an audience asks for a calibration only within an allowance that
+the owner has set for the batch (`allowances`), and the owner may ask at any time. Whoever asks, the whole batch is
+charged, whatever the scores are: which examples they are of tells nothing about labels, but the map may depend on any.
+
+Ids. Examples of the batch without a score are left out of the fit, and so are scores of ids that are not in the batch.
+The owner is refused the latter by row, before anything is charged. An audience is not, and no answer says how many of
+its ids were met: a free refusal would let it ask id by id what other audiences sent (invariant 8). Nor does a map: cuts
+and cells lie where the scores that were sent put them, met or not, and means are rounded to a public lattice. What it
+says of ids is what labels say, with noise. Whether its ids are those of the batch an audience can see by sending its
+list of examples again. Membership is a matter of ids, never of labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from sqlalchemy.engine import Connection
+
+from labels_party.kinds.answer import AnswerKind, Computed
+from labels_party.kinds.calibration.scores import Scores
+from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
+from labels_party.labels.batches import RUNS, SEALED, Batch
+from labels_party.labels.chunks import Chunks
+from labels_party.labels.digests import siphash128
+from labels_party.labels.intake import digest_key
+from labels_party.labels.parsing import ID, SCORE, SCORE_2
+from labels_party.labels.receive import among
+from labels_party.labels.runs import contains, locate, sort_run
+from labels_party.labels.standing import ACCEPTED, WORKING
+from labels_party.labels.vault import LabelVault
+from labels_party.ledger.populations import Population
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.storage.secrets import Secrets
+from labels_party.work.kind import Job
+from labels_party.work.store import Works
+from shared.documents.adjacency import REPLACE_ONE
+from shared.documents.answer import AnswerMechanism
+from shared.documents.kinds.calibration import CALIBRATION
+from shared.documents.signing import SigningKey
+from shared.domain import Domain
+from shared.errors import InvalidInput, InvalidLoss, LabelDPError, Unavailable
+from shared.maps.scores import FLOAT32, ScoreGrid
+from shared.maps.shapes import BINS, FORMS, GRID, LOSSES
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.schemas.calibration import Calibration
+
+NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
+
+
+@dataclass(frozen=True)
+class CalibrationWish:
+    """What is asked for, checked; all of it public."""
+
+    epsilon: Epsilon
+    loss: str
+    shape: str
+    options: dict[str, int | str]
+    grids: tuple[ScoreGrid, ...]  # one for each score
+    additional_release: bool
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        epsilon: str | int | float,
+        loss: str = "squared",
+        shape: str = AUTO,
+        options: dict[str, Any] | None = None,
+        scores: str = FLOAT32,
+        scores_2: str | None = None,
+        two: bool = False,
+        additional_release: bool = False,
+    ) -> CalibrationWish:
+        """`two`: a second score was named, so that `auto` is the shape that has two.
+
+        Raises InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidInput (shape, options, numbers of scores).
+        """
+        asked = Epsilon.parse(epsilon, positive=True)
+        if loss not in LOSSES:
+            raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
+        two = two or scores_2 is not None
+        if shape == AUTO:
+            shape = auto_shape(loss, 2 if two else 1)
+        found = parse_options(shape, options or {})
+        if two and 2 not in FORMS[shape].scores:
+            raise InvalidInput(
+                f"The shape '{shape}' has one score; for a map of two scores ask for '{BINS}' or '{GRID}'."
+            )
+        grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(scores),)
+        if two or 1 not in FORMS[shape].scores:
+            grids += (ScoreGrid.parse(FLOAT32 if scores_2 is None else scores_2),)
+        if FORMS[shape].spaced and grids[0].steps is None:
+            raise InvalidInput(
+                f"The shape '{shape}' speaks of distances between scores, and '{FLOAT32}' has none; number them "
+                "by LO:HI:STEPS, such as 0:1:65536."
+            )
+        return cls(asked, loss, shape, found, grids, additional_release)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        found = {"loss": self.loss, "shape": self.shape, "options": self.options}
+        return found | dict(zip_longest(NUMBERS, map(str, self.grids)))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Of the upload, in our names."""
+        return (ID, SCORE, SCORE_2)[: 1 + len(self.grids)]
+
+
+def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: int, scores: Scores) -> Terms:
+    """The terms of a fit for a batch of n examples: the same at the request, which they may refuse, and at the fit."""
+    sizes = [ScoreGrid.parse(parameters[name]).size for name in NUMBERS if parameters[name] is not None]
+    options = parameters["options"]
+    n, distinct = min(n, scores.sent), min(n, scores.distinct)
+    axes = SHAPES[parameters["shape"]].axes
+    cells = () if axes is None else axes(options, scores.numbers, sizes, n, epsilon)
+    return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, scores.numbers[0], cells)
+
+
+class CalibrationKind(AnswerKind[Calibration, CalibrationWish]):
+    """One pass over the sealed labels, paid by ε_randomize of the answer; then the fit, which is ε-DP in them."""
+
+    name = CALIBRATION
+    adjacency = REPLACE_ONE
+
+    def __init__(self, key: SigningKey, works: Works, vault: LabelVault, secrets_: Secrets) -> None:
+        super().__init__(key)
+        self.works, self.vault, self.secrets = works, vault, secrets_
+        self.database = works.database
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        batch_id: str,
+        chunks: Callable[[tuple[str, ...]], Chunks],
+        wish: CalibrationWish,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        *,
+        by_audience: str | None = None,
+        fields: tuple[str, ...] | None = None,
+    ) -> Reply:
+        """Take the scores in and charge; (202, the calibration). `by_audience`: who asks for itself, else the owner.
+        `fields`: what the upload calls ids and scores (None: `CalibrationWish.fields`).
+
+        Raises what `Works.request` and `Scores.read` raise; then nothing was charged and nothing is kept.
+        """
+        asked = self.asked(
+            EpsilonSplit(ZERO, ZERO, wish.epsilon),
+            wish.parameters,
+            additional_release=wish.additional_release,
+            audiences=None if by_audience is None else (by_audience,),
+            by_audience=by_audience,
+        )
+
+        def look(connection: Connection) -> tuple[Batch, Population, list[str]]:
+            batch, population = self.works.allowed(connection, batch_id, asked)
+            segments = self.works.batches.segments(connection, batch.id, RUNS, SEALED)
+            return batch, population, [s.key for s in segments]
+
+        batch, population, runs = self.database.read("calibration.look", look)
+        named = fields or wish.fields
+        scores = Scores.read(chunks(named), population.label, self.secrets, wish.grids, named)
+        assert batch.n is not None
+        SHAPES[wish.shape].plan(_terms(population.domain, wish.epsilon, wish.parameters, batch.n, scores))
+        if by_audience is None:
+            scores.refuse_unknown(among(scores.run, [self.vault.run(key) for key in runs]))
+        call.settle()
+        earlier = self.database.read("calibration.seen", call.earlier)
+        if earlier is not None:
+            return earlier
+        inputs = scores.save(self.works.folder)
+        try:
+            whole = replace(asked, inputs=inputs, inputs_mac=scores.mac(self.secrets))
+            reply = self.works.request(batch_id, whole, actor, call)
+        except LabelDPError as error:
+            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+                self.works.forget_inputs(inputs)
+            raise
+        found = self.database.read("calibration.stored", lambda c: self.works.get(c, reply[1]["id"]))
+        if found.inputs != inputs:  # somebody else's call with the same key came first
+            self.works.forget_inputs(inputs)
+        return reply
+
+    def same(self, connection: Connection, batch_id: str, wish: CalibrationWish, scores_mac: str) -> str | None:
+        """The id of an unfinished calibration of the batch with these very parameters and scores."""
+        wanted = (wish.parameters, scores_mac, wish.epsilon)
+        for work in self.works.of_batch(connection, batch_id, CALIBRATION):
+            if work.state in (ACCEPTED, *WORKING) and (work.plan, work.inputs_mac, work.split.total) == wanted:
+                return work.id
+        return None
+
+    # --- computing ----------------------------------------------------------------------------------------
+
+    def compute(self, job: Job) -> Computed:
+        """Raises Unavailable where the inputs cannot be read, RandomnessUnavailable."""
+        assert job.inputs is not None
+        parameters, domain = job.work.plan, job.population.domain
+        scores = Scores.load(job.inputs)
+        x, y = self._met(job, scores)
+        terms = _terms(domain, job.work.split.randomize, parameters, job.n, scores)
+        found, facts = fitted(parameters["shape"], terms, x, y)
+        return Computed(
+            {"map": found.as_json()},
+            AnswerMechanism(name="isotonic", source=SHAPES[parameters["shape"]].source, facts=facts),
+            self.adjacency,
+        )
+
+    def _met(self, job: Job, scores: Scores) -> tuple[Any, Any]:
+        """(numbers int64[m], or int64[2, m] of two scores; label positions int64[m]) of the examples that have a score,
+        in the order of ids."""
+        key = digest_key(self.secrets, job.population.label)
+        numbers: list[Any] = [scores.numbers[:, :0]]
+        labels: list[Any] = [np.zeros(0, np.int64)]
+        for ids, index in job.labels.chunks():
+            low, high = siphash128(ids, key)
+            rows = np.flatnonzero(contains(scores.run, low, high))
+            if len(rows):
+                asked, order = sort_run(low[rows], high[rows])
+                at = np.empty(len(rows), np.int64)
+                at[order] = locate(scores.run, asked)
+                numbers.append(scores.numbers[:, at])
+                labels.append(index[rows])
+        x = np.concatenate(numbers, axis=1)
+        return (x[0] if len(x) == 1 else x), np.concatenate(labels)

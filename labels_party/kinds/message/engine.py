@@ -1,0 +1,194 @@
+"""The engine port: from sealed labels to privatized files. Local today; Spark implements the same call.
+
+An engine runs only for a charged release under a lease. It writes into the attempt's folder and shows nothing to
+anybody (invariant 2): a prior, a count or an output becomes visible with the publication of the attempt, or never.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.kinds.message.clipping import ClippedLabels, Indexed, buy, clip_cells, clip_loss, clip_prior
+from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan, resolve, uniform
+from labels_party.ledger.populations import Population
+from labels_party.mechanisms.prior import estimate_prior
+from labels_party.mechanisms.sampling import sample
+from labels_party.storage.files import reserve
+from labels_party.work.kind import ProgressHook
+from shared.ahead import ahead
+from shared.channels.base import Channel
+from shared.documents.manifest import PRIOR_FILE
+from shared.documents.rows import ROW_GROUP, write_message, write_prior
+from shared.domain import Domain
+from shared.errors import EpsilonNotProved, Unavailable
+from shared.losses import get_loss
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Chunk = tuple["pa.Array", npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class DrawJob:
+    """Everything an attempt needs. `given_prior` is public or already private."""
+
+    population: Population
+    plan: ReleasePlan
+    labels: Indexed
+    n: int
+    id_bytes: int
+    given_prior: npt.NDArray[np.float64] | None
+    folder: Path
+    rows_per_file: int
+    progress: ProgressHook
+
+
+@dataclass(frozen=True)
+class Drawn:
+    channel: Channel
+    prior: npt.NDArray[np.float64] | None
+    expected_loss: float | None
+    files: tuple[tuple[str, str, int], ...]  # (role, name, rows)
+    mechanism: str
+    why: str
+    domain: Domain  # the population's, or the part of it that was bought
+
+
+class Engine(Protocol):
+    def draw(self, job: DrawJob) -> Drawn:
+        """Write the attempt's files, durable. Raises Unavailable when the disk or the randomness fails,
+        EpsilonNotProved where a draw would cost more than its part of the charge."""
+
+
+class LocalEngine:
+    """Passes over the sealed labels: the histogram for a clipping bound and the one for the prior (each only if ε_clip,
+    ε_prior paid for it), then the draw."""
+
+    def draw(self, job: DrawJob) -> Drawn:
+        try:
+            return self._draw(job)
+        except OSError as error:
+            what = "no space is left" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error.strerror)
+            raise Unavailable(
+                f"The message cannot be written ({what}). The release stays charged and will not be charged again."
+            ) from None
+
+    def _draw(self, job: DrawJob) -> Drawn:
+        parts = list(_parts(job.n, job.rows_per_file))
+        # space first: whether the disk fills up must not depend on what was drawn
+        for name, rows in parts:
+            reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
+        reserve(job.folder / PRIOR_FILE, largest_prior(job.population.domain.k))
+        job = self._bought(job)
+        plan, domain = job.plan, job.population.domain
+        prior = self._prior(job)
+        chosen = resolve(plan, domain, prior, job.n)
+        channel = chosen.channel
+        if not channel.satisfies(plan.split.randomize):  # proved again from its weights, just before labels are drawn
+            raise EpsilonNotProved("The randomizer does not prove the ε that is charged, so no label was drawn.")
+        feed = _Feed(ahead(self._sampled(job, channel)))
+        files = []
+        for name, rows in parts:
+            written = write_message(job.folder / name, feed.take(rows), channel)
+            files.append(("message", name, written))
+        expected = None
+        if prior is not None:
+            files.append(("prior", PRIOR_FILE, write_prior(job.folder / PRIOR_FILE, domain.values, prior)))
+            expected = float(channel.expected_loss(prior, get_loss(plan.loss)))
+        else:
+            (job.folder / PRIOR_FILE).unlink()
+        return Drawn(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why, domain)
+
+    @staticmethod
+    def _bought(job: DrawJob) -> DrawJob:
+        """The job on the domain between the bounds that ε_clip buys here; as it is where none are bought."""
+        plan, domain = job.plan, job.population.domain
+        if not plan.clip_quantiles:
+            return job
+        counts = _histogram(job, "choosing the range", 0.1)
+        ends = buy(counts, domain, plan.clip_quantiles, plan.split.clip)
+        part = domain.part(*ends)
+        return replace(
+            job,
+            population=replace(job.population, domain=part),
+            plan=replace(plan, loss=clip_loss(plan.loss, ends), cells=clip_cells(plan.cells, part.k)),
+            labels=ClippedLabels(job.labels, ends),
+            given_prior=None if job.given_prior is None else clip_prior(job.given_prior, ends),
+        )
+
+    @staticmethod
+    def _prior(job: DrawJob) -> npt.NDArray[np.float64] | None:
+        plan, k = job.plan, job.population.domain.k
+        if job.given_prior is not None:
+            return job.given_prior
+        if plan.prior_source == ESTIMATED:
+            assert plan.cells is not None
+            counts = _histogram(job, "estimating the prior", 0.4)
+            method: Any = plan.prior_method
+            return estimate_prior(counts, plan.split.prior, plan.cells, method)
+        return uniform(k) if plan.prior_source == "uniform" else None
+
+    @staticmethod
+    def _sampled(job: DrawJob, channel: Channel) -> Iterator[Chunk]:
+        done = 0
+        for ids, index in job.labels.chunks():
+            yield ids, sample(channel, index)
+            done += len(index)
+            job.progress("drawing", 0.4 + 0.6 * done / job.n)
+
+
+def _histogram(job: DrawJob, what: str, share: float) -> npt.NDArray[np.int64]:
+    """int64[k]: how many labels each position has; only for what an ε of the job's plan pays for."""
+    k, done = job.population.domain.k, 0
+    counts = np.zeros(k, np.int64)
+    for _, index in job.labels.chunks():
+        counts += np.bincount(index, minlength=k)
+        done += len(index)
+        job.progress(what, share * done / job.n)
+    return counts
+
+
+def _parts(n: int, rows_per_file: int) -> Iterator[tuple[str, int]]:
+    count = max(1, -(-n // rows_per_file))
+    for i in range(count):
+        rows = min(rows_per_file, n - i * rows_per_file)
+        yield ("message.parquet" if count == 1 else f"message-{i:05d}.parquet"), rows
+
+
+class _Feed:
+    """Hands out a given number of rows at a time, keeping what is left of a chunk for the next file."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self.chunks = chunks
+        self.rest: Chunk | None = None
+
+    def take(self, rows: int) -> Iterator[Chunk]:
+        while rows > 0:
+            ids, bins = self.rest or next(self.chunks)
+            self.rest = None
+            if len(ids) > rows:
+                self.rest = ids.slice(rows), bins[rows:]
+                ids, bins = ids.slice(0, rows), bins[:rows]
+            rows -= len(ids)
+            yield ids, bins
+
+
+def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
+    """Space for a file from public facts. Bins and labels count at their largest (16 bytes a row), since only their
+    size could depend on what was drawn; ids at their plain size, headers and a margin on top."""
+    groups = rows // ROW_GROUP + 1
+    ids = -(-id_bytes * rows // max(n, 1)) if rows < n else id_bytes
+    return (ids + 16 * rows) * 21 // 20 + groups * 8192 + (1 << 20)
+
+
+def largest_prior(k: int) -> int:
+    """Space for the prior's file: two 64-bit floats a label, stored plain, and a margin."""
+    return 17 * k + (1 << 16)

@@ -1,0 +1,110 @@
+"""A message as a kind of charged work: privatized files, and the signed manifest that describes them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from labels_party.kinds.message.manifest import build_manifest
+from labels_party.kinds.message.plan import ReleasePlan, ReleaseRequest, make_plan
+from labels_party.kinds.message.priors import PublishedPriors
+from labels_party.kinds.message.request import RELEASE, make_request
+from labels_party.labels.batches import Batch
+from labels_party.ledger.populations import Population
+from labels_party.work.kind import RELEASES, Asked, Drawn, Job, Kind, Work, WorkFile
+from shared.documents.canonical import digest
+from shared.documents.manifest import FileEntry
+from shared.documents.signing import MANIFEST_TYPE, SigningKey
+from shared.errors import LabelDPError
+from shared.schemas.release import Release
+
+if TYPE_CHECKING:
+    from labels_party.kinds.message.engine import Engine
+
+
+class MessageKind(Kind[Release, ReleaseRequest]):
+    name = RELEASE
+    family = RELEASES
+    path = "releases"
+    schema = Release
+    told = ("mechanism", "loss")
+    large = True
+
+    def __init__(self, priors: PublishedPriors, engine: Engine, key: SigningKey, rows_per_file: int) -> None:
+        self.priors, self.engine, self.key, self.rows_per_file = priors, engine, key, rows_per_file
+
+    def wish(self, population: Population, body: Release) -> ReleaseRequest:
+        return make_request(self.priors, population, body)
+
+    def plan(self, batch: Batch, population: Population, wish: ReleaseRequest) -> Asked:
+        assert batch.n is not None
+        plan, additional = make_plan(wish, population, batch.n), wish.additional_release
+        details = charge_details(plan, additional)
+        return Asked(RELEASE, plan.split, plan_json(plan, wish), details, additional)
+
+    def draw(self, job: Job) -> Drawn:
+        # imported here: numba, scipy and opendp behind it are needed by those who draw only
+        from labels_party.kinds.message.engine import DrawJob
+
+        plan = ReleasePlan.from_json(job.work.plan)
+        given = job.work.plan["given_prior"]
+        assert job.batch.id_bytes is not None
+        drawn = self.engine.draw(
+            DrawJob(
+                population=job.population,
+                plan=plan,
+                labels=job.labels,
+                n=job.n,
+                id_bytes=job.batch.id_bytes,
+                given_prior=None if given is None else np.asarray(given, np.float64),
+                folder=job.folder,
+                rows_per_file=self.rows_per_file,
+                progress=job.progress,
+            )
+        )
+        entries = [_entry(job.folder, role, name, rows) for role, name, rows in drawn.files]
+        about, key_id = (job.work.id, job.batch, job.population), self.key.public.id
+        manifest = build_manifest(*about, plan, drawn, entries, key_id, *job.spent(), job.today)
+        envelope = self.key.sign(MANIFEST_TYPE, manifest.document())
+        files = tuple(WorkFile(e.name, e.role, e.bytes, e.sha256) for e in entries)
+        return Drawn(envelope, digest(manifest.payload()), files)
+
+    def described(self, work: Work) -> dict[str, Any]:
+        plan = ReleasePlan.from_json(work.plan)
+        return {
+            "mechanism": plan.mechanism,
+            "loss": plan.loss_name,
+            "prior": {"source": plan.prior_source, "release": plan.carried_from},
+            "clip_quantiles": list(plan.clip_quantiles) or None,
+        }
+
+    def failure(self, error: Exception) -> LabelDPError:
+        return error if isinstance(error, LabelDPError) else LabelDPError("The draw failed; see the log.")
+
+
+def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any]:
+    """What the audit event of a charge, or of the request for it, says besides ε."""
+    details = {
+        "mechanism": plan.mechanism,
+        "loss": plan.loss_name,
+        "prior": plan.prior_source,
+        "carried_from": plan.carried_from,
+        "additional_release": additional_release,
+    }
+    return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {})
+
+
+def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
+    """As it is stored, with the prior that was given."""
+    given = wish.given_prior
+    return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given]}
+
+
+def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:
+    path = folder / name
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileEntry(role=role, name=name, bytes=path.stat().st_size, rows=rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles

@@ -1,0 +1,211 @@
+"""What an ε would give, before it is spent: from n, k, ε and a prior that is public or already private (invariant 1).
+
+The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.kinds.message.clipping import clip_prior, expected_ends, far_out, rank_error
+from labels_party.kinds.message.plan import LISTED, ReleaseRequest, split_epsilon, uniform
+from labels_party.kinds.message.priors import GivenPrior
+from labels_party.ledger.populations import Population
+from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
+from labels_party.mechanisms.catalogue import MECHANISMS
+from labels_party.mechanisms.model_error import model_error
+from shared.channels.base import Channel
+from shared.channels.model_error import RULE
+from shared.domain import Domain
+from shared.errors import InvalidEpsilon, InvalidMechanism
+from shared.losses import Loss, get_loss
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+
+FloatArray = npt.NDArray[np.float64]
+
+USED = frozenset(candidate.name for candidate in CANDIDATES)
+SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
+SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
+LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
+
+
+def preview(
+    population: Population,
+    epsilons: list[Epsilon],
+    loss: str,
+    n: int,
+    given: GivenPrior | None,
+    spent: Epsilon,
+    *,
+    carried: bool = False,
+    clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
+) -> dict[str, Any]:
+    """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
+    `given` (None: uniform); with `carried` it also takes the place of an estimated one, at no cost. `spent` is the
+    batch's so far. Mechanisms that solve a linear program are left out where that would take long, which it says.
+    `clipping` are quantiles and what they cost of every ε: all is then shown on the domain between where `given` has
+    them.
+
+    Reads n, k, ε and a public or already private prior; never labels.
+    """
+    question = _Question(population, loss, n, given, carried, *clipping)
+    k = question.domain.k
+    slow = k * len(epsilons) <= SLOW_WORK
+    left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
+    rows, advice = [], []
+    for epsilon in epsilons:
+        choice, split = question.choice(epsilon, slow)
+        of_epsilon = question.rows(epsilon, choice, split, left_out)
+        rows += of_epsilon
+        advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
+    source = "uniform, as there is no private or public one yet"
+    return {
+        "population": population.id,
+        "n": n,
+        "loss": loss,
+        "prior": source if given is None else f"carried over from release {given.release}",
+        "clip": question.clip_json(),
+        "mechanisms": rows,
+        "left_out": _said(left_out, k),
+        "recommendations": advice,
+        "model_error_rule": RULE,
+    }
+
+
+@dataclass(frozen=True)
+class _Question:
+    population: Population
+    loss: str
+    n: int
+    given: GivenPrior | None
+    carried: bool
+    clip_quantiles: tuple[str, ...] = ()
+    clip_epsilon: Epsilon = ZERO
+
+    @cached_property
+    def _whole(self) -> FloatArray:
+        return uniform(self.population.domain.k) if self.given is None else self.given.probabilities
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """Where the prior has the bounds, the domain's ends where none are bought."""
+        last = self.population.domain.k - 1
+        return expected_ends(self._whole, self.clip_quantiles) if self.clip_quantiles and last else (0, last)
+
+    @cached_property
+    def domain(self) -> Domain:
+        return self.population.domain.part(*self._ends)
+
+    @cached_property
+    def prior(self) -> FloatArray:
+        return clip_prior(self._whole, self._ends)
+
+    def clip_json(self) -> dict[str, Any] | None:
+        if not self.clip_quantiles:
+            return None
+        bought = (self.clip_quantiles, self.clip_epsilon, self.n, self.population.domain)
+        return {
+            "quantiles": list(self.clip_quantiles),
+            "epsilon": str(self.clip_epsilon),
+            "domain": self.domain.as_json(),
+            "rank_error": round(rank_error(*bought), 1),
+            "note": far_out(*bought),
+        }
+
+    def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:
+        split = split_epsilon(self._request(epsilon, AUTO, {}), self.population, self.n).split
+        return choose(self.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
+
+    def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, left_out: set[str]) -> list[dict[str, Any]]:
+        """One per mechanism and options. Channels that `auto` has designed at the same split serve again."""
+        known = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
+        variants: list[tuple[str, Mapping[str, object]]]
+        variants = [(name, {}) for name in MECHANISMS] + [(c.name, c.options) for c in CANDIDATES if c.options]
+        found = []
+        for name, options in variants:
+            if name in left_out or (name in SLOW and (name,) not in known):
+                continue
+            try:
+                of_row = split_epsilon(self._request(epsilon, name, options), self.population, self.n).split
+                channel = known.get((name, *options)) if of_row == split else None
+                if channel is None:
+                    design = MECHANISMS[name].design
+                    ell = get_loss(self.loss)
+                    channel = design(self.domain, self.prior, of_row.randomize, ell, options, self.n)
+            except (InvalidMechanism, InvalidEpsilon):
+                continue  # not for this domain, such as additive noise on uneven values, or not at this ε
+            described = describe_channel(channel, self.prior, self.loss)
+            row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
+            found.append(row | described | model_error(channel, self.prior, self.n))
+        return found
+
+    def _request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
+        uses = mechanism == AUTO or MECHANISMS[mechanism].needs_prior(options)
+        given = self.given if self.carried and uses else None
+        return ReleaseRequest(
+            epsilon,
+            mechanism=mechanism,
+            loss=self.loss,
+            given_prior=None if given is None else given.probabilities,
+            carried_from=None if given is None else given.release,
+            options=options,
+            clip_quantiles=self.clip_quantiles,
+            clip_epsilon=self.clip_epsilon,
+        )
+
+
+def _said(left_out: set[str], k: int) -> str | None:
+    names = ", ".join(name for name in MECHANISMS if name in left_out)
+    return f"Left out, as they take long for {k:,} labels at so many ε: {names}" if names else None
+
+
+def _advice(
+    population: Population,
+    epsilon: Epsilon,
+    choice: Choice,
+    split: EpsilonSplit,
+    rows: list[dict[str, Any]],
+    spent: Epsilon,
+) -> dict[str, Any]:
+    left = population.lifetime - spent
+    allowed = epsilon <= left
+    best = choice.ranking[0].candidate
+    row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
+    why = choice.why.removeprefix("chosen by auto: ")
+    closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
+    if row is not None and closest is not None and closest is not row:
+        why += (
+            f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
+            if row["expected_bias_squared"] < closest["expected_bias_squared"]
+            else f"; {closest['mechanism']} has the smaller label error, but more is lost in training on it"
+        )
+    if row is not None and not row["learns_something"]:
+        why += "; with so few rows or so small an ε a model is not expected to do better than a constant"
+    if not allowed:
+        why += "; the budget does not allow this ε"
+    return {
+        "epsilon": str(epsilon),
+        "epsilon_left": str(left - epsilon) if allowed else None,
+        "mechanism": best.name,
+        "options": dict(best.options),
+        "epsilon_split": split.as_json(),
+        "why": why,
+    }
+
+
+def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:
+    """Figures of a channel under a private prior, all of them expected ones (invariant 6)."""
+    return {
+        "outputs": len(channel.outputs),
+        "output_values": [float(v) for v in channel.outputs] if channel.m <= LISTED else None,
+        "boundaries": [int(b) for b in getattr(channel, "boundaries", [])] if channel.m <= LISTED else None,
+        "expected_label_loss": float(channel.expected_loss(prior, loss)),
+        "flip_probability": float(channel.flip_probability(prior)),
+        "unbiased": bool(channel.unbiased),
+    }

@@ -1,0 +1,127 @@
+"""Priors that cost nothing more: those of our own published releases, which ε has paid for already (invariant 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.kinds.message.plan import CARRIED, ESTIMATED
+from labels_party.labels.parsing import floats_of
+from labels_party.labels.standing import PUBLISHED
+from labels_party.ledger.populations import Population
+from labels_party.storage.tables import audit_events
+from labels_party.work.kind import RELEASES, Work
+from labels_party.work.store import Works
+from shared.audit import events
+from shared.columnar.tables import read_table, require_columns
+from shared.domain import Domain
+from shared.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPrior:
+    """float64[k] of probabilities; `release` is whose ε paid for it, None where the owner declares it public."""
+
+    probabilities: npt.NDArray[np.float64]
+    release: str | None = None
+
+
+class PublishedPriors:
+    def __init__(self, works: Works) -> None:
+        self.works, self.database, self.folder = works, works.database, works.folder
+
+    def of(self, population: Population, release_id: str) -> GivenPrior:
+        """The prior of a published release over the same domain, for all these audiences. Raises InvalidPrior."""
+
+        def look(connection: Connection) -> tuple[Population, str | None, str]:
+            release = self.works.get(connection, release_id, RELEASES)
+            if release.plan.get("clip_quantiles"):
+                raise InvalidPrior(
+                    f"The prior of release '{release_id}' is over the range between the clipping bounds that it bought "
+                    "and says nothing outside of them; take that of a release without bought bounds, or estimate one."
+                )
+            _, owner = self.works.about(connection, release)
+            return owner, self._file(connection, release), self._paid_by(connection, release)[0]
+
+        try:
+            owner, path, paid_by = self.database.read("prior.look", look)
+        except NotFound:
+            raise InvalidPrior(f"There is no release '{release_id}' to take a prior from.") from None
+        if path is None or owner.domain != population.domain:
+            raise InvalidPrior("A prior is carried over from a published release over the same domain that has one.")
+        check_audiences(population, owner.audiences)
+        return GivenPrior(read_prior(self.folder / path, population.domain), paid_by)
+
+    def latest(self, population: Population) -> GivenPrior | None:
+        """That of the population's newest published release whose prior was estimated, or carried over from one."""
+
+        def look(connection: Connection) -> tuple[str, str] | None:
+            # one that is only declared again has the name of the stored one, not its id
+            stored = self.works.batches.populations.find(connection, population.name)
+            if stored is None or stored.domain != population.domain:
+                return None
+            t = audit_events
+            # the order of the audit store, not of times: a clock may be set back
+            query = (
+                sa.select(t.c.release)
+                .where(t.c.kind == events.PUBLISHED, t.c.population == stored.id)
+                .order_by(t.c.sequence.desc())
+            )
+            for (release_id,) in connection.execute(query).all():
+                release = self.works.get(connection, release_id, RELEASES)
+                paid_by, source = self._paid_by(connection, release)
+                whole = source == ESTIMATED and not release.plan.get("clip_quantiles")  # over the whole domain
+                path = self._file(connection, release) if whole else None
+                if path is not None:
+                    return path, paid_by
+            return None
+
+        found = self.database.read("prior.latest", look)
+        return None if found is None else GivenPrior(read_prior(self.folder / found[0], population.domain), found[1])
+
+    def _file(self, connection: Connection, release: Work) -> str | None:
+        if release.state != PUBLISHED:
+            return None
+        return next((f.path for f in self.works.files(connection, release.id) if f.role == "prior"), None)
+
+    def _paid_by(self, connection: Connection, release: Work) -> tuple[str, str]:
+        """(id, prior's source) of the release at the start of a chain of carried-over priors."""
+        seen = {release.id}
+        while release.plan["prior"] == CARRIED:
+            earlier = str(release.plan["carried_from"])
+            if earlier in seen:
+                break
+            try:
+                release = self.works.get(connection, earlier, RELEASES)
+            except NotFound:  # taken from a message file of another home with our key
+                return earlier, CARRIED
+            seen.add(earlier)
+        return release.id, str(release.plan["prior"])
+
+
+def check_audiences(population: Population, earlier: Collection[str]) -> None:
+    """A carried-over prior goes out with the message, to those who may see it anyway. Raises InvalidPrior."""
+    if not set(population.audiences) <= set(earlier):
+        raise InvalidPrior(
+            "The release of that prior was not for every audience of this population, who would get it with the "
+            "message; estimate one, or take the prior of a release that all of them received."
+        )
+
+
+def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
+    """float64[k] from a file with the columns `label` and `probability`, one row per label. Raises InvalidPrior."""
+    table = read_table(path, columns=["label", "probability"])
+    require_columns(table.column_names, ["label", "probability"], str(path))
+    try:
+        labels, probabilities = (floats_of(table[name], name) for name in ("label", "probability"))
+    except (InvalidRows, InvalidTable):
+        raise InvalidPrior(f"The columns 'label' and 'probability' of '{path}' must hold numbers.") from None
+    if len(labels) != domain.k or not np.array_equal(labels, domain.values):
+        raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in increasing order.")
+    return probabilities

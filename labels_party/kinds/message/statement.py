@@ -1,0 +1,71 @@
+"""The release statement at the labels party: from the published manifest, with what the audit store recorded since."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from labels_party.kinds.message.priors import read_prior
+from labels_party.work.kind import RELEASES, WorkFile
+from labels_party.work.store import Works
+from shared.audit import events
+from shared.audit.events import Event
+from shared.audit.show import counted
+from shared.documents.bundle import check_bytes
+from shared.documents.manifest import Manifest
+from shared.documents.signing import VerifyingKey
+from shared.documents.statement import Later, render_statement
+
+
+class Statements:
+    """`key` is our own public key."""
+
+    def __init__(self, works: Works, key: VerifyingKey) -> None:
+        self.works, self.key = works, key
+
+    def page(self, release_id: str, *, since: bool) -> str:
+        """The HTML page of a published release; `since` adds what happened later, which is not for its audience.
+
+        Raises NotFound, Conflict (not published), VerificationFailed or InvalidFile (a file was changed or is lost).
+        """
+
+        def look(connection: Connection) -> tuple[list[WorkFile], Later | None]:
+            self.works.get(connection, release_id, RELEASES)
+            files = self.works.files(connection, release_id)
+            return files, self._later(connection, release_id) if since else None
+
+        files, later = self.works.database.read("statement.look", look)
+        manifest, digest = Manifest.trusted(self.works.read(files[0]), self.key, None)
+        prior = None
+        entry = manifest.prior_file
+        if entry is not None:
+            path = self.works.folder / next(str(f.path) for f in files if f.name == entry.name)
+            check_bytes(path, entry)
+            prior = read_prior(path, manifest.read_domain())
+        return render_statement(manifest, digest, prior, later)
+
+    def _later(self, connection: Connection, release_id: str) -> Later:
+        audit = self.works.ledger.audit
+        (published,) = audit.events(connection, release=release_id, kind=events.PUBLISHED)
+        since = audit.events(connection, after=published.sequence, batch=str(published.subject.batch))
+        last = audit.last(connection)
+        facts = [(e.time[:10], told) for e in since if (told := _told(e, published))]
+        return Later(f"the audit store of the labels party as of its event {last}", facts)
+
+
+def _told(event: Event, published: Event) -> str:
+    audiences = ", ".join(published.audiences)
+    if event.kind == events.ERASED:
+        return (
+            f"Erased, {counted(event.details['examples'], 'example')} of this batch: the labels were deleted from what "
+            f"the labels party stores; later releases use the missing-label value. This release went to {audiences} "
+            "before and cannot be recalled; what it says of these examples stays bounded by its ε."
+        )
+    if event.kind == events.BATCH_PURGED:
+        return "The labels of this batch were deleted from what the labels party stores. This release stays as it is."
+    if event.kind == events.CHARGED:
+        return f"A further release of this batch, {event.subject.release}, was charged ε {event.split.total} on top."
+    if event.kind == events.RETURNED:
+        return f"The charge ε {event.split.total} of release {event.subject.release} was returned: nothing was drawn."
+    if event.kind == events.PUBLISHED:
+        return f"Release {event.subject.release} of this batch was published for {', '.join(event.audiences)}."
+    return ""

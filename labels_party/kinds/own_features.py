@@ -1,0 +1,126 @@
+"""Answers made of a sealed batch and of the labels party's own features of its examples.
+
+The whole example is protected, its label and its features. What is public: the ids, which of them have features, and
+the declared ranges and values of features. Only the owner asks. Everything that n, ε and δ can tell is told before a
+charge, and a table of features stays in its place until the answers that were charged for it are computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+from sqlalchemy.engine import Connection
+
+from labels_party.kinds.answer import AnswerKind
+from labels_party.kinds.feature_schema import Schema
+from labels_party.kinds.feature_store import FeatureStore
+from labels_party.labels.batches import SEALED, Batch
+from labels_party.ledger.populations import Population
+from labels_party.work.kind import Asked, Job
+from shared.costs.slices import Cost
+from shared.documents.adjacency import WHOLE_EXAMPLE
+from shared.documents.signing import SigningKey
+from shared.domain import Domain
+from shared.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput
+from shared.privacy import ATTO, Epsilon, EpsilonSplit, parse_delta
+
+LEAST_EPSILON, LARGEST_EPSILON = Epsilon.parse("0.001"), Epsilon.parse(64)
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What an answer would be charged, exactly, and its public parameters, which settle everything but the draw.
+
+    `facts`: those of the mechanism in the signed document, such as the bound that is charged.
+    """
+
+    split: EpsilonSplit
+    parameters: dict[str, Any]
+    facts: dict[str, str | int | bool | None]
+
+
+class Wish(Protocol):
+    """What is asked for, checked as far as it can be without the batch; all of it public."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def epsilon(self) -> Epsilon: ...
+
+    @property
+    def additional_release(self) -> bool: ...
+
+    def plan(self, domain: Domain, n: int) -> Planned:
+        """For n examples with features. Raises InvalidInput, InvalidEpsilon."""
+
+
+S = TypeVar("S", bound=BaseModel)
+W = TypeVar("W", bound=Wish)
+
+
+class FeatureKind(AnswerKind[S, W]):
+    """An answer made of the table of features."""
+
+    adjacency = WHOLE_EXAMPLE
+    previewed = True
+
+    def __init__(self, key: SigningKey, features: FeatureStore) -> None:
+        super().__init__(key)
+        self.features = features
+
+    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
+        """Raises as `Wish.plan`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
+        Unavailable."""
+        planned, features = self._planned(batch, population, wish)
+        additional = wish.additional_release
+        return self.asked(planned.split, planned.parameters, additional_release=additional, features=features)
+
+    def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
+        planned, _ = self._planned(batch, population, wish)
+        return {"epsilon": planned.split.as_json(), "parameters": planned.parameters, "facts": planned.facts}
+
+    def _planned(self, batch: Batch, population: Population, wish: W) -> tuple[Planned, str]:
+        def look(connection: Connection) -> tuple[str, str]:
+            sealed = self.features.batches.segments(connection, batch.id, SEALED)
+            return sealed[0].key if sealed else "", self.features.key(connection, batch.id)
+
+        sealed_key, features_key = self.features.database.read(f"{self.name}.features", look)
+        if not sealed_key:
+            raise Conflict(f"The labels of batch '{batch.id}' were purged meanwhile.")
+        n = self.features.count(sealed_key, features_key, wish.schema)
+        if n < 1:
+            raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
+        return wish.plan(population.domain, n), features_key
+
+
+def parse_total(epsilon: str | int | float, delta: str | int | float, what: str) -> tuple[Epsilon, int]:
+    """(ε, atto-δ) of a whole answer. Raises InvalidEpsilon."""
+    asked, atto = Epsilon.parse(epsilon, positive=True), parse_delta(delta)
+    if asked < LEAST_EPSILON or asked > LARGEST_EPSILON:
+        raise InvalidEpsilon(f"A {what} needs an ε between {LEAST_EPSILON} and {LARGEST_EPSILON}.")
+    if atto >= ATTO:
+        raise InvalidEpsilon("δ must lie below 1.")
+    return asked, atto
+
+
+def check_paid(cost: Cost, job: Job) -> None:
+    """Fails an answer, before a label is read, whose plan costs more than was charged for it. Raises
+    EpsilonNotProved."""
+    needed = cost.split()
+    if needed.total > job.work.split.total or needed.delta_atto > job.work.split.delta_atto:
+        raise EpsilonNotProved(f"The plan of answer '{job.work.id}' costs more than was charged for it.")
+
+
+def examples(features: FeatureStore, job: Job, schema: Schema) -> tuple[IntArray, IntArray]:
+    """(codes int64[n, p], label positions int64[n]) of the examples with features, in the order of ids.
+
+    Raises Unavailable."""
+    met = list(features.met(job.labels, job.work.features, schema))
+    codes = [np.zeros((0, len(schema.features)), np.int64), *(codes for _, codes, _ in met)]
+    return np.concatenate(codes), np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in met)])

@@ -1,0 +1,197 @@
+"""Uploads that are set aside: inserts, of keys that may send labels only, of ids some of which had a record already.
+
+Such a key must not learn which ids have a label, so it is answered as if nothing were the matter. All of its upload is
+kept beside the batch and nothing of it counts; the batch does not seal until its owner has decided of each. What is
+here depends on labels: it is shown to the owner, and is no audit event, since exports of those are shown to others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import ASIDE, LABELS, RUNS, Batches, StaleBatch, require_open, timestamp
+from labels_party.labels.digests import siphash128
+from labels_party.labels.receive import among, digest_key
+from labels_party.labels.runs import contains
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.storage.secrets import Secrets
+from labels_party.storage.tables import segments, set_aside
+from shared.errors import Conflict, InvalidInput, LabelDPError, NotFound, Unavailable
+from shared.service.database import Database
+
+DROP, REPLACE = "drop", "replace"
+SHOWN_IDS, SHOWN_UPLOADS, RETRIES = 20, 100, 20
+
+
+class UploadsSetAside(Conflict):
+    """Shown to the owner only."""
+
+    code = "uploads-set-aside"
+    title = "Uploads wait for a decision"
+
+    def __init__(self, batch: str, count: int) -> None:
+        super().__init__(
+            f"Uploads of batch '{batch}' are set aside ({count}): an id in each had a record already, which its sender "
+            f"was not told. Look at them (labels-party set-aside list {batch}, or GET /v1/batches/{batch}/set-aside), "
+            "drop each or let it replace what was there, then seal again."
+        )
+
+
+def note_aside(connection: Connection, batch: str, key: str, rows: int, caller: str, now: dt.datetime) -> None:
+    """In the transaction that stores the object `key` of such an upload."""
+    row = {"id": "upl_" + secrets.token_hex(12), "batch": batch, "sent_by": f"apikey:{caller}"}
+    connection.execute(sa.insert(set_aside).values(**row, received=timestamp(now), rows=rows, key=key))
+
+
+class SetAside:
+    """For the owner alone."""
+
+    def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
+        self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
+
+    def listed(self, batch_id: str) -> list[dict[str, Any]]:
+        """What waits first, then what was decided, at most SHOWN_UPLOADS; of what waits some ids that had a record.
+
+        Raises NotFound.
+        """
+
+        def look(connection: Connection) -> tuple[str, list[Any], list[str]]:
+            batch, _ = self.batches.get(connection, batch_id)
+            t = set_aside
+            order = (t.c.decision.is_not(None), t.c.received, t.c.id)
+            rows = connection.execute(sa.select(t).where(t.c.batch == batch_id).order_by(*order).limit(SHOWN_UPLOADS))
+            return batch.label, list(rows), self._taken(connection, batch_id)
+
+        label, rows, taken = self.database.read("aside.list", look)
+        return [self._described(row, label, taken) for row in rows]
+
+    def waiting(self) -> list[str]:
+        """The batches of which an upload waits for a decision."""
+        query = sa.select(set_aside.c.batch).where(set_aside.c.decision.is_(None)).distinct()
+        return self.database.read(
+            "aside.waiting", lambda c: list(c.execute(query.order_by(set_aside.c.batch)).scalars())
+        )
+
+    def decide(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
+        """`drop`: nothing of it counts, ever. `replace`: as if it came now, with `mode=upsert`.
+
+        Raises NotFound, Conflict (sealed, or decided already), InvalidInput.
+        """
+        if decision not in (DROP, REPLACE):
+            raise InvalidInput(f"A decision is '{DROP}' or '{REPLACE}'.")
+        for _ in range(RETRIES):
+            try:
+                return self._attempt(batch_id, upload, decision, actor, call)
+            except (StaleBatch, FileNotFoundError):  # an upload came first, or merged a run away
+                continue
+        raise Unavailable("Too many uploads to the same batch at once; try again.")
+
+    def _attempt(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall) -> Reply:
+        run_key = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}.run"
+        unused: list[str] = []
+        taken: list[str] = []
+        fresh = 0
+        if decision == REPLACE:
+
+            def look(connection: Connection) -> tuple[str | None, list[str]]:
+                row = self._row(connection, batch_id, upload)
+                return self._runs(connection, batch_id).get(row.key), self._taken(connection, batch_id)
+
+            own, taken = self.database.read("aside.look", look)
+            if own is not None:
+                run = self.vault.run(own)
+                new = ~among(run, [self.vault.run(key) for key in taken])
+                fresh = int(new.sum())
+                if fresh:
+                    self.vault.put_run(run_key, run[0][new], run[1][new])
+
+        def store(connection: Connection) -> Reply:
+            unused[:] = [run_key] if fresh else []
+
+            def effect() -> Reply:
+                batch, _ = self.batches.get(connection, batch_id)
+                require_open(batch)
+                row = self._row(connection, batch_id, upload)
+                if row.decision is not None:
+                    raise Conflict(f"It was decided already to {row.decision} upload '{upload}'.")
+                if decision == REPLACE and self._taken(connection, batch_id) != taken:
+                    raise StaleBatch("An upload came meanwhile.")
+                self.batches.bump(connection, batch)
+                old_run = self._runs(connection, batch_id)[row.key]
+                s = segments
+                named = (s.c.batch == batch_id, s.c.key.in_((row.key, old_run)))
+                connection.execute(sa.delete(s).where(*named))
+                unused[:] = [old_run] if decision == REPLACE else [old_run, row.key]
+                if decision == REPLACE:
+                    self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode="upsert")
+                    if fresh:
+                        self.batches.add_segment(connection, batch_id, RUNS, run_key, fresh, LABELS)
+                values = {"decision": decision, "decided": timestamp(self.batches.clock()), "decided_by": actor}
+                t = set_aside
+                connection.execute(sa.update(t).where(t.c.id == upload).values(**values))
+                return 200, _shown(self._row(connection, batch_id, upload))
+
+            return call.once(connection, effect)
+
+        try:
+            answer = self.database.write("aside.decide", store)
+        except LabelDPError as error:
+            if not isinstance(error, Unavailable):  # then the commit may have gone through
+                self.vault.delete(run_key)
+            raise
+        for key in unused:
+            self.vault.delete(key)
+        return answer
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _row(connection: Connection, batch_id: str, upload: str) -> Any:
+        t = set_aside
+        query = sa.select(t).where(t.c.batch == batch_id, t.c.id == upload)
+        row = upload.isprintable() and connection.execute(query).first()
+        if not row:
+            raise NotFound(f"There is no upload '{upload}' set aside for batch '{batch_id}'.")
+        return row
+
+    def _runs(self, connection: Connection, batch_id: str) -> dict[str, str]:
+        """The key of the run of digests beside each object."""
+        objects = self.batches.segments(connection, batch_id, ASIDE)
+        runs = {_stem(s.key): s.key for s in self.batches.segments(connection, batch_id, RUNS, ASIDE)}
+        return {s.key: runs[_stem(s.key)] for s in objects}
+
+    def _taken(self, connection: Connection, batch_id: str) -> list[str]:
+        return [s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)]
+
+    def _described(self, row: Any, label: str, taken: list[str]) -> dict[str, Any]:
+        examples: list[str] = []
+        if row.decision is None:
+            try:
+                found = [self.vault.run(key) for key in taken]
+                for chunk in self.vault.scan(row.key):
+                    low, high = siphash128(chunk.column(0), digest_key(self.secrets, label))
+                    marks = np.logical_or.reduce([contains(run, low, high) for run in found])
+                    rows = np.flatnonzero(marks)[: SHOWN_IDS - len(examples)]
+                    examples += [chunk.column(0)[int(i)].as_py() for i in rows]
+                    if len(examples) >= SHOWN_IDS:
+                        break
+            except FileNotFoundError:  # merged away, or decided, meanwhile: the next look tells
+                examples = []
+        return _shown(row) | {"examples": examples}
+
+
+def _stem(key: str) -> str:
+    """What an object and the run beside it have in common: `batch/labels-0123456789abcdef`."""
+    return key.removesuffix(".parquet").rsplit("-", 1)[0] if key.endswith(".run") else key.removesuffix(".parquet")
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    names = ("id", "batch", "sent_by", "received", "rows", "decision", "decided", "decided_by")
+    return {name: getattr(row, name) for name in names}

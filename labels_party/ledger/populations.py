@@ -1,0 +1,213 @@
+"""Populations: one label column of one body of people, with its public domain, rules, audiences and lifetime ε."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.storage.tables import populations
+from shared.audit.events import POPULATION_CREATED, Event, Subject
+from shared.audit.store import AuditStore
+from shared.domain import Domain
+from shared.errors import Conflict, InvalidInput, NotFound
+from shared.numbers import BadSpelling, decimal_of
+from shared.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
+from shared.schemas.population import Population as PopulationAsked
+
+# code points that Unicode says to ignore in display, or whose glyph is blank, and a second space in a row: names that
+# differ by them look the same, but would be two scopes
+IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U0001d159]"
+    "|  "
+)
+DEFAULT_AUDIENCE = "features-party"
+MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and then: no protection
+MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
+
+
+@dataclass(frozen=True)
+class Population:
+    id: str
+    name: str
+    label: str
+    domain: Domain
+    out_of_domain: str
+    missing_label: str | None
+    audiences: tuple[str, ...]
+    lifetime: Epsilon
+    unit: PrivacyUnit = PER_EXAMPLE
+    created: str = ""
+    four_eyes: bool = False
+    retention_days: int | None = None
+    alert_percent: tuple[int, ...] = ()
+    lifetime_delta: int = 0  # atto-δ per example; 0: only pure ε-DP is charged
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(population=self.id, population_name=self.name, label=self.label)
+
+    @property
+    def missing_index(self) -> int | None:
+        """Position of the missing-label value in the domain."""
+        if self.missing_label is None:
+            return None
+        return int(self.domain.values.searchsorted(float(self.missing_label)))
+
+    def rules(self) -> dict[str, Any]:
+        """Everything that was declared, for comparing a second declaration with the first."""
+        return {
+            "label": self.label,
+            "domain": self.domain.as_json(),
+            "out_of_domain": self.out_of_domain,
+            "missing_label": self.missing_label,
+            "audiences": sorted(self.audiences),
+            "lifetime_epsilon": str(self.lifetime),
+            "lifetime_delta": delta_string(self.lifetime_delta),
+            "unit": self.unit.as_json(),
+            "four_eyes": self.four_eyes,
+            "retention_days": self.retention_days,
+            "alert_percent": list(self.alert_percent),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "created": self.created} | self.rules()
+
+
+def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
+    """A checked population, not stored yet; `domain` where it was read from a file. Raises InvalidInput, its kinds."""
+    domain = Domain.from_json(asked.domain) if domain is None else domain
+    audiences = asked.audiences or [DEFAULT_AUDIENCE]
+    lifetime = Epsilon.parse(asked.lifetime_epsilon, positive=True, name="the lifetime ε (budget)")
+    lifetime_delta = parse_delta(asked.lifetime_delta)
+    alerts = asked.alert_percent
+    for what, text in (("name", asked.name), ("label name", asked.label), *(("audience", a) for a in audiences)):
+        plain = text == text.strip() and text.isprintable() and not IGNORABLE.search(text)
+        if not 1 <= len(text) <= 200 or not plain:
+            raise InvalidInput(
+                f"The {what} of a population must be 1 to 200 visible, printable characters without outer or double "
+                "spaces."
+            )
+    if not audiences or len(set(audiences)) != len(audiences) or len(audiences) > 1000:
+        raise InvalidInput("A population names at least one audience, each once.")
+    if lifetime_delta > MAX_DELTA:
+        raise InvalidInput(
+            f"The lifetime δ of a population must lie between 0 and {delta_string(MAX_DELTA)}; it should be well below "
+            "one over the number of examples."
+        )
+    if (asked.unit_column is None) != (asked.max_examples_per_unit is None):
+        raise InvalidInput("A unit column and the most examples per unit are given together or not at all.")
+    if any(not 1 <= p <= 100 for p in alerts) or len(set(alerts)) != len(alerts):
+        raise InvalidInput("Alert thresholds are different whole percentages from 1 to 100 of the lifetime ε.")
+    domain.values  # noqa: B018 - refuses domains whose values collide as floats before anything is stored
+    return Population(
+        id="pop_" + secrets.token_hex(12),
+        name=asked.name,
+        label=asked.label,
+        domain=domain,
+        out_of_domain=asked.out_of_domain,
+        missing_label=None if asked.missing_label is None else _in_domain(asked.missing_label, domain),
+        audiences=tuple(sorted(audiences)),
+        lifetime=lifetime,
+        unit=PrivacyUnit(asked.unit_column, asked.max_examples_per_unit),
+        four_eyes=asked.four_eyes,
+        retention_days=asked.retention_days,
+        alert_percent=tuple(sorted(alerts)),
+        lifetime_delta=lifetime_delta,
+    )
+
+
+def _in_domain(value: str | float | int, domain: Domain) -> str:
+    try:
+        number = decimal_of(value)
+    except BadSpelling:
+        raise InvalidInput("The missing-label value must be a finite number, in plain digits.") from None
+    position = int(domain.values.searchsorted(float(number)))
+    if position >= domain.k or domain.values[position] != float(number):
+        raise InvalidInput("The missing-label value must be one of the values of the domain.")
+    number = number if number else abs(number)  # no negative zero
+    digits = format(number, "f") if -MAX_MISSING < int(number.as_tuple().exponent) < MAX_MISSING else ""
+    if not 1 <= len(digits) <= MAX_MISSING:
+        raise InvalidInput(f"The missing-label value must be written with at most {MAX_MISSING} digits.")
+    return digits
+
+
+class Populations:
+    def __init__(self, audit: AuditStore) -> None:
+        self.audit = audit
+
+    def create(self, connection: Connection, population: Population, actor: str) -> Population:
+        """Store it with its audit event. Raises Conflict if the name is taken."""
+        if self.find(connection, population.name) is not None:
+            raise Conflict(
+                f"A population named '{population.name}' exists already; choose another name or use that one."
+            )
+        event = Event(
+            POPULATION_CREATED,
+            population.subject,
+            unit=population.unit,
+            audiences=population.audiences,
+            actor=actor,
+            details={k: v for k, v in population.rules().items() if k not in ("unit", "audiences")},
+        )
+        created = self.audit.append(connection, event).moment
+        connection.execute(
+            sa.insert(populations).values(
+                id=population.id,
+                name=population.name,
+                label=population.label,
+                domain=population.domain.as_json(),
+                out_of_domain=population.out_of_domain,
+                missing_label=population.missing_label,
+                audiences=list(population.audiences),
+                lifetime_nano=population.lifetime.nano,
+                unit_column=population.unit.unit_column,
+                max_examples_per_unit=population.unit.max_examples,
+                created=created,
+                four_eyes=population.four_eyes,
+                retention_days=population.retention_days,
+                alert_percent=list(population.alert_percent),
+                lifetime_delta_atto=population.lifetime_delta,
+            )
+        )
+        return Population(**{**population.__dict__, "created": created})
+
+    def find(self, connection: Connection, name_or_id: str) -> Population | None:
+        if not name_or_id.isprintable():  # no database takes NUL or half a surrogate pair, and no name has one
+            return None
+        t = populations
+        row = connection.execute(sa.select(t).where(sa.or_(t.c.id == name_or_id, t.c.name == name_or_id))).first()
+        return None if row is None else _from_row(row)
+
+    def get(self, connection: Connection, name_or_id: str) -> Population:
+        found = self.find(connection, name_or_id)
+        if found is None:
+            raise NotFound(f"There is no population '{name_or_id}'.")
+        return found
+
+    def list(self, connection: Connection) -> list[Population]:
+        return [_from_row(row) for row in connection.execute(sa.select(populations).order_by(populations.c.created))]
+
+
+def _from_row(row: sa.Row[Any]) -> Population:
+    return Population(
+        id=row.id,
+        name=row.name,
+        label=row.label,
+        domain=Domain.from_json(row.domain),
+        out_of_domain=row.out_of_domain,
+        missing_label=row.missing_label,
+        audiences=tuple(row.audiences),
+        lifetime=Epsilon(row.lifetime_nano),
+        unit=PrivacyUnit(row.unit_column, row.max_examples_per_unit),
+        created=row.created,
+        four_eyes=bool(row.four_eyes),
+        retention_days=row.retention_days,
+        alert_percent=tuple(row.alert_percent or ()),
+        lifetime_delta=row.lifetime_delta_atto,
+    )

@@ -1,0 +1,51 @@
+"""What an ε would give for a population, from public and already private facts: the work behind `plan`, at any door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from labels_party.bootstrap import Services
+from labels_party.kinds.message.clipping import parse_clipping
+from labels_party.kinds.message.preview import preview
+from labels_party.kinds.message.request import LATEST
+from labels_party.labels.batches import require_sealed
+from labels_party.ledger.populations import Population
+from shared.errors import InvalidInput, InvalidPrior, NotFound
+from shared.privacy import ZERO, Epsilon
+from shared.schemas.plan import Plan
+
+MOST_EPSILONS = 16
+
+
+def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
+    """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
+    with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
+    `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them.
+
+    Raises InvalidInput and its kinds, NotFound."""
+    wanted = [Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon]
+    if not 1 <= len(wanted) <= MOST_EPSILONS:
+        raise InvalidInput(f"A plan is made for 1 to {MOST_EPSILONS} values of ε.")
+    clipping = parse_clipping(asked.clip_quantile, asked.clip_epsilon)
+    if asked.prior not in (None, "estimate", LATEST):
+        raise InvalidPrior("A plan's prior is 'estimate' or 'latest'.")
+
+    def look(connection: Connection) -> tuple[Population, int, Epsilon]:
+        population = services.populations.get(connection, name)
+        rows, spent = asked.n, ZERO
+        if asked.batch is not None:
+            batch, owner = services.batches.get(connection, asked.batch)
+            if owner.id != population.id:
+                raise NotFound(f"Population '{name}' has no batch '{asked.batch}'.")
+            require_sealed(batch)
+            rows, spent = batch.n, services.ledger.spent(connection, batch.id)
+        if rows is None or rows < 1:
+            raise InvalidInput("A plan needs the number of examples: give n (1 or more), or a sealed batch.")
+        return population, rows, spent
+
+    population, rows, spent = services.database.read("plan.look", look)
+    given = services.priors.latest(population)
+    carried = asked.prior == LATEST
+    return preview(population, wanted, asked.loss, rows, given, spent, carried=carried, clipping=clipping)

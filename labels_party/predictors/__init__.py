@@ -1,1 +1,0 @@
-"""Predictors: models of raw labels that stay here and answer single queries, each charged (private prediction)."""

@@ -1,0 +1,100 @@
+"""What audiences may charge by themselves: so much ε of a batch, by answers of one kind, as its owner has said.
+
+The ledger belongs to the owner. Without an allowance an audience causes no charge, and a batch answers it as one that
+does not exist; with one it may choose when and in how many parts the allowance is spent. The lifetime ε of the
+population bounds everything as ever: an allowance reserves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import Batches, require_sealed, timestamp
+from labels_party.ledger.store import Ledger
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.storage.tables import allowances, work
+from shared.audit.events import ALLOWANCE_SET
+from shared.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.service.database import Database
+
+
+class Allowances:
+    def __init__(self, database: Database, batches: Batches, ledger: Ledger, clock: Callable[[], datetime]) -> None:
+        self.database, self.batches, self.ledger, self.clock = database, batches, ledger, clock
+
+    def set(self, batch_id: str, kind: str, epsilon: Epsilon, actor: str, call: IdempotentCall = NO_KEY) -> Reply:
+        """Allow audiences `epsilon` in all for answers of `kind`; what they have spent of it counts. 0 ends it.
+
+        Raises NotFound, Conflict (not sealed), SecondPersonNeeded (four eyes), InvalidEpsilon (more than the lifetime).
+        """
+
+        def store(connection: Connection) -> Reply:
+            def effect() -> Reply:
+                batch, population = self.batches.get(connection, batch_id)
+                require_sealed(batch)
+                if population.four_eyes:
+                    raise SecondPersonNeeded(
+                        f"In population '{population.name}' a second person approves what is charged, so audiences "
+                        "cannot be allowed to charge by themselves."
+                    )
+                if epsilon > population.lifetime:
+                    raise InvalidEpsilon(f"An allowance is at most the lifetime ε {population.lifetime}.")
+                details = {"answer": kind, "epsilon": str(epsilon)}
+                self.ledger.note(connection, ALLOWANCE_SET, population, batch_id, None, actor, details)
+                t = allowances
+                connection.execute(sa.delete(t).where(t.c.batch == batch_id, t.c.kind == kind))
+                if epsilon:
+                    row = {"batch": batch_id, "kind": kind, "epsilon_nano": epsilon.nano}
+                    row |= {"set": timestamp(self.clock()), "set_by": actor}
+                    connection.execute(sa.insert(t).values(**row))
+                return 200, self.describe(connection, batch_id, kind)
+
+            return call.once(connection, effect)
+
+        return self.database.write("allowance.set", store)
+
+    def of(self, connection: Connection, batch_id: str, kind: str) -> Epsilon | None:
+        """What is allowed in all; None where nothing is."""
+        t = allowances
+        query = sa.select(t.c.epsilon_nano).where(t.c.batch == batch_id, t.c.kind == kind)
+        nano = connection.execute(query).scalar()
+        return None if nano is None else Epsilon(int(nano))
+
+    def used(self, connection: Connection, batch_id: str, kind: str) -> Epsilon:
+        """What audiences have charged by themselves, failed answers included: their charge is kept."""
+        t = work
+        query = sa.select(sa.func.coalesce(sa.func.sum(t.c.epsilon_nano), 0)).where(
+            t.c.batch == batch_id, t.c.kind == kind, t.c.by_audience.is_not(None)
+        )
+        return Epsilon(int(connection.execute(query).scalar_one()))
+
+    def judge(self, connection: Connection, batch_id: str, kind: str, split: EpsilonSplit) -> None:
+        """Raises BudgetExceeded where a charge of an audience would go beyond the allowance."""
+        allowed = self.of(connection, batch_id, kind) or ZERO
+        used = self.used(connection, batch_id, kind)
+        if split.total + used > allowed:
+            left = allowed - used if used < allowed else ZERO
+            raise BudgetExceeded(
+                f"ε = {split.total} was asked for, but the owner allows ε {allowed} of this batch for every {kind} "
+                f"that audiences ask for, of which {left} is left. Ask for less, or ask the owner.",
+                asked=str(split.total),
+                spent=str(used),
+                lifetime=str(allowed),
+            )
+
+    def describe(self, connection: Connection, batch_id: str, kind: str) -> dict[str, Any]:
+        allowed, used = self.of(connection, batch_id, kind) or ZERO, self.used(connection, batch_id, kind)
+        left = allowed - used if used < allowed else ZERO
+        return {
+            "batch": batch_id,
+            "kind": kind,
+            "epsilon": str(allowed),
+            "epsilon_used": str(used),
+            "epsilon_left": str(left),
+        }

@@ -1,0 +1,238 @@
+"""From charged work to its publication: lease an attempt, do it, publish it where it still counts.
+
+Crash rules (invariant 2): before transaction 1 nothing exists; between the transactions a new attempt draws again
+without a second charge, and nothing of the abandoned one was seen; after transaction 2 what was published never
+changes. Only the attempt whose number the row has may publish (fencing), whoever else believes to hold the lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import SEALED, Batch, timestamp
+from labels_party.labels.standing import CHARGED, DRAWING, FAILED, PUBLISHED
+from labels_party.ledger.populations import Population
+from labels_party.ledger.rules import Account
+from labels_party.storage.tables import work as table
+from labels_party.work.identity import WorkerIdentity, Workplace
+from labels_party.work.kind import FAMILIES, Work
+from labels_party.work.leases import heartbeat
+from labels_party.work.store import Works
+from shared.errors import LabelDPError, Unavailable
+from shared.privacy import Epsilon
+from shared.problems import problem
+
+TAKEN, UNKNOWN, FREE = "taken", "unknown", "free"
+
+
+def noun_of(work_id: str) -> str:
+    return next((family.noun for family in FAMILIES if work_id.startswith(family.prefix)), "work")
+
+
+class Fenced(Exception):
+    """Another worker took this work over; what was made here is thrown away unseen."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    work: Work
+    batch: Batch
+    population: Population
+    sealed_key: str
+    attempt: int
+
+    @property
+    def n(self) -> int:
+        assert self.batch.n is not None
+        return self.batch.n
+
+
+class Attempts(ABC):
+    """The protocol. A transaction's name begins with "release" or "answer", as the work is called."""
+
+    log = logging.getLogger("label_dp.work")
+
+    def __init__(self, works: Works, workplace: Workplace, lease_seconds: float) -> None:
+        self.works, self.workplace, self.lease_seconds = works, workplace, lease_seconds
+        self.database, self.batches, self.ledger = works.database, works.batches, works.ledger
+        self._active: set[tuple[str, int]] = set()  # (work, attempt) that this object works on
+
+    # --- what is done with it -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def run(self, work_id: str) -> bool:
+        """Take one attempt. False if somebody else works on it or it is finished.
+
+        Raises Unavailable for what may pass (disk, randomness): the work stays charged and can be run again.
+        """
+
+    @abstractmethod
+    def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:
+        """What may be told of an attempt that failed for good, once this has noted and told it elsewhere."""
+
+    @abstractmethod
+    def ended(self, lease: Lease, outcome: str) -> None:
+        """Remove files that nobody needs, after `outcome`: PUBLISHED, FAILED, FREE, or TAKEN by somebody else."""
+
+    # --- the protocol -------------------------------------------------------------------------------------
+
+    @property
+    def worker(self) -> WorkerIdentity:
+        return self.workplace.identity
+
+    def close(self) -> None:
+        self.workplace.close()
+
+    def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Run all that waits, once; returns how many were published. Raises the last failure, after all others ran."""
+        failure: Exception | None = None
+        done = 0
+        for work in self.database.read("work.waiting", self.works.waiting):
+            if stopped():
+                break
+            try:
+                done += self.run(work.id)
+            except Unavailable as error:
+                self.log.warning("%s %s waits: %s", work.kind, work.id, error.code)
+                failure = error
+            except LabelDPError as error:
+                self.log.warning("%s %s failed: %s", work.kind, work.id, error.code)
+            except Exception as error:
+                failure = error  # a bug with one must not keep the others waiting
+        if failure is not None:
+            raise failure
+        return done
+
+    def attempted(self, work_id: str, attempt: Callable[[Lease], None]) -> bool:
+        """Do `attempt`, which ends with `publish`, under a lease; as `run`."""
+        lease = self.database.write(f"{noun_of(work_id)}.lease", lambda c: self.take(c, work_id))
+        if lease is None:
+            return False
+        work = (work_id, lease.attempt)
+        self._active.add(work)
+        try:
+            return self.under(lease, attempt)
+        finally:
+            self._active.discard(work)
+
+    def under(self, lease: Lease, attempt: Callable[[Lease], None]) -> bool:
+        try:
+            with self._heartbeat(lease):
+                attempt(lease)
+        except Fenced:
+            self.ended(lease, TAKEN)
+            return False
+        except BaseException as error:
+            outcome = self._abandon(lease, error)
+            if isinstance(error, LabelDPError) and outcome in (PUBLISHED, TAKEN):
+                # the commit went through although its reply was lost, or we were fenced off
+                return outcome == PUBLISHED
+            raise
+        self.ended(lease, PUBLISHED)
+        return True
+
+    def take(self, connection: Connection, work_id: str) -> Lease | None:
+        """The lease of a new attempt, or None where somebody else works on it or it is finished."""
+        work, now = self.works.get(connection, work_id), self.database.now(connection)
+        if work.state not in (CHARGED, DRAWING):
+            return None
+        if work.lease_owner == self.worker.name:
+            # our own name without work behind it: a reply of the database was lost
+            if (work_id, work.attempt) in self._active:
+                return None
+        elif self.worker.holds(work.lease_owner, work.lease_until and work.lease_until - now):
+            return None
+        attempt, until = work.attempt + 1, now + self.lease_seconds
+        connection.execute(
+            sa.update(table)
+            .where(table.c.id == work_id, table.c.attempt == work.attempt)
+            .values(state=DRAWING, attempt=attempt, lease_owner=self.worker.name, lease_until=until)
+        )
+        batch, population = self.works.about(connection, work)
+        (sealed,) = self.batches.segments(connection, batch.id, SEALED)
+        return Lease(work, batch, population, sealed.key, attempt)
+
+    def publish(self, connection: Connection, lease: Lease, **values: object) -> None:
+        """Transaction 2. Only the attempt that holds the lease may publish, and only once. Raises Fenced."""
+        t, now = table, timestamp(self.batches.clock())
+        changed = connection.execute(
+            sa.update(t)
+            .where(
+                t.c.id == lease.work.id,
+                t.c.attempt == lease.attempt,
+                t.c.state == DRAWING,
+                t.c.lease_owner == self.worker.name,
+            )
+            .values(state=PUBLISHED, published=now, lease_owner=None, lease_until=None, **values)
+        ).rowcount
+        if changed != 1:
+            raise Fenced
+
+    def spent(self, lease: Lease) -> tuple[Account, Epsilon]:
+        """What the batch has spent, and the most that any batch of the population has."""
+
+        def look(connection: Connection) -> tuple[Account, Epsilon]:
+            account = self.ledger.account(connection, lease.population, lease.batch.id)
+            return account, self.ledger.largest(connection, lease.population)
+
+        return self.database.read(f"{noun_of(lease.work.id)}.spent", look)
+
+    def note(
+        self,
+        connection: Connection,
+        kind: str,
+        lease: Lease,
+        details: dict[str, Any],
+    ) -> None:
+        """An event of the lease's attempt."""
+        about = (lease.population, lease.batch.id, lease.work.id)
+        self.ledger.note(connection, kind, *about, "worker", details, lease.attempt, tuple(lease.work.audiences))
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _abandon(self, lease: Lease, error: BaseException) -> str:
+        """After a failed attempt: free the work, or fail it where the failure may have depended on what was drawn."""
+        # that keeps its charge and is not drawn again; a full disk, a database or randomness that failed, and an
+        # interrupt do not depend on it
+        refused = error if isinstance(error, Exception) and not isinstance(error, Unavailable | MemoryError) else None
+        try:
+            name = f"{noun_of(lease.work.id)}.abandon"
+            outcome = self.database.write(name, lambda c: self._settle(c, lease, refused))
+        except LabelDPError:
+            return UNKNOWN  # the database decides later; files stay until the next attempt is published
+        self.ended(lease, outcome)
+        return outcome
+
+    def _settle(self, connection: Connection, lease: Lease, refusal: Exception | None) -> str:
+        now = self.works.get(connection, lease.work.id)
+        if now.attempt != lease.attempt or now.state != DRAWING:
+            return PUBLISHED if now.attempt == lease.attempt and now.state == PUBLISHED else TAKEN
+        free: dict[str, object] = {"lease_owner": None, "lease_until": None}
+        update = sa.update(table).where(table.c.id == now.id)
+        if refusal is None:
+            connection.execute(update.values(**free))
+            return FREE
+        connection.execute(update.values(**free, state=FAILED))
+        known = self.failed(connection, lease, refusal)
+        connection.execute(update.values(problem=problem(known)[1]))
+        return FAILED
+
+    def _heartbeat(self, lease: Lease) -> contextlib.AbstractContextManager[None]:
+        """Keep the lease while working; losing it is noticed at publication by the fencing number."""
+
+        def extend(connection: Connection) -> None:
+            connection.execute(
+                sa.update(table)
+                .where(table.c.id == lease.work.id, table.c.attempt == lease.attempt)
+                .values(lease_until=self.database.now(connection) + self.lease_seconds)
+            )
+
+        return heartbeat(self.database, f"{noun_of(lease.work.id)}.heartbeat", self.lease_seconds / 3, extend)

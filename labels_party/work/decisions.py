@@ -1,0 +1,218 @@
+"""Four-eyes: work waits, uncharged, until somebody else than who asked for it decides; and cancelling.
+
+Waiting work holds no budget: whether the charge fits is judged again when it is approved, in the transaction that
+charges. What this protects against is one person (or one stolen API key) releasing alone through the service. It does
+not protect against somebody with a shell on the labels party's machine, who could read the labels themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import require_sealed, timestamp
+from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
+from labels_party.ledger.populations import IGNORABLE, Population
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.storage.tables import api_keys
+from labels_party.storage.tables import work as table
+from labels_party.work.attempts import noun_of
+from labels_party.work.kind import Family, Work
+from labels_party.work.store import Works
+from shared.audit import events
+from shared.errors import (
+    Conflict,
+    InvalidInput,
+    LabelDPError,
+    Refusal,
+    SecondPersonNeeded,
+    Unauthenticated,
+    Unavailable,
+)
+from shared.problems import problem
+
+COMMAND_LINE = "command line"
+MAX_NAME, MAX_REASON = 40, 500
+
+
+class Declined(Refusal):
+    """Why work is `failed`: a second person declined it. Nothing was charged."""
+
+    code = "release-declined"
+    title = "Declined"
+
+
+class Cancelled(Refusal):
+    """Why work is `failed`: it was taken back before any draw began; what was charged is returned."""
+
+    code = "release-cancelled"
+    title = "Cancelled"
+
+
+def person(name: str) -> str:
+    """The actor behind a name given on the command line. Raises InvalidInput."""
+    if not 1 <= len(name) <= MAX_NAME or name != name.strip() or not name.isprintable() or IGNORABLE.search(name):
+        raise InvalidInput(
+            f"A person's name is 1 to {MAX_NAME} visible, printable characters without outer or double spaces."
+        )
+    return f"{COMMAND_LINE}: {name}"
+
+
+class Decisions:
+    def __init__(self, works: Works) -> None:
+        self.works, self.ledger, self.database = works, works.ledger, works.database
+        self.clock = works.batches.clock
+
+    def approve(self, work_id: str, actor: str, call: IdempotentCall = NO_KEY, family: Family | None = None) -> Reply:
+        """Charge waiting work, which is then drawn as any other. Returns (200, the work).
+
+        Raises NotFound (also of another `family`), SecondPersonNeeded (who asked for it approves), BudgetExceeded (it
+        goes on waiting), Conflict (it does not wait, its labels were purged, or its features were replaced).
+        """
+
+        def effect(connection: Connection, work: Work, population: Population) -> None:
+            batch, _ = self.works.about(connection, work)
+            require_sealed(batch)
+            try:
+                self.works.require_features(connection, work.batch, work.features)
+            except Unavailable:
+                raise Conflict("The features that it was asked for were replaced meanwhile: decline it.") from None
+            subject = (population, work.batch, work.id)
+            self.ledger.note(connection, events.APPROVED, *subject, actor, {"requested_by": work.requested_by})
+            self.ledger.charge(connection, *subject, work.split, actor, work.asked)
+            self._set(connection, work, state=CHARGED, approved_by=actor, approved=timestamp(self.clock()))
+
+        return self._decide("approve", work_id, actor, call, family, effect)
+
+    def decline(
+        self,
+        work_id: str,
+        actor: str,
+        reason: str = "",
+        call: IdempotentCall = NO_KEY,
+        family: Family | None = None,
+    ) -> Reply:
+        """End waiting work without a charge; `reason` goes to the audit store. Raises as `approve` does."""
+        if len(reason) > MAX_REASON or not reason.isprintable():
+            raise InvalidInput(f"A reason is one line of at most {MAX_REASON} printable characters.")
+
+        def effect(connection: Connection, work: Work, population: Population) -> None:
+            why = Declined(f"A second person declined this {self._noun(work)}; nothing was charged.")
+            self.end(connection, work, population, actor, reason, why)
+
+        return self._decide("decline", work_id, actor, call, family, effect)
+
+    def end(
+        self, connection: Connection, work: Work, population: Population, actor: str, reason: str, why: LabelDPError
+    ) -> None:
+        """End waiting work without a charge, with its event. Its inputs are swept."""
+        details = {"requested_by": work.requested_by, "reason": reason}
+        self.ledger.note(connection, events.DECLINED, population, work.batch, work.id, actor, details)
+        self._fail(connection, work, why)
+
+    def cancel(self, work_id: str, actor: str, call: IdempotentCall = NO_KEY, family: Family | None = None) -> Reply:
+        """Take work back while certainly no draw of it ever began; its charge is returned. Raises NotFound, Conflict.
+
+        That no attempt was leased is seen in the transaction that returns the charge, and writers take turns.
+        """
+
+        def effect(connection: Connection, work: Work, population: Population) -> None:
+            noun = self._noun(work)
+            if work.state not in (ACCEPTED, CHARGED) or work.attempt != 0:
+                raise Conflict(
+                    f"{noun.capitalize()} '{work_id}' is {work.state} and a draw of it may have begun, so its charge "
+                    f"stands. Only {_a(noun)} of which no draw ever began can be cancelled."
+                )
+            self._standing(connection, actor)
+            subject = (population, work.batch, work_id)
+            self.ledger.note(connection, events.CANCELLED, *subject, actor, {"state": work.state})
+            if work.state == CHARGED:
+                self.ledger.give_back(connection, *subject, work.split, actor)
+            self._fail(connection, work, Cancelled(f"This {noun} was cancelled before any draw of it began."))
+
+        return self._store("cancel", work_id, call, family, effect)
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _noun(self, work: Work) -> str:
+        return self.works.family(work).noun
+
+    def _decide(
+        self,
+        name: str,
+        work_id: str,
+        actor: str,
+        call: IdempotentCall,
+        family: Family | None,
+        effect: Callable[[Connection, Work, Population], None],
+    ) -> Reply:
+        def decided(connection: Connection, work: Work, population: Population) -> None:
+            noun = self._noun(work)
+            if work.state != ACCEPTED:
+                why = (work.problem or {}).get("detail", "")
+                raise Conflict(
+                    f"{noun.capitalize()} '{work_id}' is {work.state}; it does not wait for an approval. {why}".strip()
+                )
+            if work.requested_by.casefold() == actor.casefold():
+                raise SecondPersonNeeded(
+                    f"You asked for {noun} '{work_id}' yourself; somebody else, with another API key or under "
+                    "another name, approves or declines it. (You can cancel it.)"
+                )
+            self._standing(connection, actor)
+            effect(connection, work, population)
+
+        return self._store(name, work_id, call, family, decided)
+
+    def _store(
+        self,
+        name: str,
+        work_id: str,
+        call: IdempotentCall,
+        family: Family | None,
+        effect: Callable[[Connection, Work, Population], None],
+    ) -> Reply:
+        def store(connection: Connection) -> Reply:
+            def decided() -> Reply:
+                work = self.works.get(connection, work_id, family)
+                _, population = self.works.about(connection, work)
+                effect(connection, work, population)
+                now = self.works.get(connection, work_id)
+                if now.state == FAILED:
+                    ended.append(now.inputs)
+                return 200, self.works.describe(connection, now, population)
+
+            return call.once(connection, decided)
+
+        ended: list[str] = []
+        reply = self.database.write(f"{noun_of(work_id)}.{name}", store)
+        for inputs in ended:
+            self.works.forget_inputs(inputs)
+        return reply
+
+    @staticmethod
+    def _standing(connection: Connection, actor: str) -> None:
+        """An API key that was revoked since the call came in decides nothing. Raises Unauthenticated."""
+        kind, _, key_id = actor.partition(":")
+        if kind == "apikey":
+            t = api_keys
+            query = sa.select(t.c.id).where(t.c.id == key_id, t.c.revoked.is_(None))
+            if connection.execute(query).first() is None:
+                raise Unauthenticated("This API key was revoked.", "revoked", key_id)
+
+    def _fail(self, connection: Connection, work: Work, why: LabelDPError) -> None:
+        self._set(connection, work, state=FAILED, problem=problem(why)[1])
+        self.works.tell(connection, self.works.family(work).told_failed, work.id)
+
+    @staticmethod
+    def _set(connection: Connection, work: Work, **values: Any) -> None:
+        t = table
+        seen = (t.c.id == work.id, t.c.state == work.state, t.c.attempt == work.attempt)
+        if connection.execute(sa.update(t).where(*seen).values(**values)).rowcount != 1:
+            raise Conflict(f"'{work.id}' changed meanwhile; look at it again.")
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

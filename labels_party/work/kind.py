@@ -1,0 +1,230 @@
+"""What a kind of charged work brings along: its name, what it plans from public facts, what it draws.
+
+A kind runs only for charged work under a lease. It shows nothing to anybody: what it returns becomes visible with the
+publication of the attempt, or never (invariant 2).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from labels_party.labels.batches import Batch
+from labels_party.labels.seal import SealedLabels
+from labels_party.ledger.populations import Population
+from labels_party.ledger.rules import Account
+from labels_party.notify import outbox
+from shared.audit import events
+from shared.documents import bundle
+from shared.documents.signed import MAX_ENVELOPE_BYTES
+from shared.errors import LabelDPError
+from shared.privacy import Epsilon, EpsilonSplit
+
+ProgressHook = Callable[[str, float], None]
+
+
+def no_progress(_what: str, _share: float) -> None:
+    """Progress is for the owner's own terminal only; over HTTP work shows its state and nothing else."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the signed documents of some kinds, their ids, paths and events are called."""
+
+    noun: str
+    prefix: str
+    document: str  # its last part in a URL
+    digest: str  # the member that holds its SHA-256
+    envelope: str  # its file
+    most_bytes: int  # of that file
+    published: str
+    failed: str
+    told_published: str
+    told_failed: str
+
+
+RELEASES = Family(
+    "release",
+    "rel_",
+    "manifest",
+    "manifest_sha256",
+    bundle.FOLDER_ENVELOPE,
+    MAX_ENVELOPE_BYTES,
+    events.PUBLISHED,
+    events.FAILED,
+    outbox.RELEASE_PUBLISHED,
+    outbox.RELEASE_FAILED,
+)
+ANSWERS = Family(
+    "answer",
+    "ans_",
+    "document",
+    "sha256",
+    "answer.dsse.json",
+    MAX_ENVELOPE_BYTES,
+    events.ANSWER_PUBLISHED,
+    events.ANSWER_FAILED,
+    outbox.ANSWER_PUBLISHED,
+    outbox.ANSWER_FAILED,
+)
+FAMILIES = (RELEASES, ANSWERS)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Work that is asked for, planned: everything in it is public, or private already.
+
+    `plan` is what the kind draws from. `details` is what the audit event of its charge, or of the request for it, says
+    besides ε. `audiences` None: those of the population. `by_audience` is the audience that asks for itself, within the
+    owner's allowance. `inputs` names a folder of the home that belongs to the work from then on and is deleted with
+    its end; `inputs_mac` tells whether two have the same. `features`: the key of the owner's table that it is made of,
+    and that must still be there when it is charged.
+    """
+
+    kind: str
+    split: EpsilonSplit
+    plan: dict[str, Any]
+    details: dict[str, Any]
+    additional_release: bool = False
+    audiences: tuple[str, ...] | None = None
+    by_audience: str | None = None
+    inputs: str = ""
+    inputs_mac: str = ""
+    features: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row of charged work. `asked` is `Asked.details`."""
+
+    id: str
+    batch: str
+    kind: str
+    state: str
+    asked: dict[str, Any]
+    plan: dict[str, Any]
+    epsilon: dict[str, str]
+    audiences: list[str]
+    requested_by: str
+    by_audience: str | None
+    inputs: str
+    inputs_mac: str
+    features: str
+    approved_by: str | None
+    approved: str | None
+    attempt: int
+    lease_owner: str | None
+    lease_until: float | None
+    created: str
+    published: str | None
+    sha256: str | None
+    problem: dict[str, Any] | None
+
+    @property
+    def split(self) -> EpsilonSplit:
+        return EpsilonSplit.from_json(self.epsilon)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything an attempt needs. `folder` is its own; `inputs` the folder of public inputs, if there are.
+
+    `spent` is what the batch has spent, this charge included, and the most that any batch of the population has.
+    """
+
+    work: Work
+    batch: Batch
+    population: Population
+    labels: SealedLabels
+    folder: Path
+    inputs: Path | None
+    today: str
+    spent: Callable[[], tuple[Account, Epsilon]]
+    progress: ProgressHook = no_progress
+
+    @property
+    def n(self) -> int:
+        assert self.batch.n is not None
+        return self.batch.n
+
+
+@dataclass(frozen=True)
+class WorkFile:
+    """A published file, by its `path` below the home's folder of work, or its `content`."""
+
+    name: str
+    role: str
+    size: int
+    sha256: str
+    path: str | None = None
+    content: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A signed envelope, the SHA-256 of its payload, and the files beside it, which lie in the attempt's folder."""
+
+    envelope: bytes
+    sha256: str
+    files: tuple[WorkFile, ...] = ()
+
+
+S = TypeVar("S", bound=BaseModel)
+W = TypeVar("W")
+
+
+class Kind(ABC, Generic[S, W]):
+    """`schema` is what is asked for over REST, under the word `path`; `W` the same, checked, with `additional_release`.
+
+    None of both: it is asked for in a way of its own.
+    """
+
+    name: ClassVar[str]
+    family: ClassVar[Family] = ANSWERS
+    path: ClassVar[str] = ""
+    schema: ClassVar[type[BaseModel] | None] = None
+    told: ClassVar[tuple[str, ...]] = ()  # members of `described` that a notice has as well
+    handed_on: ClassVar[bool] = False  # an audience may have the document that another asked for
+    previewed: ClassVar[bool] = False  # `preview` works
+    large: ClassVar[bool] = False  # what is asked for may hold a whole prior or matrix, of many megabytes
+
+    def wish(self, population: Population, body: S) -> W:
+        """What `body` asks for, checked as far as it can be without the batch. Raises InvalidInput and its kinds."""
+        raise NotImplementedError  # only kinds with a schema are asked for so
+
+    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
+        """From public facts alone. Raises InvalidInput and its kinds: whatever can be refused without labels."""
+        raise NotImplementedError  # calibrations and predictions plan in a request of their own
+
+    def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
+        """Members `epsilon`, `parameters` and `facts` of what `plan` would charge and do."""
+        raise NotImplementedError  # only where `previewed`
+
+    @abstractmethod
+    def draw(self, job: Job) -> Drawn:
+        """Within the ε (and δ) of the work, whatever the labels are.
+
+        Raises Unavailable for what may pass (disk, randomness) and does not depend on labels; it is then drawn again at
+        no charge. Whatever else it raises fails the work, whose charge is kept.
+        """
+
+    def described(self, work: Work) -> dict[str, Any]:
+        """Members of its description besides those that all work has."""
+        return {"parameters": work.plan}
+
+    def seen(self, described: dict[str, Any], role: str, audience: str | None) -> dict[str, Any]:
+        """What a caller of `role` sees of a description or of a row of a list."""
+        return described
+
+    def failure(self, _error: Exception) -> LabelDPError:
+        """What may be told of an attempt that failed for good: what went wrong may have depended on labels."""
+        return LabelDPError("The computation failed; its charge is kept. The service's log names the error.")
+
+    def event(self) -> dict[str, Any]:
+        """What audit events of its end say of the kind."""
+        return {} if self.family is RELEASES else {"answer": self.name}

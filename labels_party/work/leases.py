@@ -1,0 +1,79 @@
+"""Work that one of several replicas does at a time: a row says who, a heartbeat keeps it, a dead one's is taken over.
+
+A lease saves work that would be thrown away; it decides nothing. What the work changes is checked again in the
+transaction that changes it, so that a holder who was stopped and comes back finds it done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.storage.tables import leases
+from labels_party.work.identity import Workplace
+from shared.errors import LabelDPError
+from shared.service.database import Database
+
+
+@contextlib.contextmanager
+def heartbeat(database: Database, name: str, every: float, extend: Callable[[Connection], None]) -> Iterator[None]:
+    """Run `extend` in transaction `name` every so many seconds, in a thread; a failure is left to the next beat."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(every):
+            with contextlib.suppress(LabelDPError):
+                database.write(name, extend)
+
+    thread = threading.Thread(target=beat, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+class Leases:
+    def __init__(self, database: Database, workplace: Workplace, seconds: float) -> None:
+        self.database, self.workplace, self.seconds = database, workplace, seconds
+        self._mine: set[str] = set()
+
+    @contextlib.contextmanager
+    def hold(self, work: str) -> Iterator[bool]:
+        """Whether this process may do `work` now: nobody else is at it. Kept until the end of the block."""
+        if work in self._mine or not self.database.write("lease.take", lambda c: self._take(c, work)):
+            yield False
+            return
+        self._mine.add(work)
+        try:
+            with heartbeat(self.database, "lease.heartbeat", self.seconds / 3, lambda c: self._extend(c, work)):
+                yield True
+        finally:
+            self._mine.discard(work)
+            with contextlib.suppress(LabelDPError):  # then it runs out
+                self.database.write("lease.end", lambda c: self._end(c, work))
+
+    def _take(self, connection: Connection, work: str) -> bool:
+        now, mine = self.database.now(connection), self.workplace.identity.name
+        row = connection.execute(sa.select(leases).where(leases.c.work == work)).first()
+        # our own name without work behind it: a reply of the database was lost
+        if row is not None and row.owner != mine and self.workplace.identity.holds(row.owner, row.until - now):
+            return False
+        connection.execute(sa.delete(leases).where(leases.c.work == work))
+        connection.execute(sa.insert(leases).values(work=work, owner=mine, until=now + self.seconds))
+        return True
+
+    def _extend(self, connection: Connection, work: str) -> None:
+        until = self.database.now(connection) + self.seconds
+        connection.execute(sa.update(leases).where(*self._own(work)).values(until=until))
+
+    def _end(self, connection: Connection, work: str) -> None:
+        connection.execute(sa.delete(leases).where(*self._own(work)))
+
+    def _own(self, work: str) -> tuple[sa.ColumnElement[bool], ...]:
+        return leases.c.work == work, leases.c.owner == self.workplace.identity.name

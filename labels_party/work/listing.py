@@ -1,0 +1,118 @@
+"""What was published, as a receiver asks for it day by day: what is meant for it, oldest first, in pages; and all of it
+for the owner's own eyes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.standing import PUBLISHED
+from labels_party.ledger.populations import Population
+from labels_party.storage.tables import batches
+from labels_party.storage.tables import work as t
+from labels_party.work.kind import Family
+from labels_party.work.store import Works
+from shared.errors import InvalidInput, NotFound
+
+DAY = 10  # characters of a timestamp's day: more of it would tell the second of a draw
+COLUMNS = [t.c[name] for name in ("id", "batch", "kind", "state", "published", "epsilon", "audiences", "sha256")]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """`audience` None: of all audiences (the owner). `since` is a day or None; `population` a name or id; `after` the
+    last id of the page before."""
+
+    audience: str | None
+    since: str | None = None
+    population: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True)
+class Listing:
+    rows: list[dict[str, Any]]
+    more: bool
+
+
+def published(connection: Connection, works: Works, family: Family, wanted: Wanted) -> Listing:
+    """At most `limit` published rows of a family, by day and id, of the populations whose audiences name the caller.
+
+    What an audience asked for itself, and what was asked of a predictor, is for who asked. An `after` that the caller
+    cannot see raises NotFound; a population that is not there and one of others are both left out.
+    """
+    seen = {
+        p.id: p
+        for p in works.batches.populations.list(connection)
+        if (wanted.audience is None or wanted.audience in p.audiences) and wanted.population in (None, p.id, p.name)
+    }
+
+    def meant(row: sa.Row[Any]) -> bool:
+        return wanted.audience is None or wanted.audience in row.audiences
+
+    day = sa.func.substr(t.c.published, 1, DAY)
+    kinds = [kind.name for kind in works.kinds.values() if kind.family is family]
+    query: sa.Select[Any] = (
+        sa.select(*COLUMNS, batches.c.population)
+        .join(batches, batches.c.id == t.c.batch)
+        .where(t.c.state == PUBLISHED, t.c.kind.in_(kinds), batches.c.population.in_(sorted(seen)))
+    )
+    if wanted.after is not None:
+        last = connection.execute(query.where(t.c.id == wanted.after)).first() if wanted.after.isprintable() else None
+        if last is None or not meant(last):
+            raise NotFound(f"There is no {family.noun} '{wanted.after}'.")
+        at = last.published[:DAY]
+        query = query.where((day > at) | ((day == at) & (t.c.id > wanted.after)))
+    if wanted.since is not None:
+        query = query.where(day >= wanted.since)
+    found: list[sa.Row[Any]] = []
+    with connection.execute(query.order_by(day, t.c.id).execution_options(yield_per=wanted.limit + 1)) as rows:
+        for row in rows:
+            if len(found) > wanted.limit:
+                break
+            found += [row] if meant(row) else []
+    role = "owner" if wanted.audience is None else "features"
+    listed = [
+        works.kinds[row.kind].seen(_described(row, seen[row.population], family), role, wanted.audience)
+        for row in found[: wanted.limit]
+    ]
+    return Listing(listed, len(found) > wanted.limit)
+
+
+def everything(
+    connection: Connection, works: Works, family: Family, population: str | None, kind: str | None
+) -> list[dict[str, Any]]:
+    """For the owner: whatever its state, by the time of asking; `population` is a name or id.
+
+    Raises NotFound, InvalidInput (no such kind).
+    """
+    kinds = [k.name for k in works.kinds.values() if k.family is family]
+    if kind not in (None, *kinds):
+        raise InvalidInput(f"There is no kind '{kind}' of {family.noun}s; there are {', '.join(kinds)}.")
+    query: sa.Select[Any] = sa.select(*COLUMNS, batches.c.population).join(batches, batches.c.id == t.c.batch)
+    query = query.where(t.c.kind.in_(kinds if kind is None else [kind]))
+    if population is not None:
+        query = query.where(batches.c.population == works.batches.populations.get(connection, population).id)
+    owners = {p.id: p for p in works.batches.populations.list(connection)}
+    rows = connection.execute(query.order_by(t.c.created, t.c.id))
+    return [_described(row, owners[row.population], family) | {"state": row.state} for row in rows]
+
+
+def _described(row: sa.Row[Any], population: Population, family: Family) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "batch": row.batch,
+        "population": population.id,
+        "population_name": population.name,
+        "label": population.label,
+        "audiences": list(row.audiences),
+        "published": row.published and row.published[:DAY],
+        "epsilon": row.epsilon["total"],
+        "delta": row.epsilon["delta"],
+        family.digest: row.sha256,
+    }

@@ -1,0 +1,231 @@
+"""Receipts of the published work that an audience accepted: checked, then kept in the audit store, at no ε.
+
+A receipt says nothing of labels (`shared.documents.receipt` has the argument), so keeping it charges nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.standing import PUBLISHED
+from labels_party.ledger.populations import Population
+from labels_party.storage.tables import receipts
+from labels_party.work.kind import Family, Work
+from labels_party.work.store import Works
+from shared.audit.events import RECEIPT_KEY, RECEIVED
+from shared.audit.receipts import ANSWER, key_event, received_event, registered
+from shared.audit.store import AuditStore
+from shared.documents.receipt import GENESIS, Receipt, open_receipt, read_public_key
+from shared.documents.signing import VerifyingKey, named_key
+from shared.errors import (
+    AuditChainBroken,
+    Conflict,
+    InvalidFile,
+    InvalidInput,
+    LabelDPError,
+    MalformedReceipt,
+    NoReceiptKey,
+    NotFound,
+    ReceiptConflict,
+    SignatureInvalid,
+)
+
+MOST_MISSING = 1000
+ROLLED_BACK = "its store was rolled back to an older copy, or two copies of it are in use"
+
+
+class ReceiptBook:
+    """`key` is our own public key, which a receipt must name."""
+
+    def __init__(self, works: Works, audit: AuditStore, key: VerifyingKey) -> None:
+        self.works, self.database, self.audit, self.key = works, works.database, audit, key
+
+    def register(self, audience: str, key: VerifyingKey, actor: str) -> bool:
+        """Vouch for the key of an audience; False where it is known already. Earlier keys stay."""
+
+        def work(connection: Connection) -> bool:
+            if key.id in self._keys(connection, audience):
+                return False
+            self.audit.append(connection, key_event(audience, key, actor))
+            return True
+
+        return self.database.write("receipt.key", work)
+
+    def keep(self, name: str, envelope: Any, audience: str, actor: str, family: Family) -> tuple[bool, Receipt]:
+        """(whether it is new, the receipt) of work `name`; the same one again changes nothing.
+
+        Raises NotFound (no such work of the family for `audience`), Conflict (not published), NoReceiptKey,
+        SignatureInvalid, MalformedReceipt (also: of another one, audience, document or labels party), ReceiptConflict.
+        """
+
+        def work(connection: Connection) -> tuple[bool, Receipt]:
+            found, population = self._published(connection, name, envelope, audience, family)
+            data = Receipt.envelope_bytes(envelope)
+            key = self._key(connection, audience, data)
+            receipt = open_receipt(data, key)
+            self._check(receipt, family, found, audience)
+            if self._known(connection, receipt, family.noun, key.id):
+                return False, receipt
+            subject = self.works.ledger.subject(population, found.batch, name)
+            answer = found.kind if family.noun == ANSWER else None
+            placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor, answer))
+            row = {"audience": audience, "release": name, "digest": receipt.digest, "event": placed.sequence}
+            place = {"key_id": key.id, "labels_key_id": self.key.id, "position": receipt.position}
+            place |= {"previous": receipt.previous}
+            connection.execute(sa.insert(receipts).values(**place, **row))
+            return True, receipt
+
+        return self.database.write("receipt.keep", work)
+
+    def _published(
+        self, connection: Connection, name: str, envelope: Any, audience: str, family: Family
+    ) -> tuple[Work, Population]:
+        """What an audience can have accepted. Raises NotFound, Conflict (not published)."""
+        found = self.works.get(connection, name, family)
+        _, population = self.works.about(connection, found)
+        own = audience in found.audiences
+        unknown = NotFound(f"There is no {family.noun} '{name}'.")
+        # what somebody else asked for may have been handed on, as a file: who names its digest has it
+        if not own and (audience not in population.audiences or not self.works.kinds[found.kind].handed_on):
+            raise unknown
+        if found.state != PUBLISHED:
+            raise Conflict(f"{family.noun.capitalize()} '{name}' is {found.state}; nobody can have accepted it.")
+        if not own and not self._has(connection, found, envelope, audience):
+            raise unknown
+        return found, population
+
+    def state(self, audience: str) -> list[dict[str, Any]]:
+        """For each registered key of `audience`: the last position, its digest, and the positions missing before it."""
+
+        def look(connection: Connection) -> list[dict[str, Any]]:
+            return [self._state(connection, key_id) for key_id in sorted(self._keys(connection, audience))]
+
+        return self.database.read("receipt.state", look)
+
+    def signer(self, envelope: bytes) -> VerifyingKey:
+        """The registered key that an export of a receiver names. Raises SignatureInvalid, MalformedManifest."""
+        named = named_key(envelope)
+        events = self.database.read("receipt.keys", lambda c: self.audit.events(c, kind=RECEIPT_KEY))
+        for audience in {audience for event in events for audience in event.audiences}:
+            if named in (keys := registered(events, audience)):
+                return keys[named]
+        raise SignatureInvalid(
+            "The export is signed neither with our own key nor with a registered receipt key; give its party's "
+            "keys/signing.pub as --key."
+        )
+
+    def check(self, connection: Connection) -> None:
+        """The table, which is there for look-ups, says what the chained events say. Raises AuditChainBroken."""
+        t = receipts
+        rows = {tuple(row) for row in connection.execute(sa.select(t.c.event, t.c.position, t.c.audience, t.c.release))}
+        kept = {
+            (e.sequence, e.details["position"], e.audiences[0], e.subject.release)
+            for e in self.audit.events(connection, kind=RECEIVED)
+        }
+        if rows != kept:
+            raise AuditChainBroken("The table of receipts does not match the audit events: the store was changed.")
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _keys(self, connection: Connection, audience: str) -> dict[str, VerifyingKey]:
+        return registered(self.audit.events(connection, kind=RECEIPT_KEY), audience)
+
+    def _key(self, connection: Connection, audience: str, envelope: bytes) -> VerifyingKey:
+        keys = self._keys(connection, audience)
+        if not keys:
+            raise NoReceiptKey(
+                f"The owner has registered no receipt key for '{audience}', so no receipts are kept. Give the owner "
+                "your keys/signing.pub (there: apikey create --role features --receipt-key FILE)."
+            )
+        try:
+            named = named_key(envelope)
+        except LabelDPError:
+            raise MalformedReceipt("The receipt is not a DSSE envelope with exactly one signature.") from None
+        if named not in keys:
+            raise SignatureInvalid(
+                f"The receipt is signed with another key than the one registered for '{audience}'; give the owner "
+                "your keys/signing.pub."
+            )
+        return keys[named]
+
+    def _has(self, connection: Connection, found: Work, envelope: Any, audience: str) -> bool:
+        """Whether the audience signed for what it cannot know without having it: documents carry a random salt."""
+        try:
+            data = Receipt.envelope_bytes(envelope)
+            receipt = open_receipt(data, self._key(connection, audience, data))
+        except LabelDPError:
+            return False
+        return receipt.document_digest == found.sha256
+
+    def _check(self, receipt: Receipt, family: Family, found: Work, audience: str) -> None:
+        wrong = (
+            "is of another audience than that of this API key" if receipt.audience != audience
+            else "names another labels party's key than ours" if receipt.labels_key_id != self.key.id
+            else f"is of another {family.noun} than the one it was sent for" if receipt.document_id != found.id
+            else f"is of another {family.document} than the one we published" if receipt.document_digest != found.sha256
+            else ""
+        )  # fmt: skip
+        if wrong:
+            raise MalformedReceipt(f"The receipt {wrong}; nothing was kept.")
+
+    @staticmethod
+    def _known(connection: Connection, receipt: Receipt, noun: str, key_id: str) -> bool:
+        """True for this very receipt. Raises ReceiptConflict where it does not fit what was kept."""
+        t = receipts
+        listed = (t.c.key_id == key_id) & (t.c.labels_key_id == receipt.labels_key_id)
+        same = (t.c.audience == receipt.audience) & (t.c.release == receipt.document_id)
+        near = t.c.position.between(receipt.position - 1, receipt.position + 1)
+        rows = connection.execute(sa.select(t).where((listed & near) | same)).all()
+        if any(row.digest == receipt.digest for row in rows):
+            return True
+        if any(row.release == receipt.document_id for row in rows):
+            raise ReceiptConflict(
+                f"Another receipt of {noun} '{receipt.document_id}' was given by '{receipt.audience}' before: "
+                f"{ROLLED_BACK}."
+            )
+        place = (key_id, receipt.labels_key_id)
+        beside = {row.position: row for row in rows if (row.key_id, row.labels_key_id) == place}
+        before, after = beside.get(receipt.position - 1), beside.get(receipt.position + 1)
+        expected = GENESIS if receipt.position == 1 else None if before is None else before.digest
+        forked = expected is not None and receipt.previous != expected
+        if receipt.position in beside or forked or (after is not None and after.previous != receipt.digest):
+            raise ReceiptConflict(
+                f"Receipt {receipt.position} of '{receipt.audience}' does not continue the receipts that it gave "
+                f"before: {ROLLED_BACK}."
+            )
+        return False
+
+    def _state(self, connection: Connection, key_id: str) -> dict[str, Any]:
+        t = receipts
+        mine = (t.c.key_id == key_id) & (t.c.labels_key_id == self.key.id)
+        query = sa.select(t.c.position, t.c.digest).where(mine).order_by(t.c.position.desc()).limit(1)
+        last = connection.execute(query).first()
+        count = int(connection.execute(sa.select(sa.func.count()).where(mine)).scalar() or 0)
+        missing: list[int] = []
+        if last is not None and count < last.position:
+            have = set(connection.execute(sa.select(t.c.position).where(mine)).scalars())
+            missing = [p for p in range(1, last.position) if p not in have][:MOST_MISSING]
+        found = {"last": 0, "digest": None} if last is None else {"last": last.position, "digest": last.digest}
+        return {"key_id": key_id, "missing": missing} | found
+
+
+def receipt_key(given: str) -> VerifyingKey:
+    """A receiver's key from its PEM file `keys/signing.pub`, or its 32 raw bytes in base64. Raises InvalidInput."""
+    try:
+        if len(base64.b64decode(given, validate=True)) == 32:
+            return read_public_key(given)
+    except (ValueError, binascii.Error):
+        pass  # then it is a path
+    try:
+        return VerifyingKey.from_pem(Path(given).read_bytes())
+    except (OSError, InvalidFile, ValueError):
+        raise InvalidInput(
+            "The receipt key is neither a file with an Ed25519 public key (the receiver's keys/signing.pub) nor 32 "
+            "bytes in base64."
+        ) from None

@@ -1,0 +1,265 @@
+"""Charged work in the database: (accepted →) charged → drawing → published, or failed. Charge first (invariant 2)."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
+from labels_party.labels.standing import ACCEPTED, CHARGED, PUBLISHED, WORKING, refuse_second
+from labels_party.ledger.populations import Population
+from labels_party.ledger.store import Ledger
+from labels_party.notify.outbox import APPROVAL_REQUESTED
+from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.storage.tables import batches as batches_table
+from labels_party.storage.tables import work as t
+from labels_party.storage.tables import work_files
+from labels_party.work.allowances import Allowances
+from labels_party.work.kind import ANSWERS, Asked, Family, Kind, Work, WorkFile
+from shared.audit.events import REQUESTED
+from shared.errors import AlreadyReleased, Conflict, NotFound, Unavailable
+from shared.service.database import Database
+
+COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]
+ENVELOPE = "envelope"  # the role of the signed document among its files
+W = TypeVar("W")
+
+
+class Works:
+    """`folder` holds attempts, inputs and published files. Kinds are registered when the party is put together."""
+
+    def __init__(
+        self, database: Database, batches: Batches, ledger: Ledger, allowances: Allowances, folder: Path
+    ) -> None:
+        self.database, self.batches, self.ledger, self.allowances = database, batches, ledger, allowances
+        self.folder = folder
+        self.kinds: dict[str, Kind[Any, Any]] = {}
+
+    def register(self, *kinds: Kind[Any, Any]) -> None:
+        self.kinds |= {kind.name: kind for kind in kinds}
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        kind: Kind[Any, W],
+        batch_id: str,
+        wish: W,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        claim: Callable[[Connection, str], None] | None = None,
+    ) -> Reply:
+        """Plan what the owner wishes for, then as `request`, which see. Raises as `Kind.plan` does, too."""
+        earlier = self.database.read(f"{kind.name}.seen", call.earlier)
+        if earlier is not None:
+            return earlier
+        batch, population = self.database.read(f"{kind.name}.look", lambda c: self.allowed(c, batch_id))
+        return self.request(batch_id, kind.plan(batch, population, wish), actor, call, claim)
+
+    def request(
+        self,
+        batch_id: str,
+        asked: Asked,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        claim: Callable[[Connection, str], None] | None = None,
+    ) -> Reply:
+        """Transaction 1: charge the ledger and store the work, in one. Returns (202, the work).
+
+        In a four-eyes population nothing is charged yet: it is `accepted` and waits for `Decisions`. `claim` gets its
+        id in the same transaction and may refuse it. Raises NotFound, Conflict (not sealed), AlreadyReleased,
+        BudgetExceeded; then nothing was charged.
+        """
+        family = self.kinds[asked.kind].family
+
+        def charge(connection: Connection) -> Reply:
+            def effect() -> Reply:
+                batch, population = self.allowed(connection, batch_id, asked)
+                self._refuse_second(connection, batch_id, asked)
+                if asked.by_audience is not None:
+                    self.allowances.judge(connection, batch_id, asked.kind, asked.split)
+                self.require_features(connection, batch_id, asked.features)
+                work_id = family.prefix + secrets.token_hex(12)
+                about = (connection, population, batch_id, work_id)
+                if population.four_eyes:
+                    self.ledger.check(connection, population, batch_id, asked.split)
+                    details = asked.details | {"epsilon": asked.split.as_json()}
+                    self.ledger.note(connection, REQUESTED, population, batch_id, work_id, actor, details)
+                else:
+                    self.ledger.charge(*about, asked.split, actor, asked.details)
+                self.insert(
+                    connection,
+                    asked,
+                    id=work_id,
+                    batch=batch.id,
+                    state=ACCEPTED if population.four_eyes else CHARGED,
+                    audiences=list(asked.audiences or population.audiences),
+                    requested_by=actor,
+                    attempt=0,
+                    created=timestamp(self.batches.clock()),
+                )
+                if population.four_eyes:
+                    self.tell(connection, APPROVAL_REQUESTED, work_id)
+                if claim is not None:
+                    claim(connection, work_id)
+                return 202, self.describe(connection, self.get(connection, work_id), population)
+
+            return call.once(connection, effect)
+
+        return self.database.write(f"{family.noun}.charge", charge)
+
+    def insert(self, connection: Connection, asked: Asked, **values: Any) -> None:
+        """A row of what is asked, and `values`."""
+        row: dict[str, Any] = {
+            "kind": asked.kind,
+            "asked": asked.details,
+            "plan": asked.plan,
+            "epsilon": asked.split.as_json(),
+        }
+        row |= {"epsilon_nano": asked.split.total.nano, "by_audience": asked.by_audience, "inputs": asked.inputs}
+        row |= {"inputs_mac": asked.inputs_mac, "features": asked.features}
+        connection.execute(sa.insert(t).values(**row, **values))
+
+    def keep(self, connection: Connection, work_id: str, family: Family, envelope: bytes) -> None:
+        """The signed document of what was drawn in this transaction, so that both commit together."""
+        row = {"work": work_id, "name": family.envelope, "position": 0, "role": ENVELOPE, "content": envelope}
+        sha256 = hashlib.sha256(envelope).hexdigest()
+        connection.execute(sa.insert(work_files).values(**row, bytes=len(envelope), sha256=sha256))
+
+    def allowed(self, connection: Connection, batch_id: str, asked: Asked | None = None) -> tuple[Batch, Population]:
+        """What can be refused before anything is read; without `asked` it is the owner who asks. Raises as `request`,
+        but for budgets."""
+        audience = None if asked is None else asked.by_audience
+        if asked is None or audience is None:
+            batch, population = self.batches.get(connection, batch_id)
+        else:
+            # whether a batch is there, is sealed or is somebody else's is the owner's to know (invariant 8)
+            unknown = NotFound(f"There is no batch '{batch_id}'.")
+            try:
+                batch, population = self.batches.get(connection, batch_id)
+            except NotFound:
+                raise unknown from None
+            known = self.allowances.of(connection, batch_id, asked.kind)
+            if audience not in population.audiences or known is None:
+                raise unknown
+        require_sealed(batch)
+        return batch, population
+
+    @staticmethod
+    def _refuse_second(connection: Connection, batch_id: str, asked: Asked) -> None:
+        try:
+            refuse_second(connection, batch_id, additional=asked.additional_release, what=asked.kind)
+        except AlreadyReleased:
+            if asked.by_audience is None:
+                raise
+            # what else it carries may be another audience's
+            raise AlreadyReleased(
+                f"Batch '{batch_id}' carries something already. A {asked.kind} is charged on top; ask for it "
+                "explicitly (additional_release)."
+            ) from None
+
+    def require_features(self, connection: Connection, batch_id: str, features: str) -> None:
+        """Raises Unavailable where the table that work is made of was replaced."""
+        if features and features not in [s.key for s in self.batches.segments(connection, batch_id, FEATURES)]:
+            raise Unavailable("The features of the batch were replaced meanwhile; try again. Nothing was charged.")
+
+    def forget_inputs(self, inputs: str) -> None:
+        """Delete what was sent for work that has ended, or was refused."""
+        if inputs:
+            shutil.rmtree(self.folder / inputs, ignore_errors=True)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def family(self, work: Work) -> Family:
+        return self.kinds[work.kind].family
+
+    def get(self, connection: Connection, work_id: str, family: Family | None = None) -> Work:
+        """Raises NotFound, also for work of another family."""
+        # what is not printable is no id, and not every database takes it as a parameter
+        row = work_id.isprintable() and connection.execute(sa.select(*COLUMNS).where(t.c.id == work_id)).first()
+        if not row or (family is not None and not work_id.startswith(family.prefix)):
+            raise NotFound(f"There is no {'release or answer' if family is None else family.noun} '{work_id}'.")
+        return Work(**row._mapping)
+
+    def about(self, connection: Connection, work: Work) -> tuple[Batch, Population]:
+        return self.batches.get(connection, work.batch)
+
+    def of_batch(self, connection: Connection, batch_id: str, *kinds: str) -> list[Work]:
+        """In the order of asking; `kinds`: of these only."""
+        return self._listed(connection, t.c.batch == batch_id, *([t.c.kind.in_(kinds)] if kinds else []))
+
+    def of_population(self, connection: Connection, population: str, *kinds: str) -> list[Work]:
+        of = sa.select(batches_table.c.id).where(batches_table.c.population == population)
+        return self._listed(connection, t.c.batch.in_(of), *([t.c.kind.in_(kinds)] if kinds else []))
+
+    def waiting(self, connection: Connection) -> list[Work]:
+        """Whatever is charged and unfinished, in order."""
+        return self._listed(connection, t.c.state.in_(WORKING))
+
+    @staticmethod
+    def _listed(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Work]:
+        query = sa.select(*COLUMNS).where(*where).order_by(t.c.created, t.c.id)
+        return [Work(**row._mapping) for row in connection.execute(query)]
+
+    def files(self, connection: Connection, work_id: str) -> list[WorkFile]:
+        """The published files, the signed envelope first. Raises NotFound, Conflict before publication."""
+        work = self.get(connection, work_id)
+        if work.state != PUBLISHED:
+            family = self.family(work)
+            raise Conflict(
+                f"{family.noun.capitalize()} '{work_id}' is {work.state}; its {family.document} can be fetched once it "
+                "is published."
+            )
+        f = work_files
+        query = sa.select(f).where(f.c.work == work_id).order_by(f.c.position)
+        return [
+            WorkFile(r.name, r.role, r.bytes, r.sha256, r.path, r.content and bytes(r.content))
+            for r in connection.execute(query)
+        ]
+
+    def read(self, file: WorkFile) -> bytes:
+        return file.content if file.content is not None else (self.folder / str(file.path)).read_bytes()
+
+    def envelope(self, work_id: str) -> bytes:
+        """The signed document, the same bytes for ever. Raises NotFound, Conflict before publication."""
+        return self.read(self.database.read("work.document", lambda c: self.files(c, work_id))[0])
+
+    def describe(self, connection: Connection, work: Work, population: Population) -> dict[str, Any]:
+        """State and ε split at any time; digest and files once published, and nothing of a draw before."""
+        kind = self.kinds[work.kind]
+        listed = self.files(connection, work.id) if work.state == PUBLISHED else []
+        return kind.described(work) | {
+            "id": work.id,
+            "kind": work.kind,
+            "batch": work.batch,
+            "population": population.id,
+            "state": work.state,
+            "epsilon": work.epsilon,
+            "audiences": work.audiences,
+            "created": work.created,
+            "published": work.published,
+            kind.family.digest: work.sha256,
+            "files": [{"name": f.name, "role": f.role, "bytes": f.size, "sha256": f.sha256} for f in listed],
+            "problem": work.problem,
+            "requested_by": work.requested_by,
+            "approved_by": work.approved_by,
+            "approved": work.approved,
+        }
+
+    def tell(self, connection: Connection, event: str, work_id: str) -> None:
+        """Queue a notice of its new state, in the transaction that changed it: what its audience may see."""
+        work = self.get(connection, work_id)
+        _, population = self.about(connection, work)
+        kind, described = self.kinds[work.kind], self.describe(connection, work, population)
+        members = ("id", "kind", "batch", "population", "state", "epsilon", "audiences", kind.family.digest)
+        files = () if kind.family is ANSWERS else ("files",)  # an answer is its document, whose digest is told
+        data = {name: described[name] for name in (*members, *files, *kind.told)}
+        data["published"] = work.published and work.published[:10]
+        self.ledger.outbox.queue(connection, event, population.id, data)

@@ -1,0 +1,1 @@
+"""Calling a service of ours over HTTP: conversations written once, run blocking or awaited."""

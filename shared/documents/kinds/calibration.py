@@ -1,0 +1,216 @@
+"""A calibration among the signed answers: a private monotone map from a model's score, or two scores, to the label.
+
+It is what a labels party answers with when it is sent scores of the examples of a batch; the scores stay out of the
+document. `parameters`: loss, shape and its options, and how scores are numbered; `result`: the map. Where `scores_2`
+says how a second score is numbered (`grid`, or `bins`), it has two; a reader that knows one score only refuses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.costs.slices import Cost
+from shared.documents.adjacency import REPLACE_ONE
+from shared.documents.answer import Answer, Kind, check_charge, read_answer
+from shared.documents.members import Strict
+from shared.documents.signing import VerifyingKey
+from shared.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
+from shared.maps.monotone import MonotoneMap
+from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.scores import ScoreGrid
+from shared.maps.shapes import FORMS, GRID, most_pieces
+
+CALIBRATION = "calibration"
+FloatArray = npt.NDArray[np.float64]
+
+
+class CalibrationParameters(Strict):
+    """`scores`, `scores_2`: how either score is numbered; the latter null where there is one score."""
+
+    loss: str
+    shape: str
+    options: dict[str, Any]
+    scores: str
+    scores_2: str | None
+
+
+class CalibrationResult(Strict):
+    map: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ScoreMap:
+    """f(score) = map(number of the score): never falls, and stays within the label domain.
+
+    With `interpolate` the steps become straight lines, which is post-processing: a cut between two values lies where
+    the fit crosses the middle of them, so the line goes through the middles at the cuts; outside of the outer cuts it
+    is constant, halfway from there to the outer value.
+    """
+
+    grid: ScoreGrid
+    map: MonotoneMap
+    interpolate: bool = False
+
+    def apply(self, scores: FloatArray) -> FloatArray:
+        """float64[n] of finite scores float64[n]. Raises InvalidInput."""
+        numbers: Any = self.grid.index(scores)  # the kinds of whole numbers differ in name alone
+        if not self.interpolate:
+            return self.map.apply(numbers)
+        return straight(cuts_of(self.grid, self.map.breakpoints), self.map.values, scores)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"scores": str(self.grid), "map": self.map.as_json()} | (
+            {"interpolate": True} if self.interpolate else {}
+        )
+
+    @classmethod
+    def from_json(cls, data: Any) -> ScoreMap:
+        """Inverse of `as_json`. Raises InvalidInput, KeyError or TypeError."""
+        grid, found = ScoreGrid.parse(data["scores"]), MonotoneMap.from_json(data["map"])
+        if found.x_size != grid.size:
+            raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
+        return cls(grid, found, data.get("interpolate") is True)
+
+
+@dataclass(frozen=True)
+class PairMap:
+    """f(score, second score) = map(numbers of both): falls in neither, and stays within the label domain.
+
+    With `interpolate` every cell's value counts by the product of the weights that straight lines (`ScoreMap`) give it
+    along either score, which keeps both promises.
+    """
+
+    grids: tuple[ScoreGrid, ScoreGrid]
+    map: MonotoneGrid
+    interpolate: bool = False
+
+    def apply(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """float64[n] of finite scores float64[n] each. Raises InvalidInput."""
+        numbers: Any = [grid.index(scores) for grid, scores in zip(self.grids, (first, second), strict=True)]
+        steps = self.map.apply(*numbers)
+        if not self.interpolate:
+            return steps
+        cuts = [cuts_of(grid, b) for grid, b in zip(self.grids, self.map.breakpoints, strict=True)]
+        values, found = self.map.values, np.zeros(steps.shape)
+        for i, one in enumerate(np.eye(len(values))):
+            found += straight(cuts[0], one, first) * straight(cuts[1], values[i], second)
+        return np.clip(found, values[0, 0], values[-1, -1])  # rounding may have left it by a little
+
+
+def cuts_of(grid: ScoreGrid, breakpoints: npt.NDArray[np.int64]) -> FloatArray:
+    """float64[d − 1]: the smallest scores at which pieces begin, but for the first."""
+    return np.array([grid.score(int(b)) for b in breakpoints], np.float64)
+
+
+def straight(cuts: FloatArray, values: FloatArray, scores: FloatArray) -> FloatArray:
+    """float64[n]: steps of `values` float64[d] at `cuts` as straight lines, see `ScoreMap`."""
+    if not cuts.size:
+        return np.full(np.shape(scores), values[0])
+    middles = values[:-1] + np.diff(values) / 2
+    inside = np.interp(scores, cuts, middles)
+    ends = values[0] + (middles[0] - values[0]) / 2, middles[-1] + (values[-1] - middles[-1]) / 2
+    return np.where(scores < cuts[0], ends[0], np.where(scores >= cuts[-1], ends[1], inside))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A verified answer of this kind; `digest` is the SHA-256 of its payload, `envelope` what was signed."""
+
+    answer: Answer
+    digest: str
+    envelope: bytes
+    interpolate: bool = False
+
+    @property
+    def map(self) -> ScoreMap:
+        """Of one score. Raises InvalidInput for a calibration of two."""
+        found = score_map(self.answer)
+        if not isinstance(found, ScoreMap):
+            raise InvalidInput(
+                "This calibration is a map of two scores: apply it to a file that has both, with --scores, "
+                "--score-column and --score-2-column."
+            )
+        return replace(found, interpolate=self.interpolate)
+
+    @property
+    def scores(self) -> int:
+        """How many scores the map has."""
+        return 1 if self.answer.parameters["scores_2"] is None else 2
+
+    @property
+    def pieces(self) -> int:
+        """How many values the map lists."""
+        return int(score_map(self.answer).map.values.size)
+
+    def apply(self, *scores: FloatArray) -> FloatArray:
+        """float64[n] of as many columns of finite scores float64[n] as the map has. Raises InvalidInput."""
+        found = replace(score_map(self.answer), interpolate=self.interpolate)
+        if len(scores) != self.scores:
+            raise InvalidInput(f"The map has {self.scores} score(s), and {len(scores)} column(s) were given.")
+        return found.apply(*scores)
+
+    def interpolated(self, wanted: bool) -> Calibration:
+        """The same, applied by straight lines (`ScoreMap`) if so wanted."""
+        return replace(self, interpolate=wanted)
+
+    @property
+    def loss(self) -> str:
+        return str(self.answer.parameters["loss"])
+
+    @property
+    def shape(self) -> str:
+        return str(self.answer.parameters["shape"])
+
+
+def score_map(answer: Answer) -> ScoreMap | PairMap:
+    """Raises InvalidInput, MalformedAnswer, KeyError or TypeError."""
+    parameters, found = answer.parameters, answer.result["map"]
+    if parameters["scores_2"] is None:
+        return ScoreMap.from_json({"scores": parameters["scores"], "map": found})
+    grids = ScoreGrid.parse(parameters["scores"]), ScoreGrid.parse(parameters["scores_2"])
+    grid = MonotoneGrid.from_json(found)
+    if grid.x_sizes != (grids[0].size, grids[1].size):
+        raise MalformedAnswer("The map is over another domain than that of the scores' numbers.")
+    return PairMap(grids, grid)
+
+
+def _rule(answer: Answer, given: CalibrationParameters, said: CalibrationResult) -> None:
+    kind = said.map.get("kind")
+    if isinstance(kind, str) and kind not in ("step", GRID):
+        raise UnsupportedVersion("This software does not know maps of this kind; a newer version may read it.")
+    found = score_map(answer)
+    grids = found.grids if isinstance(found, PairMap) else (found.grid,)
+    _check_shape(given, grids, found.map.values.shape)
+    check_charge(answer, Cost(answer.split.randomize.fraction), REPLACE_ONE)
+    values, ends = found.map.values.reshape(-1), answer.read_domain().ends
+    if not answer.split.randomize or values[0] < ends[0] or values[-1] > ends[1]:
+        raise MalformedAnswer("a value of the map lies outside the label domain, or cost nothing.")
+
+
+def _check_shape(given: CalibrationParameters, grids: tuple[ScoreGrid, ...], pieces: tuple[int, ...]) -> None:
+    form, most = FORMS.get(given.shape), most_pieces(given.shape, given.options, len(grids))
+    if form is None or given.loss not in form.losses or (form.spaced and grids[0].steps is None):
+        raise MalformedAnswer("the shape of a calibration has another loss, or other numbers of scores.")
+    if [str(grid) for grid in grids] != [given.scores, given.scores_2][: len(grids)]:
+        raise MalformedAnswer("how scores are numbered is not in its one spelling.")
+    if most is not None and any(have > limit for have, limit in zip(pieces, most, strict=True)):
+        raise MalformedAnswer("the map has more pieces than its shape.")
+
+
+KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule)
+
+
+def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -> Calibration:
+    """A calibration from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    answer, digest = KIND.trusted(envelope, key, audience)
+    return Calibration(answer, digest, envelope)
+
+
+def load_calibration(path: Path, key: VerifyingKey, audience: str | None) -> Calibration:
+    """As `open_calibration`, of a file. Raises InvalidFile too."""
+    return open_calibration(read_answer(path), key, audience)

@@ -1,0 +1,140 @@
+"""A rectangle among the signed answers: an interval of every feature, in which a private rule calls examples positive.
+
+`parameters`: from which label on an example is positive, the features with their public ranges, the number of `levels`
+that a range is divided into, and how the sides were found. `result`: for every feature the first and the last place
+inside. An example is inside where the place of each of its features is, `shared.maps.places.feature_places`: a value
+beyond an end of its range counts as that end, one that is missing is outside. Where a side was not found
+nothing is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from shared.costs.sessions import RANKS, SLICES, interval_cost
+from shared.costs.slices import Cost, Step
+from shared.documents.adjacency import WHOLE_EXAMPLE
+from shared.documents.answer import Answer, Kind, check_charge
+from shared.documents.kinds.own_features import (
+    MANY,
+    MOST_FEATURES,
+    Charging,
+    FloatText,
+    Name,
+    Number,
+    check_features,
+)
+from shared.documents.members import DeltaText, EpsilonText, Strict
+from shared.documents.signing import VerifyingKey
+from shared.errors import InvalidInput, MalformedAnswer
+from shared.maps.places import feature_places, place_text
+from shared.privacy import ATTO, Epsilon, parse_delta
+
+RECTANGLE = "rectangle"
+METHODS = (RANKS, SLICES)
+MOST_LEVELS = (1 << 32) - 1
+Place = Annotated[int, Field(ge=0, le=MOST_LEVELS)]
+
+
+class RectangleParameters(Charging):
+    """`threshold`: the label from which on an example is positive. `slice`: the examples of a side."""
+
+    threshold: FloatText
+    features: Annotated[list[Number], Field(min_length=1, max_length=MOST_FEATURES)]
+    levels: int = Field(ge=1, le=MOST_LEVELS)
+    method: Literal["ranks", "slices"]
+    slice: int = Field(ge=1, le=MANY)
+    epsilon_per_side: EpsilonText
+    delta_per_side: DeltaText
+
+    def cost(self) -> Cost:
+        """Raises InvalidInput and its kinds."""
+        sides = 2 * len(self.features)
+        if self.examples < sides * self.slice:
+            raise InvalidInput("A rectangle needs at least as many examples as its slices have together.")
+        epsilon = Epsilon.parse(self.epsilon_per_side).fraction
+        delta = Fraction(parse_delta(self.delta_per_side), ATTO)
+        each = interval_cost(self.levels + 1, self.slice, epsilon, delta, by_ranks=self.method == RANKS)
+        return self.session().cost(Step(each.epsilon, each.delta), sides)
+
+
+def rectangle_cost(given: Mapping[str, Any]) -> Cost:
+    """By the parameters of a rectangle. Raises InvalidInput and its kinds, ValueError for another form."""
+    return RectangleParameters.model_validate(given).cost()
+
+
+class Side(Strict):
+    """The places `first` and `last` of a feature that are inside, and the numbers there; null where none was found."""
+
+    name: Name
+    first: Place | None
+    last: Place | None
+    from_: str | None = Field(alias="from")
+    to: str | None
+
+
+class RectangleResult(Strict):
+    found: bool
+    sides: list[Side]
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
+
+    answer: Answer
+    digest: str
+
+    @property
+    def found(self) -> bool:
+        return bool(self.answer.result["found"])
+
+    @property
+    def sides(self) -> list[dict[str, Any]]:
+        """For every feature `name`, the places `first` and `last`, and the numbers `from` and `to` there, or nulls."""
+        return list(self.answer.result["sides"])
+
+    def contains(self, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+        """bool[m]: which rows of a table, given by its columns of m values each, are inside. Raises InvalidInput."""
+        given, inside = self.answer.parameters, None
+        for feature, side in zip(given["features"], self.sides, strict=True):
+            place = feature_places(feature, columns, given["levels"])
+            here = (place >= side["first"]) & (place <= side["last"]) if self.found else np.zeros(len(place), np.bool_)
+            inside = here if inside is None else inside & here
+        return np.asarray(inside, np.bool_)
+
+
+def _rule(answer: Answer, given: RectangleParameters, said: RectangleResult) -> None:
+    check_features([*given.features])
+    values = answer.read_domain().ends
+    if given.examples > answer.n or not values[0] < float(given.threshold) <= values[1]:
+        raise MalformedAnswer("the threshold tells nothing of the label domain, or there are too many examples.")
+    check_charge(answer, given.cost(), WHOLE_EXAMPLE)
+    if [side.name for side in said.sides] != [feature.name for feature in given.features]:
+        raise MalformedAnswer("a rectangle has two sides for every feature, in their order.")
+    if not said.found and given.delta_per_side == "0":
+        raise MalformedAnswer("a rectangle that costs no δ is always found.")
+    if said.found is not all(None not in (side.first, side.last) for side in said.sides):
+        raise MalformedAnswer("a rectangle was found where all of its sides were.")
+    for feature, side in zip(given.features, said.sides, strict=True):
+        for place, number in ((side.first, side.from_), (side.last, side.to)):
+            if place is not None and place > given.levels:
+                raise MalformedAnswer("a side of a rectangle is a place of its feature's range, or null.")
+            low, high = feature.range
+            if number != (None if place is None else place_text(place, low, high, given.levels)):
+                raise MalformedAnswer("a side of a rectangle is told as another number than that of its place.")
+
+
+KIND = Kind(RECTANGLE, RectangleParameters, RectangleResult, _rule)
+
+
+def open_rectangle(envelope: bytes, key: VerifyingKey, audience: str | None) -> Rectangle:
+    """A rectangle from its envelope. Raises the VerificationFailed of the rule that was broken."""
+    return Rectangle(*KIND.trusted(envelope, key, audience))

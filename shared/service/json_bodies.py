@@ -1,0 +1,101 @@
+"""JSON bodies: decoded and checked once, in a thread, never on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
+from starlette.requests import ClientDisconnect
+
+from shared.errors import TooLarge, UnsupportedMediaType
+from shared.schemas.base import Ask
+from shared.service.bodies import JSON_TYPE
+from shared.service.calls import SMALL_BODY
+from shared.service.validation import read_value
+
+Model = TypeVar("Model", bound=BaseModel)
+
+NOT_JSON = "This call reads JSON: send the header 'Content-Type: application/json'."
+AT_ONCE = 4  # bodies decoded at the same time; other calls keep their threads
+_limiters: RunVar[CapacityLimiter] = RunVar("decoders of JSON")
+
+
+class _Decoded(Request):
+    """A request whose JSON is known already: the framework finds `value` where it would decode."""
+
+    value: Any = None
+
+    async def json(self) -> Any:
+        return self.value
+
+
+class JsonRoute(APIRoute):
+    """A route whose JSON body is read strictly. Raises InvalidRequest, UnsupportedMediaType."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        _build(Ask)
+        super().__init__(*arguments, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, field = super().get_route_handler(), self.body_field
+        if field is None:
+            return handle
+        annotation: Any = field.field_info.annotation
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation | None)  # what is missing the framework says
+
+        async def decoded(request: Request) -> Response:
+            given = _Decoded(request.scope, request.receive)
+            try:
+                body = await given.body()
+            except ClientDisconnect:
+                return Response(status_code=400)  # to nobody
+            if body:
+                kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if not JSON_TYPE.fullmatch(kind):
+                    raise UnsupportedMediaType(NOT_JSON)
+                given.value = await _in_thread(partial(read_value, body, adapter, annotation))
+            return await handle(given)
+
+        return decoded
+
+
+class JsonRouter(APIRouter):
+    """A router of such routes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=JsonRoute, **options)
+
+
+def _build(schema: type[Ask]) -> None:
+    """Commands leave schemas unbuilt until one is used; a service uses them all."""
+    schema.model_config["defer_build"] = False  # else the framework's adapters put it off once more, and warn
+    schema.model_rebuild()
+    for inner in schema.__subclasses__():
+        _build(inner)
+
+
+async def read_body(request: Request, model: type[Model]) -> Model:
+    """The JSON body of a route that takes other kinds of body too. Raises InvalidRequest, TooLarge."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > SMALL_BODY:
+            raise TooLarge(f"A JSON body of this call has at most {SMALL_BODY} bytes.")
+    found: Model = await _in_thread(partial(read_value, bytes(body), TypeAdapter(model), model))
+    return found
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    try:
+        limiter = _limiters.get()
+    except LookupError:
+        limiter = CapacityLimiter(AT_ONCE)
+        _limiters.set(limiter)
+    return await anyio.to_thread.run_sync(work, limiter=limiter)

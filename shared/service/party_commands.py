@@ -1,0 +1,87 @@
+"""The commands `serve`, `keygen` and `apikey` that both parties have; heavy parts are imported by the commands."""
+
+# annotations are read at once here: the help in them differs by party
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shared.service.cli import emit, table, whole
+
+if TYPE_CHECKING:
+    from shared.service.apikeys import ApiKeys
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one already.")]
+Expires = Annotated[
+    str | None,
+    typer.Option(metavar="DAYS|DATE", help="Valid for so many days, or until the end of this day (UTC); default ever."),
+]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `apikey list` shows it.")]
+
+
+def add_serve(
+    app: typer.Typer, party: str, usual_port: int, services: Callable[[], Any], create_app: Callable[[Any], Any]
+) -> None:
+    """`serve`, of the "labels party" or the "features party"; its application is made of its services."""
+    prefix = party.upper().replace(" ", "_")
+
+    @app.command()
+    def serve(
+        host: Annotated[str | None, typer.Option(help=f"Address to listen on; default from {prefix}_HOST.")] = None,
+        port: Annotated[
+            int | None,
+            typer.Option(
+                parser=whole("--port"),
+                metavar="INTEGER",
+                help=f"Port to listen on; default from {prefix}_PORT ({usual_port}).",
+            ),
+        ] = None,
+    ) -> None:
+        """Run the REST service and its background worker."""
+        from shared.service.serving import serve as listen
+
+        found = services()
+        public = found.home.path / "keys" / "signing.pub"
+        typer.echo(f"{party}: home {found.home.path}, public key {public}", err=True)
+        chosen = port if port is not None else found.settings.port
+        listen(create_app(found), host or found.settings.host, chosen, party, found.settings)
+
+
+def show_own_key(key_id: str, path: object, as_json: bool) -> None:
+    """What `keygen` prints: the id of our signing key and where its public half is."""
+    emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: typer.echo(f"{key_id}\n{path}"))
+
+
+def create_apikey(keys: "ApiKeys", role: str, audience: str | None, expires: str | None, as_json: bool) -> None:
+    """The key alone goes to stdout, so that KEY=$(… apikey create …) works; its id goes to stderr."""
+    key_id, secret = keys.create(role, audience, expires)
+    row = next(k for k in keys.list() if k["id"] == key_id)
+    data: dict[str, Any] = {"id": key_id, "role": role, "audience": audience, "expires": row["expires"], "key": secret}
+
+    def human() -> None:
+        until = f", valid until {row['expires']}" if row["expires"] else ""
+        typer.echo(f"id {key_id}, role {role}{until}; the key is shown this once:", err=True)
+        typer.echo(secret)
+
+    emit(data, as_json, human)
+
+
+def add_apikey_list_and_revoke(group: typer.Typer, services: Callable[[bool], Any]) -> None:
+    """`apikey list` and `apikey revoke`; what a key may be made for differs by party, and so does `apikey create`."""
+
+    @group.command("list")
+    def apikey_list(as_json: Json = False) -> None:
+        """Show ids, roles and when each was last used; the keys themselves are not stored."""
+        found = services(True).apikeys.list()
+        columns = [name for name in ("id", "role", "audience", "created", "expires", "last_used", "revoked")
+                   if name in ("id", "role", "created") or any(k[name] for k in found)]  # fmt: skip
+        rows = [[str(k[name] or "") for name in columns] for k in found]
+        emit(found, as_json, lambda: table("API keys", [name.replace("_", " ") for name in columns], rows))
+
+    @group.command("revoke")
+    def apikey_revoke(key_id: KeyId, as_json: Json = False) -> None:
+        """Make a key useless from now on."""
+        services(True).apikeys.revoke(key_id)
+        emit({"revoked": key_id}, as_json, lambda: typer.echo(f"revoked {key_id}"))

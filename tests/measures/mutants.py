@@ -1,0 +1,157 @@
+"""`make mutants`: a seeded sample of small changes of the product, and how many of them its tests notice.
+
+First all tests run once and note which lines each of them reaches. Then each change is tried, in a copy of the
+checkout, by the tests that reach its line, quickest first. `make mutants ARGS="--count 20 --seed 3"`; `--checkout`
+measures another one, so that two suites can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import queue
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from coverage import CoverageData
+
+from tests.measures.mutations import ROOMS, Mutation, chosen
+
+ROOT = Path(__file__).parents[2]
+KILLED, SURVIVED, STOPPED, UNREACHED = "killed", "survived", "stopped", "unreached"
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "demo-output", "dist")
+MARGIN = 30  # seconds of a processor beside four times what the tests take
+WALL = 10  # as many times that, and it sleeps
+_written = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which tests reach a line, and how many seconds each of them takes."""
+
+    tests: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+
+    def of(self, mutation: Mutation, budget: float) -> list[str]:
+        """The quickest tests of its line, as many as fit into `budget` seconds; of its file, where no test runs it."""
+        lines = self.tests.get(mutation.file, {})
+        found = lines.get(mutation.line) or sorted({test for tests in lines.values() for test in tests})
+        ranked = sorted(found, key=lambda test: self.seconds.get(test, 0.0))
+        total = list(itertools.accumulate(self.seconds.get(test, 0.0) for test in ranked))
+        return [test for test, until in zip(ranked, total, strict=True) if until <= budget or until == total[0]]
+
+
+def reach(checkout: Path, folder: Path, tests: Sequence[str]) -> Reach:
+    """Run all tests once, each line noted with the tests that reach it. Raises SystemExit where one fails."""
+    config, seconds, data = folder / "coveragerc", folder / "seconds.json", folder / "data"
+    config.write_text(f"[run]\nsource = {checkout}\nomit = */tests/*\ndata_file = {data}\n", encoding="utf-8")
+    options = [f"--cov-config={config}", "--cov", "--cov-context=test", "--cov-report=", "-p", "tests.measures.seconds"]
+    environment = os.environ | {"TEST_SECONDS": str(seconds), "PYTHONPATH": f"{checkout}{os.pathsep}{ROOT}"}
+    asked = [*tests] or ["-n", "2", "--dist", "worksteal", "-m", "not processes and not torch"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *asked]
+    if subprocess.run(command, cwd=checkout, env=environment, check=False).returncode:
+        raise SystemExit("The tests fail before anything is changed.")
+    known, found = CoverageData(str(data)), dict[str, dict[int, list[str]]]()
+    known.read()
+    for file in known.measured_files():
+        lines = known.contexts_by_lineno(file)
+        found[Path(file).relative_to(checkout).as_posix()] = {
+            line: sorted({context.rpartition("|")[0] for context in contexts if context})
+            for line, contexts in lines.items()
+        }
+    return Reach(found, json.loads(seconds.read_text(encoding="utf-8")))
+
+
+def tried(mutation: Mutation, copy: Path, tests: list[str], seconds: float) -> str:
+    """What the tests make of it, in a copy of the checkout that is as it was afterwards."""
+    if not tests:
+        return UNREACHED
+    path, asked = copy / mutation.file, copy / ".tests-of-a-mutant"
+    asked.write_text("\n".join(tests), encoding="utf-8")
+    before = path.read_text(encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", f"@{asked}"]
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    most = int(4 * seconds) + MARGIN
+    try:
+        _write(path, mutation.text(before))
+        done = subprocess.run(
+            command,
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=WALL * most,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (most, most)),
+        )
+    except subprocess.TimeoutExpired:
+        return STOPPED
+    finally:
+        _write(path, before)
+    return STOPPED if done.returncode < 0 else KILLED if done.returncode else SURVIVED
+
+
+def _write(path: Path, text: str) -> None:
+    """With a time of its own: compiled modules are told from older ones by whole seconds and sizes."""
+    path.write_text(text, encoding="utf-8")
+    moment = int(time.time()) + next(_written)
+    os.utime(path, (moment, moment))
+
+
+def report(outcomes: dict[Mutation, str]) -> list[str]:
+    """A line a room and one for all. A change that made the tests run for ever was noticed."""
+    names = (KILLED, STOPPED, SURVIVED, UNREACHED)
+    lines = [f"{'room':12}" + "".join(f"{name:>11}" for name in names) + f"{'noticed':>11}"]
+    for room in (*ROOMS, "total"):
+        counts = Counter(o for m, o in outcomes.items() if room in (m.room, "total"))
+        all_of_them = sum(counts.values())
+        share = f"{100 * (counts[KILLED] + counts[STOPPED]) / all_of_them:9.1f} %" if all_of_them else f"{'-':>11}"
+        lines.append(f"{room:12}" + "".join(f"{counts[name]:11}" for name in names) + share)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checkout", type=Path, default=ROOT)
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for each change")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("tests", nargs="*", help="tests to measure instead of all, as pytest takes them")
+    told = parser.parse_args()
+    checkout = told.checkout.resolve()
+    with tempfile.TemporaryDirectory() as name:
+        folder, copies = Path(name), queue.SimpleQueue[Path]()
+        known = reach(checkout, folder, told.tests)
+        for number in range(told.jobs):
+            copies.put(Path(shutil.copytree(checkout, folder / f"copy-{number}", ignore=NOT_COPIED)))
+
+        def judge(mutation: Mutation) -> str:
+            tests, copy = known.of(mutation, told.budget), copies.get()
+            try:
+                return tried(mutation, copy, tests, sum(known.seconds.get(test, 0.0) for test in tests))
+            finally:
+                copies.put(copy)
+
+        mutations = chosen(checkout, told.count, told.seed)
+        with ThreadPoolExecutor(told.jobs) as pool:
+            outcomes = dict(zip(mutations, pool.map(judge, mutations), strict=True))
+    print("\n".join(report(outcomes)))
+    for mutation, outcome in outcomes.items():
+        if outcome in (SURVIVED, UNREACHED):
+            print(f"{outcome}: {mutation.told((checkout / mutation.file).read_text(encoding='utf-8'))}")
+
+
+if __name__ == "__main__":
+    main()

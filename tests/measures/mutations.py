@@ -1,0 +1,89 @@
+"""Single changes of the product, by the operators of cosmic-ray; a seed chooses which."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cosmic_ray import ast as trees
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+ROOMS = {
+    "ledger": ("labels_party/ledger",),
+    "mechanisms": ("labels_party/mechanisms",),
+    "documents": ("shared/documents",),
+    "intake": tuple(f"labels_party/labels/{name}.py" for name in ("intake", "parsing", "label_file", "formats/*")),
+}
+LEFT_OUT = ("VariableInserter", "VariableReplacer")  # they take names as arguments, and are experimental
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    room: str
+    file: str
+    line: int
+    operator: str
+    occurrence: int
+
+    def text(self, source: str) -> str:
+        changed: str | None = mutate_code(source, get_operator(self.operator)(), self.occurrence)
+        assert changed is not None, self
+        return changed
+
+    def told(self, source: str) -> str:
+        """Where it is, what stood there, and what stands there now."""
+        now = self.text(source).splitlines()
+        place = next(i for i, (a, b) in enumerate(zip(source.splitlines(), now, strict=False)) if a != b)
+        return f"{self.file}:{place + 1}: {source.splitlines()[place].strip()}  →  {now[place].strip()}"
+
+
+def files_of(root: Path, room: str) -> list[Path]:
+    found: set[Path] = set()
+    for pattern in ROOMS[room]:
+        found |= set(root.glob(pattern if pattern.endswith(".py") else f"{pattern}/**/*.py"))
+    if not found:
+        raise FileNotFoundError(f"The room '{room}' has no file below '{root}': {', '.join(ROOMS[room])}.")
+    return sorted(found)
+
+
+def chosen(root: Path, count: int, seed: int) -> list[Mutation]:
+    """`count` places, from each room as many, and at each of them one of the changes that are possible there."""
+    rng, found = random.Random(seed), list[Mutation]()
+    for number, room in enumerate(ROOMS):
+        places: dict[tuple[str, Position, str], list[Mutation]] = {}
+        for path in files_of(root, room):
+            source, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
+            for start, family, operator, occurrence in _possible(source):
+                change = Mutation(room, name, start[0], operator, occurrence)
+                places.setdefault((name, start, family), []).append(change)
+        share = count // len(ROOMS) + (number < count % len(ROOMS))
+        keys = rng.sample(sorted(places), min(share, len(places)))
+        found += [rng.choice(places[key]) for key in keys]
+    return found
+
+
+def _possible(source: str) -> Iterator[tuple[Position, str, str, int]]:
+    """(where, kind of change, operator, its occurrence) of every change but those of annotations, which nobody runs."""
+    nodes, silent = list(trees.ast_nodes(trees.get_ast(source))), list(_annotations(source))
+    for operator in operator_names():
+        family = operator.split("/")[1].split("_")[0]
+        if family in LEFT_OUT:
+            continue
+        known: Any = get_operator(operator)()
+        positions = (place for node in nodes for place in known.mutation_positions(node))
+        for occurrence, (start, _end) in enumerate(positions):
+            if not any(first <= start < last for first, last in silent):
+                yield start, family, operator, occurrence
+
+
+def _annotations(source: str) -> Iterator[tuple[Position, Position]]:
+    for node in ast.walk(ast.parse(source)):
+        for told in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(told, ast.expr):
+                yield (told.lineno, told.col_offset), (told.end_lineno or 0, told.end_col_offset or 0)

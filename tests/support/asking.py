@@ -1,0 +1,48 @@
+"""What tests ask for, as requests and commands do: by the schemas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from labels_party.bootstrap import Services
+from labels_party.files.inputs import request_of
+from labels_party.files.jobs import ACTOR, LabelsFile, run
+from labels_party.files.message import Message
+from labels_party.kinds.message.plan import ReleaseRequest
+from labels_party.ledger.populations import Population, declare
+from shared.domain import Domain
+from shared.schemas.population import Population as PopulationAsked
+from shared.schemas.predictor import Predictor
+from shared.schemas.release import Release
+from shared.service.cli import Progress
+
+
+def population(name: str, label: str, domain: Domain, lifetime: object, **rules: Any) -> Population:
+    """Declared, not stored."""
+    return declare(PopulationAsked(name=name, label=label, domain="", lifetime_epsilon=str(lifetime), **rules), domain)
+
+
+def predictor(**asked: Any) -> Predictor:
+    """Of no batch in particular."""
+    return Predictor(**({"batch": ""} | asked))
+
+
+def request(services: Services, population: Population, **asked: Any) -> ReleaseRequest:
+    """As `privatize` makes it: with files where a loss or a prior may be one."""
+    return request_of(services, population, Release(**asked))
+
+
+def privatize(
+    services: Services,
+    labels: Path,
+    population: Population,
+    wanted: ReleaseRequest,
+    out: Path,
+    examples: Path | None = None,
+    actor: str = ACTOR,
+    progress: Progress = lambda _what, _share: None,
+) -> dict[str, Any]:
+    """The command, of a file with the column example_id and that of the population's label."""
+    file = LabelsFile(labels, "example_id", population, examples)
+    return run(services, file, Message(wanted, out, actor), progress)

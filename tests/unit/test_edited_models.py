@@ -1,0 +1,193 @@
+"""A model's document that somebody edited: a refusal in a sentence, never the end of the process, a loop, or memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from features_party.models.card_text import card_markdown
+from features_party.models.compare import compare
+from features_party.models.folder import CARD_FILE, MAX_BYTES, MODEL_FILE, SavedModel, load_model, save_model
+from features_party.training.learners.tree_document import checked_document
+from features_party.training.model import TrainedModel
+from shared.documents.canonical import digest
+from shared.errors import InvalidFile
+from tests.support.model_edits import (
+    BY_HAND,
+    NAMES,
+    ROWS,
+    boosters,
+    contained,
+    documents,
+    edited,
+    flipped,
+    learners,
+    outcome,
+)
+from tests.support.training import bare_card
+
+EACH = 60
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unedited_model_predicts_the_very_same(name: str) -> None:
+    assert outcome(json.dumps(documents()[name]).encode()) == "taken"
+    again = TrainedModel.from_json(documents()[name])
+    np.testing.assert_array_equal(again.predict(ROWS), learners()[name].predict(ROWS))
+    assert again.as_json() == learners()[name].as_json()
+
+
+@pytest.mark.processes
+def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
+    """In a process of their own: before, half of them ended it."""
+    for model in ("trees poisson", "gbdt squared"):
+        for name, edit in BY_HAND.items():
+            document = json.loads(json.dumps(documents()[model]))
+            edit(document)
+            (tmp_path / f"{model}, {name}").write_text(json.dumps(document))
+        (tmp_path / f"{model}, as it was").write_text(json.dumps(documents()[model]))
+    status, told = contained(tmp_path)
+    assert status == 0, f"the reader ended with {status} after {len(told)} documents"
+    taken = {name for name, came in told.items() if came == "taken"}
+    assert taken == {"trees poisson, as it was", "gbdt squared, as it was"}
+    assert {came for name, came in told.items() if name not in taken} <= {"invalid-file", "invalid-request"}
+    assert len(told) == 2 * len(BY_HAND) + 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_edits_that_know_the_structure(name: str) -> None:
+    rng, came = random.Random(name), []
+    for _ in range(EACH):
+        came.append(outcome(json.dumps(edited(documents()[name], rng)).encode()))
+    assert not [one for one in came if one.startswith("escaped")]
+    assert came.count("taken") < EACH  # the edits do reach what is checked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flipped_bytes(name: str) -> None:
+    rng, data = random.Random(name), json.dumps(documents()[name]).encode()
+    came = [outcome(flipped(data, rng)) for _ in range(EACH)]
+    assert not [one for one in came if one.startswith("escaped")]
+
+
+def test_nodes_that_nothing_leads_to_are_left_behind_and_the_order_does_not_matter() -> None:
+    """The library renumbers nodes where it prunes: what is read is the tree, not its numbering."""
+    model = learners()["trees poisson"]
+    document = json.loads(json.dumps(documents()["trees poisson"]))
+    tree = next(t for t in boosters(document)[0]["trees"] if len(t["left_children"]) > 6)
+    n = len(tree["left_children"])
+    renumbered = [0, *range(n - 1, 0, -1)]  # and one more, which is nobody's child
+    place = {old: new for new, old in enumerate(renumbered)}
+    for name, values in list(tree.items()):
+        if isinstance(values, list) and not name.startswith("categories"):
+            tree[name] = [values[old] for old in renumbered] + [-1 if "children" in name else 0]
+    for name in ("left_children", "right_children"):
+        tree[name] = [place.get(child, child) for child in tree[name]]
+    tree["categories_nodes"] = [place[node] for node in tree["categories_nodes"]]
+    tree["tree_param"]["num_nodes"] = str(n + 1)
+    again = TrainedModel.from_json(document)
+    np.testing.assert_array_equal(again.predict(ROWS), model.predict(ROWS))
+    assert again.as_json() == model.as_json()
+
+
+def test_what_reaches_the_library_holds_nothing_that_is_not_checked() -> None:
+    document = json.loads(json.dumps(documents()["trees poisson"]["body"]["xgboost"]))
+    kinds = document["learner"]["feature_types"]
+    sizes = [100 if kind == "c" else 0 for kind in kinds]
+    plain = checked_document(document, kinds, sizes)
+    document["learner"]["attributes"] = {"evil": "x" * 1000}
+    document["learner"]["gradient_booster"]["model"]["trees"][0]["evil"] = [1]
+    document["version"] = [99, 0, 0]
+    assert checked_document(document, kinds, sizes) == plain
+
+
+def test_effects_and_statistics_beyond_the_floats_of_trees() -> None:
+    """The tree library refuses infinities in its input by an error of its own."""
+    for value in (1e39, 3e38, -3e38):
+        document = json.loads(json.dumps(documents()["trees absolute"]))
+        document["effects"] = [[value] * len(table) for table in document["effects"]]
+        came = [outcome(json.dumps(document).encode())]
+        document = json.loads(json.dumps(documents()["trees absolute"]))
+        assert document["schema"]["statistics"]
+        for statistic in document["schema"]["statistics"]:
+            statistic["table"] = [value] * len(statistic["table"])
+        came.append(outcome(json.dumps(document).encode()))
+        assert came == (["invalid-file"] * 2 if value > 3.5e38 else ["taken"] * 2)
+    huge = ROWS.set_column(ROWS.column_names.index("age"), "age", [[-3e38] * ROWS.num_rows])
+    for statistic in document["schema"]["statistics"]:
+        statistic["table"] = [3e38] * len(statistic["table"])
+    assert np.all(np.isfinite(TrainedModel.from_json(document).predict(huge)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = learners()["linear squared"]
+    save_model(tmp_path / "model", model, bare_card(model))
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("name", [CARD_FILE, MODEL_FILE])
+def test_a_pipe_or_an_endless_file_in_the_folder(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InvalidFile, match="cannot be read"):
+        load_model(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(InvalidFile, match="cannot be read"):
+        load_model(folder)
+    (folder / name).unlink()
+    monkeypatch.setitem(MAX_BYTES, name, 1000)
+    (folder / name).write_bytes(b"{" + b" " * 1000)
+    with pytest.raises(InvalidFile, match="too large"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":' + "[" * 500 + "]" * 500 + "}", "[1]", "{"])
+def test_a_document_with_two_meanings(folder: Path, text: str) -> None:
+    card = json.loads((folder / CARD_FILE).read_text())
+    (folder / MODEL_FILE).write_text(text)
+    (folder / CARD_FILE).write_text(json.dumps(card | {"model_sha256": digest(text.encode())}))
+    with pytest.raises(InvalidFile, match="damaged"):
+        load_model(folder)
+
+
+def test_a_file_of_empty_lists_is_not_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("features_party.models.folder.MOST_PARTS", 100)
+    (folder / MODEL_FILE).write_text('{"a":[' + "[]," * 200 + "[]]}")
+    with pytest.raises(InvalidFile, match="too large"):
+        load_model(folder)
+
+
+CARD: dict[str, Any] = {
+    "label": "weeks",
+    "domain": {"range": "0:10:1"},
+    "messages": [],
+    "epsilon": [],
+    "features": [{"name": "a", "kind": "number"}],
+    "capacity": {"why": "because", "effective_rows": 1.0, "depth": 2},
+    "report": {"rows": 1, "noise_variance": 0.0, "error_estimate": None, "error_estimate_why": "none"},
+    "kind": "linear",
+    "loss": "squared",
+    "objective": "squared",
+    "created": "now",
+    "notes": [],
+}
+
+
+@pytest.mark.parametrize("member", CARD)
+@pytest.mark.parametrize("value", [None, 1, "x", [1], {"x": 1}, [{"x": None}], "gone"])
+def test_an_edited_card_is_a_refusal_wherever_it_is_read(member: str, value: Any) -> None:
+    card = {k: v for k, v in CARD.items() if k != member} | ({} if value == "gone" else {member: value})
+    good, bad = (SavedModel(learners()["linear squared"], c) for c in (CARD, card))
+    assert compare([("a", good), ("b", good)])["label"] == "weeks"
+    for read in (lambda: card_markdown(card), lambda: compare([("a", bad), ("b", bad)])):
+        with contextlib.suppress(InvalidFile):
+            read()
