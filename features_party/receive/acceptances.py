@@ -171,7 +171,7 @@ class Acceptances:
         `known` is the SHA-256 of the first. At no charge, as nothing of it is kept; once for each document."""
         details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
         details |= {"accepted": known, "refused": signed_digest(event)}
-        earlier = self.audit.events(connection, kind=SECOND_REFUSED, release=str(event.subject.release))
+        earlier = self.audit.events(connection, kind=SECOND_REFUSED, work=str(event.subject.work))
         if all(dict(e.details) != details for e in earlier):
             self.audit.append(connection, replace(event, kind=SECOND_REFUSED, split=NO_CHARGE, details=details))
 

@@ -31,7 +31,7 @@ class ErasureAsked(BaseModel):
 
 
 class Recall(BaseModel):
-    release: str
+    work: str
     published: str
 
 

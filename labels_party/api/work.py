@@ -108,7 +108,7 @@ class AnswerList(BaseModel):
 
 
 class ReceiptOut(BaseModel):
-    release: str = Field(description="Id of the release, or of the answer.")
+    work: str = Field(description="Id of the release, or of the answer.")
     audience: str
     position: int = Field(description="In the receiver's list of receipts for us, from 1.")
     digest: str = Field(description="SHA-256 of the receipt, which the next one names.")
@@ -199,7 +199,7 @@ def router_of(family: Family) -> JsonRouter:
         fresh, kept = ctx.receipts.keep(name, envelope, str(caller.audience), actor(caller), family)
         if not fresh:
             response.status_code = 200
-        return ReceiptOut(release=name, audience=kept.audience, position=kept.position, digest=kept.digest)
+        return ReceiptOut(work=name, audience=kept.audience, position=kept.position, digest=kept.digest)
 
     def add(method: str, path: str, call: Callable[..., Any], **more: Any) -> None:
         call.__annotations__["name"] = Annotated[str, Path(alias=noun)]

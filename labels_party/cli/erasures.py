@@ -70,7 +70,7 @@ def erasures(
         rows = [
             [
                 *(str(e[name] or "") for name in ("id", "requested", "state", "effect", "batch")),
-                ", ".join(r["release"] for r in e["cannot_be_recalled"]),
+                ", ".join(r["work"] for r in e["cannot_be_recalled"]),
             ]
             for e in found
         ]

@@ -186,10 +186,10 @@ receipts = sa.Table(
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("audience", sa.String(200), nullable=False),
-    sa.Column("release", sa.String(40), nullable=False),
+    sa.Column("work", sa.String(40), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("event", sa.BigInteger, nullable=False, unique=True),
-    sa.UniqueConstraint("audience", "release"),
+    sa.UniqueConstraint("audience", "work"),
 )
 
 webhooks = sa.Table(

@@ -36,7 +36,7 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("kind", sa.String(40), nullable=False, index=True),
         sa.Column("population", sa.String(64), index=True),
         sa.Column("batch", sa.String(64), index=True),
-        sa.Column("release", sa.String(64), index=True),
+        sa.Column("work", sa.String(64), index=True),
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
         # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
@@ -102,7 +102,7 @@ class AuditStore:
                 kind=placed.kind,
                 population=placed.subject.population,
                 batch=placed.subject.batch,
-                release=placed.subject.release,
+                work=placed.subject.work,
                 epsilon_nano=placed.split.total.nano,
                 delta_atto=placed.split.delta_atto,
                 at=placed.at or None,
@@ -111,7 +111,7 @@ class AuditStore:
         return placed
 
     def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
-        """Events in order, filtered by population=, batch=, release= or kind=."""
+        """Events in order, filtered by population=, batch=, work= or kind=."""
         t = self.table
         query = sa.select(t.c.body, t.c.at).where(t.c.sequence > after).order_by(t.c.sequence)
         for column, value in equal.items():
@@ -142,7 +142,7 @@ class AuditStore:
         count, head = check_chain(bytes(row.body) for row in rows)
         for row in rows:
             event = Event.from_body(bytes(row.body))
-            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.release, row.epsilon_nano)
+            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.work, row.epsilon_nano)
             subject = event.subject
             truth = (
                 event.sequence,
@@ -150,7 +150,7 @@ class AuditStore:
                 event.kind,
                 subject.population,
                 subject.batch,
-                subject.release,
+                subject.work,
                 event.split.total.nano,
             )
             another_day = row.at is not None and row.at[:DAY] != event.time

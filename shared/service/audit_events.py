@@ -26,14 +26,14 @@ Text = Annotated[str | None, Query(max_length=64)]
 
 def _wanted(
     population: Annotated[str | None, Query(max_length=64, description="Only this population, by its id.")] = None,
-    release: Text = None,
+    work: Annotated[str | None, Query(max_length=64, description="Only this release or answer, by its id.")] = None,
     batch: Text = None,
     kind: Annotated[str | None, Query(max_length=40, examples=["release-charged"])] = None,
     since: Annotated[
         str | None, Query(max_length=20, examples=["2026-11-20"], description="Only from this day or time on, UTC.")
     ] = None,
 ) -> Wanted:
-    return Wanted(population, release, batch, kind, since)
+    return Wanted(population, work, batch, kind, since)
 
 
 After = Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind."), PLAIN]

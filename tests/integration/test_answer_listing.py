@@ -128,7 +128,7 @@ def test_an_id_given_to_the_command_of_another_kind_is_told_what_it_names(run: R
         answer = ask(party, predictor).answer
         waiting = charged(party, party.sealed_batch(TABLE, "third", label="third"), score_table(TABLE))
         release = party.services.database.read("t", lambda c: party.services.audit.events(c, kind="release-published"))
-        name = str(release[0].subject.release)
+        name = str(release[0].subject.work)
     for command in ("statement", "message"):
         refused(run(command, answer, "--out", "x"), 1, f"no release '{answer}'", f"labels-party answer {answer} --out")
     refused(run("answer", name, "--out", "x"), 1, f"no answer '{name}'", f"labels-party message {name}", "statement")

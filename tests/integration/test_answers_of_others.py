@@ -86,7 +86,7 @@ def test_an_equal_query_shows_the_same_answer_at_no_charge_and_is_on_record(worl
         assert world.seen(world.other, answer) == [200] * 4
     assert world.party.spent(world.batch) == before
     (shared,) = events(world.party, "answer-shared", world.batch)
-    assert (shared.audiences, shared.subject.release, shared.split.total.nano) == (("other",), answer, 0)
+    assert (shared.audiences, shared.subject.work, shared.split.total.nano) == (("other",), answer, 0)
     for client, name in ((world.ours, "features-party"), (world.other, "other")):  # who else asked is not told
         (entry,) = [a for a in client.get("/v1/answers").json()["answers"] if a["id"] == answer]
         assert entry["audiences"] == client.get(f"/v1/answers/{answer}").json()["audiences"] == [name]

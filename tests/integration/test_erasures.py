@@ -106,7 +106,7 @@ def test_after_a_release_it_is_said_what_cannot_be_recalled(resting: LabelsParty
     erase(owner, "who-3", "nobody")
     resting.services.erasures.finish()
     told = auditor.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()["erasures"]
-    assert [r["release"] for r in told[0]["cannot_be_recalled"]] == [first]
+    assert [r["work"] for r in told[0]["cannot_be_recalled"]] == [first]
     assert (told[0]["effect"], told[0]["audiences"]) == ("after a release", ["features-party"])
     page = auditor.get(f"/v1/releases/{first}/statement").text
     assert "Erased, 1 example of this batch" in page
@@ -177,7 +177,7 @@ def test_a_draw_in_progress_is_waited_for_and_a_charged_release_is_not(resting: 
     assert s.erasures.finish() == 0
     assert labels_of(resting, batch)["who-3"] == 0
     told = owner.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()["erasures"][0]
-    assert [r["release"] for r in told["cannot_be_recalled"]] == [release]
+    assert [r["work"] for r in told["cannot_be_recalled"]] == [release]
 
     resting.charge(batch, additional_release=True)
     erase(owner, "who-4")
@@ -279,7 +279,7 @@ def test_purged_labels_need_no_erasing_but_are_told(resting: LabelsParty) -> Non
     assert resting.services.erasures.finish() == 0
     told = owner.get("/v1/populations/shop/erasures").json()["erasures"][0]
     assert told["effect"] == "labels were purged already"
-    assert [r["release"] for r in told["cannot_be_recalled"]] == [release]
+    assert [r["work"] for r in told["cannot_be_recalled"]] == [release]
 
 
 def test_only_the_owner_asks_and_lists_are_paged(resting: LabelsParty) -> None:

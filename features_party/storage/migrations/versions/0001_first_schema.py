@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(40), nullable=False, index=True),
         sa.Column("population", sa.String(64), index=True),
         sa.Column("batch", sa.String(64), index=True),
-        sa.Column("release", sa.String(64), index=True),
+        sa.Column("work", sa.String(64), index=True),
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
         sa.Column("at", sa.String(20)),

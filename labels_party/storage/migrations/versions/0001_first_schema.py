@@ -12,7 +12,7 @@ down_revision = None
 SAME = (
     "(key_id = NEW.key_id AND labels_key_id = NEW.labels_key_id AND position = NEW.position) "
     "OR digest = NEW.digest OR event = NEW.event "
-    "OR (audience = NEW.audience AND release = NEW.release)"
+    "OR (audience = NEW.audience AND work = NEW.work)"
 )
 
 
@@ -38,7 +38,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(40), nullable=False),
         sa.Column("population", sa.String(64)),
         sa.Column("batch", sa.String(64)),
-        sa.Column("release", sa.String(64)),
+        sa.Column("work", sa.String(64)),
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
         sa.Column("at", sa.String(20)),
@@ -49,7 +49,7 @@ def upgrade() -> None:
     op.create_index("ix_audit_events_batch_kind", "audit_events", ["batch", "kind"])
     op.create_index("ix_audit_events_kind", "audit_events", ["kind"])
     op.create_index("ix_audit_events_population", "audit_events", ["population"])
-    op.create_index("ix_audit_events_release", "audit_events", ["release"])
+    op.create_index("ix_audit_events_work", "audit_events", ["work"])
     op.create_table(
         "idempotency",
         sa.Column("caller", sa.String(40), nullable=False),
@@ -104,11 +104,11 @@ def upgrade() -> None:
         sa.Column("position", sa.BigInteger, autoincrement=False, nullable=False),
         sa.Column("previous", sa.String(64), nullable=False),
         sa.Column("audience", sa.String(200), nullable=False),
-        sa.Column("release", sa.String(40), nullable=False),
+        sa.Column("work", sa.String(40), nullable=False),
         sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("event", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("key_id", "labels_key_id", "position"),
-        sa.UniqueConstraint("audience", "release"),
+        sa.UniqueConstraint("audience", "work"),
         sa.UniqueConstraint("digest"),
         sa.UniqueConstraint("event"),
     )
