@@ -38,7 +38,9 @@ from features_party.receive.asking import (
 from features_party.training.encoding import Column
 from shared.documents.answer import Answer
 from shared.schemas.numbers import PLAIN
-from shared.service.http import LARGE, PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.calls import LARGE
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
 

@@ -53,8 +53,10 @@ from features_party.storage.idempotency import Reply
 from shared.documents.answer import Answer
 from shared.errors import Unavailable
 from shared.service.apikeys import Principal
+from shared.service.calls import LARGE, UPLOAD
 from shared.service.cli import Progress
-from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter, read_body
 from shared.service.validation import as_model
 
 log = logging.getLogger("label_dp.features_party")

@@ -31,7 +31,9 @@ from features_party.bootstrap import Services
 from features_party.tables.output import write_table
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
-from shared.service.http import PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.calls import UPLOAD
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter, read_body
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 

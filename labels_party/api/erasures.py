@@ -11,7 +11,9 @@ from sqlalchemy.engine import Connection
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent, to_the_day
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import PLAIN
-from shared.service.http import LARGE, PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.calls import LARGE
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)
 

@@ -13,7 +13,8 @@ from labels_party.notify.outbox import EVENTS
 from labels_party.storage.idempotency import Reply
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import PLAIN
-from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared.service.cli import emit, replacing, whole, writable
-from shared.service.party_commands import Json
+from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -79,9 +79,7 @@ def add_audit_commands(
     @group.command("export")
     def audit_export(
         out: Annotated[Path, typer.Option(help="File for the signed export.")],
-        force: Annotated[
-            bool, typer.Option("--force", help="Replace the output file if there is one already.")
-        ] = False,
+        force: Force = False,
         as_json: Json = False,
     ) -> None:
         """Write all events as one document signed with our own key; whoever has keys/signing.pub can verify it."""

@@ -13,7 +13,8 @@ from shared.audit.show import Wanted, describe
 from shared.documents.signing import SigningKey
 from shared.schemas.numbers import PLAIN
 from shared.service.apikeys import Principal
-from shared.service.http import JsonRouter, require
+from shared.service.http import require
+from shared.service.json_bodies import JsonRouter
 from shared.service.links import link_docs, link_next
 
 MOST = 1000
