@@ -28,7 +28,7 @@ def _open(name: str) -> Any:
 @models.command("list")
 def models_list(as_json: Json = False) -> None:
     """The models of the registry, oldest first."""
-    from features_party.storage.paging import all_rows
+    from shared.service.paging import all_rows
 
     rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
