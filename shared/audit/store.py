@@ -41,6 +41,8 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
         # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
         sa.Column("at", sa.String(20)),
+        # what a batch was charged is summed with every charge and every acceptance
+        sa.Index("ix_audit_events_batch_kind", "batch", "kind"),
     )
 
 
@@ -56,6 +58,10 @@ def heads_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("made", sa.String(20), nullable=False),
         sa.Column("seen", sa.String(20), nullable=False),
     )
+
+
+# of the table of events: what an insert would replace
+SAME_EVENT = "sequence = NEW.sequence OR digest = NEW.digest"
 
 
 class AuditStore:
@@ -200,9 +206,7 @@ def read_export(envelope: bytes, key: VerifyingKey) -> Export:
     return Export([Event.from_body(body) for body in bodies], document.made)
 
 
-def append_only_ddl(
-    dialect: str, table: str = "audit_events", same: str = "sequence = NEW.sequence OR digest = NEW.digest"
-) -> list[str]:
+def append_only_ddl(dialect: str, table: str, same: str) -> list[str]:
     """Statements that make the database itself refuse to change or delete rows of `table` (a guard, not a proof).
 
     `same`: SQL that is true of a row which an insert of NEW would replace. All three are constants of a migration.
@@ -229,7 +233,7 @@ def append_only_ddl(
     ]
 
 
-def append_only_drop(dialect: str, table: str = "audit_events") -> list[str]:
+def append_only_drop(dialect: str, table: str) -> list[str]:
     if dialect == "sqlite":
         return [f"DROP TRIGGER {table}_no_{verb}" for verb in ("update", "delete", "replace")]
     return [

@@ -121,7 +121,7 @@ def test_verify_names_the_first_broken_event(told: LabelsParty) -> None:
     from shared.audit.commands import verify_store
 
     def damage(connection: sa.Connection) -> None:
-        for statement in append_only_drop("sqlite"):
+        for statement in append_only_drop("sqlite", "audit_events"):
             connection.execute(sa.text(statement))
         t = audit_events
         body = connection.execute(sa.select(t.c.body).where(t.c.sequence == 4)).scalar_one()

@@ -66,7 +66,7 @@ def sql(database: Database, *statements: str, **values: object) -> None:
 
 
 def disarm(database: Database) -> None:
-    sql(database, *append_only_drop(database.dialect))
+    sql(database, *append_only_drop(database.dialect, "audit_events"))
 
 
 def test_events_are_chained_in_order_behind_a_first_one(filled: Database, store: AuditStore) -> None:

@@ -126,7 +126,7 @@ def test_there_is_no_total_beside_the_events(party_on: LabelsParty) -> None:
     database = party_on.services.database
 
     def attack(connection: sa.Connection) -> None:
-        for statement in append_only_drop(database.dialect):
+        for statement in append_only_drop(database.dialect, "audit_events"):
             connection.execute(sa.text(statement))
         connection.execute(sa.text("UPDATE audit_events SET epsilon_nano = 1 WHERE kind = 'release-charged'"))
 
