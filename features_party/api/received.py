@@ -29,7 +29,6 @@ from features_party.api.context import (
     workspace,
 )
 from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
-from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import (
     AcceptedAnswerOut,
     AcceptedOut,
@@ -53,8 +52,11 @@ from features_party.storage.idempotency import Reply
 from shared.documents.answer import Answer
 from shared.errors import Unavailable
 from shared.service.apikeys import Principal
+from shared.service.calls import LARGE, UPLOAD
 from shared.service.cli import Progress
-from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter, read_body
+from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 from shared.service.validation import as_model
 
 log = logging.getLogger("label_dp.features_party")
@@ -212,7 +214,7 @@ def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
 
 
 @messages.get("/messages", responses=LINK_DOCS)
-def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[MessageOut]:
+def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[MessageOut]:
     """What was accepted, and the ε of each."""
     return [MessageOut(**row) for row in with_link(ctx.acceptances.page(MESSAGE, page), request, response)]
 
@@ -225,7 +227,7 @@ def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
 
 
 @answers.get("/answers", responses=LINK_DOCS)
-def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[AnswerOut]:
+def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[AnswerOut]:
     """What was accepted, and the ε of each."""
     return [AnswerOut(**row) for row in with_link(ctx.acceptances.page(ANSWER, page), request, response)]
 

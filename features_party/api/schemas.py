@@ -168,7 +168,3 @@ class AnswerOut(BaseModel):
     n: int
     epsilon: EpsilonOut
     accepted: str
-
-
-class Health(BaseModel):
-    status: str

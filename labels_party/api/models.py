@@ -174,7 +174,3 @@ class PlanOut(BaseModel):
     left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
     recommendations: list[Recommendation]
     model_error_rule: str
-
-
-class Health(BaseModel):
-    status: str

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from labels_party.cli.app import Json, apikey, app, services
-from shared.service.party_commands import Expires, add_apikey_list_and_revoke, create_apikey, show_own_key
+from labels_party.cli.app import apikey, app, services
+from shared.service.party_commands import Expires, Json, add_apikey_list_and_revoke, create_apikey, show_own_key
 
 
 @app.command()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from labels_party.cli.answers import show_answer
-from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.app import app, services
 from shared.errors import InvalidInput
 from shared.schemas.answers import ANSWERS
 from shared.schemas.base import Ask
@@ -15,16 +16,17 @@ from shared.schemas.calibration import Allowance
 from shared.schemas.population import Population
 from shared.service.cli import AROUND, emit, progress, table
 from shared.service.commands import Panel, command
+from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from labels_party.files.jobs import Errand, LabelsFile
 
 FILE = "A file of labels, sealed as a batch"
 BatchId = Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")]
-Labels = Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels.", rich_help_panel=FILE)]
-Examples = Annotated[FilePath | None, typer.Option(help="File that lists all example ids.", rich_help_panel=FILE)]
+Labels = Annotated[Path | None, typer.Option(help="Parquet or CSV file of labels.", rich_help_panel=FILE)]
+Examples = Annotated[Path | None, typer.Option(help="File that lists all example ids.", rich_help_panel=FILE)]
 Rules = Annotated[Population | None, Panel(FILE)]
-Out = Annotated[FilePath, typer.Option(help="Where the signed answer goes (.json).")]
+Out = Annotated[Path, typer.Option(help="Where the signed answer goes (.json).")]
 As = Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")]
 KINDS = {answer.schema: answer.kind for answer in ANSWERS}
 
@@ -52,7 +54,7 @@ def of_labels(
 
 def of_scores(
     *,
-    scores: Annotated[FilePath, typer.Option(help="Parquet or CSV file with ids and scores, from who has the model.")],
+    scores: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and scores, from who has the model.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids (and that of --labels).")],
     score_column: Annotated[str, typer.Option(help="Its column with scores.")],
     score_2_column: Annotated[str | None, typer.Option(help="Its column with second scores, for a map of two.")] = None,
@@ -77,9 +79,9 @@ def of_scores(
 def of_features(
     *,
     asked: Ask,
-    out: Annotated[FilePath | None, typer.Option(help="Where the signed answer goes (.json).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the signed answer goes (.json).")] = None,
     features: Annotated[
-        FilePath | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
+        Path | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[
         str, typer.Option(help="Column with example ids of --features (and of --labels).")
@@ -134,10 +136,10 @@ def allow_calibrations(
 
 def _batch_or_labels(
     batch: str | None,
-    labels: FilePath | None,
+    labels: Path | None,
     id_column: str | None,
     rules: Population | None,
-    examples: FilePath | None,
+    examples: Path | None,
 ) -> str | LabelsFile:
     """The id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
     from labels_party.files.inputs import population_of

@@ -10,7 +10,7 @@ from shared.client import labels_paths as at
 from shared.client.asking import asks, members
 from shared.client.conversation import Conversation, Json, Request, ask, path, post
 from shared.client.declared import call
-from shared.client.listings import as_record, numbered
+from shared.client.listings import linked
 from shared.client.tables import as_arrow, renamed
 from shared.schemas.calibration import Allowance, Calibration
 from shared.schemas.linear_model import LinearModel
@@ -37,7 +37,7 @@ class AnswerCalls:
     @call
     def answers(self, since: str | None = None, population: str | None = None) -> Conversation[list[Json]]:
         """Every published answer that is meant for us (for the owner: all), of whatever kind, the newest last."""
-        return numbered(at.ANSWERS, as_record, since=since, population=population)
+        return linked(at.ANSWERS, since=since, population=population)
 
     @asks(CalibrationOf)
     def calibrate(self, batch: str, table: Frame, asked: CalibrationOf) -> Conversation[Json]:

@@ -99,7 +99,7 @@ def test_it_is_asked_for_charged_drawn_listed_and_read(party: LabelsParty) -> No
     assert party.services.pipeline.run(answer)
     shown = reader.get(f"/v1/answers/{answer}").json()
     assert (shown["kind"], shown["state"], shown["parameters"]) == (COUNT, "published", {"at_least": 3})
-    assert [a["kind"] for a in reader.get("/v1/answers").json()["answers"]] == [COUNT]
+    assert [a["kind"] for a in reader.get("/v1/answers").json()] == [COUNT]
     envelope = reader.get(f"/v1/answers/{answer}/document").content
     found, _ = trusted_answer(envelope, party.services.key.public, "features-party")
     assert abs(found.result["count"] - EXACT) <= 40  # P = 2 e^-41 that noise of scale 1 is larger

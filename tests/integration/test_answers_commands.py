@@ -37,7 +37,7 @@ def advertiser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Label
 
 
 def calibration_of(party: LabelsParty) -> str:
-    found = party.services.database.read("t", lambda c: [e.subject.release for e in party.services.audit.scan(c)])
+    found = party.services.database.read("t", lambda c: [e.subject.work for e in party.services.audit.scan(c)])
     return next(str(f) for f in found if str(f).startswith("ans_"))
 
 

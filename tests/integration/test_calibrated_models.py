@@ -265,7 +265,7 @@ def test_answers_stand_at_both_parties() -> None:
         return [f["kind"] for f in found.findings]
 
     assert findings([charged, published], [accepted]) == []
-    assert findings([charged], [accepted]) == ["missing-release"]
+    assert findings([charged], [accepted]) == ["missing-work"]
     altered = Event(ANSWER_ACCEPTED, subject, split, details=about | {"document_digest": "b" * 64})
     assert findings([charged, published], [altered]) == ["altered"]
     cheaper = Event(ANSWER_ACCEPTED, subject, EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(1)), details=about)

@@ -80,7 +80,7 @@ class Receiver:
     def receipts(self) -> list[tuple[str, dict[str, Any]]]:
         """(release, envelope) in order."""
         held = [e for e in self.events() if "receipt" in e.details]
-        return [(str(e.subject.release), e.details["receipt"]) for e in held]
+        return [(str(e.subject.work), e.details["receipt"]) for e in held]
 
     def export(self, path: Path) -> Path:
         data = self.services.database.read("test", lambda c: self.services.audit.export(c, self.key))
