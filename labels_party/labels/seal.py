@@ -11,14 +11,14 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.aside import UploadsSetAside
+from labels_party.labels.at_rest import digest_key, mask_key, masked_schema, positions_of
 from labels_party.labels.batches import (
     ASIDE,
     EXAMPLES,
@@ -32,11 +32,9 @@ from labels_party.labels.batches import (
     Segment,
     StaleBatch,
     require_open,
-    timestamp,
 )
-from labels_party.labels.digests import mask
+from labels_party.labels.changes import commit, delete, until_current
 from labels_party.labels.erased import blanked, count_blanked
-from labels_party.labels.intake import digest_key, mask_key, masked_schema
 from labels_party.labels.runs import Run, members, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units
@@ -44,11 +42,10 @@ from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import batches as batches_table
 from shared.ahead import ahead
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore
-from shared.errors import Conflict, LabelDPError, OverlappingBatch, Unavailable
+from shared.errors import Conflict, OverlappingBatch
 from shared.service.database import Database
 
 if TYPE_CHECKING:
@@ -134,12 +131,8 @@ class Sealer:
         if earlier is not None:
             return earlier
         self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
-        for _ in range(RETRIES):
-            try:
-                return self._attempt(batch_id, actor, call, guard)
-            except (StaleBatch, FileNotFoundError):  # an upload came first, or merged a run away
-                continue
-        raise Unavailable("Too many uploads to the same batch at once, or a part of it is lost; try again.")
+        busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
+        return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None
@@ -157,22 +150,7 @@ class Sealer:
         examples = Examples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
         sealed = self.prepare(batch, population, examples, [self.vault.run(s.key) for s in runs])
         self.database.fault("seal.prepared")
-
-        def store(connection: Connection) -> Reply:
-            def effect() -> Reply:
-                if guard is not None:
-                    guard(connection)
-                self.record(connection, sealed, actor)
-                return 200, self.batches.get(connection, batch_id)[0].as_json()
-
-            return call.once(connection, effect)
-
-        try:
-            return self.database.write("seal.store", store)
-        except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
-                self.forget(sealed)
-            raise
+        return self.record("seal.store", sealed, actor, call, guard)
 
     def prepare(
         self,
@@ -214,7 +192,7 @@ class Sealer:
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
         except BaseException:
-            self._forget(*keys)
+            delete(self.vault, keys)
             raise
         return Prepared(
             batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0])
@@ -228,11 +206,26 @@ class Sealer:
             page_out(part)
         return mac
 
-    def record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
-        """The part inside a transaction: what was checked before is checked against what was sealed meanwhile.
+    def record(
+        self,
+        name: str,
+        sealed: Prepared,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        first: Callable[[Connection], None] | None = None,
+    ) -> Reply:
+        """Transaction `name`, in which `first` comes first and may refuse. What was checked before is checked against
+        what was sealed meanwhile. Raises StaleBatch or OverlappingBatch; then nothing of it is left."""
 
-        Raises StaleBatch or OverlappingBatch.
-        """
+        def effect(connection: Connection) -> tuple[Reply, list[str]]:
+            if first is not None:
+                first(connection)
+            self._record(connection, sealed, actor)
+            return (200, self.batches.get(connection, sealed.batch.id)[0].as_json()), []
+
+        return commit(self.database, self.vault, name, call, effect, sealed.keys)
+
+    def _record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         batch, population = sealed.batch, sealed.population
         key, run_key, units_key = sealed.keys
         last = self._check_disjoint(batch, self.vault.run(run_key), sealed.checked, connection)
@@ -241,10 +234,9 @@ class Sealer:
         if sealed.tally is not None:
             self.units.check_again(connection, population, sealed.tally, sealed.tallied)
         self.batches.bump(connection, batch)
-        now = timestamp(self.batches.clock())
-        values = {"state": SEALED, "sealed": now, "seal_order": last + 1, "n": sealed.rows}
-        values |= {"id_bytes": sealed.id_bytes, "ids_mac": sealed.ids_mac}
-        connection.execute(sa.update(batches_table).where(batches_table.c.id == batch.id).values(**values))
+        self.batches.seal(
+            connection, batch, seal_order=last + 1, n=sealed.rows, id_bytes=sealed.id_bytes, ids_mac=sealed.ids_mac
+        )
         self.batches.add_segment(connection, batch.id, SEALED, key, sealed.rows)
         self.batches.add_segment(connection, batch.id, RUNS, run_key, sealed.rows, SEALED)
         if sealed.erased:
@@ -254,14 +246,6 @@ class Sealer:
         subject = Subject(population.id, population.name, population.label, batch.id)
         details = {"n": sealed.rows, "presence": batch.presence}
         self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))
-
-    def forget(self, sealed: Prepared) -> None:
-        """Delete the files of a seal that certainly was not recorded."""
-        self._forget(*sealed.keys)
-
-    def _forget(self, *keys: str) -> None:
-        for key in keys:
-            self.vault.delete(key)
 
     def _look(
         self, connection: Connection, batch_id: str
@@ -320,9 +304,7 @@ class SealedLabels:
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
         for batch in ahead(self.vault.scan(self.key)):
-            ids: Any = batch.column(0)
-            masked = batch.column(1).to_numpy(zero_copy_only=False)
-            yield ids, mask(ids, masked, self._mask_key).astype(np.int64)
+            yield batch.column(0), positions_of(batch, self._mask_key).astype(np.int64)
 
 
 __all__ = ["SHOWN_IDS", "IncompleteLabels", "SameExamples", "SealedLabels", "Sealer", "TooManyExamples"]

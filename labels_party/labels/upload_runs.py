@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.labels.digests import U64
-from labels_party.labels.runs import Run, merge, repeated, sort_run
+from labels_party.labels.runs import EMPTY, Run, merge, repeated, sort_run
 
 BUFFER = 1 << 20  # digests sorted at once
 KEPT = 1 << 22  # digests of sorted parts that stay in memory
 
 Rows = npt.NDArray[np.int64]
-EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
@@ -42,7 +41,7 @@ def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
 class UploadRuns:
     """Digests go in with their rows; sorted parts of about BUFFER come out, and at last one run of all.
 
-    A context manager: parts of a large upload lie in `spill` meanwhile (keyed digests, which tell no id).
+    Parts of a large upload lie in `spill` until `close` (keyed digests, which tell no id).
     """
 
     def __init__(self, spill: Path) -> None:
@@ -57,10 +56,7 @@ class UploadRuns:
         self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> UploadRuns:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._parts.clear()
         if self._folder is not None:
             self._folder.cleanup()

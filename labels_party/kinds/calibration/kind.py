@@ -25,13 +25,12 @@ from sqlalchemy.engine import Connection
 from labels_party.kinds.answer import AnswerKind, Computed
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.digests import siphash128
-from labels_party.labels.intake import digest_key
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
-from labels_party.labels.receive import among
-from labels_party.labels.runs import contains, locate, sort_run
+from labels_party.labels.runs import among, contains, locate, sort_run
 from labels_party.labels.standing import ACCEPTED, WORKING
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
