@@ -28,7 +28,7 @@ from features_party.api.context import (
     unsupported,
     workspace,
 )
-from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
+from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import (
     AcceptedAnswerOut,
@@ -49,12 +49,20 @@ from features_party.receive.arrivals import Arrivals
 from features_party.receive.pull import pull, pull_answer
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
-from features_party.storage.idempotency import Reply
 from shared.documents.answer import Answer
 from shared.errors import Unavailable
 from shared.service.apikeys import Principal
 from shared.service.cli import Progress
-from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.http import (
+    LARGE,
+    PROBLEM_RESPONSES,
+    UPLOAD,
+    IdempotencyKey,
+    JsonRouter,
+    problem_responses,
+    read_body,
+)
+from shared.service.idempotency import IdempotentCall, Reply
 from shared.service.validation import as_model
 
 log = logging.getLogger("label_dp.features_party")
@@ -166,13 +174,11 @@ def _once(
     content: Callable[[], bytes],
     take: Callable[[], Found],
 ) -> Reply:
-    with claimed(ctx, caller, key, f"POST /v1/{sort}s", content) as claim:
-        if claim.answer is not None:
-            return claim.answer
+    def accept(_: IdempotentCall) -> Reply:
         found = take()
-        status, said = 201 if found.fresh else 200, {"already_accepted": not found.fresh, sort: found.summary()}
-        claim.keep_now(status, said)
-        return status, said
+        return 201 if found.fresh else 200, {"already_accepted": not found.fresh, sort: found.summary()}
+
+    return claimed(idempotent(ctx, caller, key, f"POST /v1/{sort}s", content), accept)
 
 
 def _pulled(

@@ -31,11 +31,11 @@ from labels_party.api.uploads import Upload, receive
 from labels_party.labels.batches import UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.ledger.populations import Population, declare
-from labels_party.storage.idempotency import Reply
 from shared.errors import NotFound
 from shared.schemas.population import Batch
 from shared.schemas.population import Population as PopulationAsked
 from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses
+from shared.service.idempotency import Reply
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOADED = problem_responses(409, 413, 415)

@@ -10,10 +10,10 @@ from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
 from labels_party.notify.outbox import EVENTS
-from labels_party.storage.idempotency import Reply
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import PLAIN
 from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.idempotency import Reply
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
 

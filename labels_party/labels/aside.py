@@ -30,11 +30,11 @@ from labels_party.labels.changes import commit, until_current
 from labels_party.labels.digests import siphash128
 from labels_party.labels.runs import EMPTY, Run, among, contains, only
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import segments, set_aside
 from shared.errors import Conflict, InvalidInput, NotFound
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 DROP, REPLACE = "drop", "replace"
 SHOWN_IDS, SHOWN_UPLOADS, RETRIES = 20, 100, 20

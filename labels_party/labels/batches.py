@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.standing import RETIRED
 from labels_party.ledger.populations import Population, Populations
-from labels_party.storage.tables import batches, predictors, segments, set_aside
+from labels_party.storage.tables import batches, idempotency, predictors, segments, set_aside
 from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
@@ -202,6 +202,7 @@ class Batches:
         keys = list(connection.execute(sa.select(segments.c.key).where(segments.c.batch == batch.id)).scalars())
         connection.execute(sa.delete(segments).where(segments.c.batch == batch.id))
         connection.execute(sa.delete(set_aside).where(set_aside.c.batch == batch.id))
+        connection.execute(sa.delete(idempotency).where(idempotency.c.batch == batch.id))
         connection.execute(sa.delete(batches).where(batches.c.id == batch.id))
         return keys
 

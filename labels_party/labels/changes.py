@@ -10,9 +10,9 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.batches import StaleBatch
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import IdempotentCall, Reply
 from shared.errors import LabelDPError, Unavailable
 from shared.service.database import Database
+from shared.service.idempotency import IdempotentCall, Reply
 
 T = TypeVar("T")
 

@@ -31,7 +31,6 @@ from labels_party.labels.runs import Run, among, contains, only, run_parts
 from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population, Populations
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import erasures, segments
 from shared.audit.events import ERASED as LABEL_ERASED
@@ -39,6 +38,7 @@ from shared.audit.events import ERASURE_REQUESTED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, InvalidInput, LabelDPError
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -73,7 +73,7 @@ class FileBatches:
             whole = (taken if listed is None else listed).digests
             check(whole.rows)
             progress("sealing", 0.2)
-            held = Examples([] if listed is None else listed.objects.segments(), taken.objects.segments())
+            held = Examples([] if listed is None else listed.objects.stored, taken.objects.stored)
             busy = "Too many batches of this population are sealed at once; try again."
             return until_current(lambda: self._sealed(batch, population, held, whole.run, actor), RETRIES, busy)
 

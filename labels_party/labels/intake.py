@@ -21,10 +21,10 @@ from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder, require_listed
 from labels_party.labels.upload import Upload, has_units
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply, forget_batch
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, InvalidInput
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -133,9 +133,7 @@ class Intake:
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             batch, _ = self.batches.get(connection, batch_id)
-            unused = self.batches.discard(connection, batch)
-            forget_batch(connection, batch_id)
-            return (204, {}), unused
+            return (204, {}), self.batches.discard(connection, batch)
 
         return commit(self.database, self.vault, "batch.discard", call, effect, [])
 

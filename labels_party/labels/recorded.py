@@ -28,10 +28,10 @@ from labels_party.labels.fingerprint import same_examples
 from labels_party.labels.known import look
 from labels_party.labels.runs import among
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict
 from shared.service.database import Database
+from shared.service.idempotency import IdempotentCall, Reply
 
 CHECKED_INSIDE = 1 << 20  # digests that a transaction may compare itself; more are compared outside, then retried
 

@@ -124,8 +124,3 @@ def run_parts(run: Run) -> tuple[memoryview, memoryview]:
     """The canonical bytes of a set of digests in two parts: equal sets, equal bytes."""
     high, low = (np.ascontiguousarray(half, "<u8") for half in (run[1], run[0]))
     return high.view(np.uint8).data, low.view(np.uint8).data
-
-
-def run_bytes(run: Run) -> bytes:
-    """`run_parts` in one."""
-    return b"".join(run_parts(run))

@@ -34,41 +34,25 @@ from labels_party.labels.batches import (
     require_open,
 )
 from labels_party.labels.changes import commit, delete, until_current
+from labels_party.labels.disjoint import Disjoint, SameExamples
 from labels_party.labels.erased import blanked, count_blanked
-from labels_party.labels.runs import Run, members, merge, page_out, run_parts
+from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from shared.ahead import ahead
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore
-from shared.errors import Conflict, OverlappingBatch
+from shared.errors import Conflict
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIES = 20
-
-
-class SameExamples(OverlappingBatch):
-    """The ids are exactly those of a batch sealed earlier, so it is that batch."""
-
-    code = "same-examples"
-    title = "These examples are a batch already"
-
-    def __init__(self, batch: str) -> None:
-        super().__init__(
-            f"These are exactly the examples of batch '{batch}', which was sealed earlier; "
-            "ask for an additional release of that batch."
-        )
-        self.batch = batch
-
-    def extras(self) -> dict[str, object]:
-        return {"batch": self.batch}
 
 
 @dataclass(frozen=True)
@@ -113,6 +97,7 @@ class Sealer:
     ) -> None:
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
+        self.disjoint = Disjoint(database, batches, vault)
 
     def seal(
         self,
@@ -167,7 +152,7 @@ class Sealer:
         then nothing is left.
         """
         run = merge(runs)
-        checked = self._check_disjoint(batch, run, 0)
+        checked = self.disjoint.check(batch, run)
         tally, excess, tallied = None, None, []
         if population.unit.max_examples is not None:
             tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
@@ -228,7 +213,7 @@ class Sealer:
     def _record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         batch, population = sealed.batch, sealed.population
         key, run_key, units_key = sealed.keys
-        last = self._check_disjoint(batch, self.vault.run(run_key), sealed.checked, connection)
+        last = self.disjoint.check_again(connection, batch, self.vault.run(run_key), sealed.checked)
         if count_blanked(connection, population.id) != sealed.erased:
             raise StaleBatch("An erasure was asked for meanwhile.")
         if sealed.tally is not None:
@@ -254,33 +239,6 @@ class Sealer:
         found = {kind: self.batches.segments(connection, batch_id, kind) for kind in (EXAMPLES, LABELS, ASIDE)}
         runs = self.batches.segments(connection, batch_id, RUNS, EXAMPLES if batch.presence == ID_LIST else LABELS)
         return batch, population, found, runs
-
-    def _check_disjoint(self, batch: Batch, run: Run, after: int, connection: Connection | None = None) -> int:
-        """Compare with every batch of this label name sealed after `after`; returns the last seal order seen."""
-
-        def look(c: Connection) -> list[tuple[Batch, list[Segment]]]:
-            others = self.batches.sealed_of_label(c, batch.label, after)
-            return [(other, self.batches.segments(c, other.id, RUNS, SEALED)) for other in others]
-
-        others = look(connection) if connection is not None else self.database.read("seal.others", look)
-        last = after
-        for other, runs in others:
-            assert other.seal_order is not None
-            if other.id == batch.id:
-                raise StaleBatch("Another seal of this batch came first.")
-            last = other.seal_order
-            shared = 0
-            for segment in runs:
-                shared += int(members(self.vault.run(segment.key), run).sum())
-            if shared and shared == len(run[0]) == other.n:
-                raise SameExamples(other.id)
-            if shared:
-                raise OverlappingBatch(
-                    f"Some examples of this batch are in batch '{other.id}' already. Batches of one label are "
-                    "disjoint, or their releases would not compose: leave those examples out, or ask for an "
-                    "additional release of that batch."
-                )
-        return last
 
 
 class _Size:

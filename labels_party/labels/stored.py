@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,21 +21,12 @@ if TYPE_CHECKING:
 DELETED_AT_ONCE = 1 << 18  # rows of one stored object of deletions
 
 
-@dataclass(frozen=True)
-class Stored:
-    """An object in the vault that no segment names yet."""
-
-    key: str
-    rows: int
-    mode: str
-
-
 class Objects:
     """What is stored of one upload; deletions of an upsert are objects of their own."""
 
     def __init__(self, upload: Upload, vault: LabelVault, secrets_: Secrets) -> None:
         self.upload, self.vault, self.secrets = upload, vault, secrets_
-        self.stored: list[Stored] = []
+        self.stored: list[Segment] = []  # of the upload alone: they are no part of the batch
         self._started: list[str] = []  # keys of all objects, finished or not
         self._deleted: list[pa.RecordBatch] = []
         self._name = secrets.token_hex(8)
@@ -44,9 +34,7 @@ class Objects:
     def store(self, rows: Iterator[Rows]) -> None:
         """Raises what `rows` raise, and Unavailable."""
         key = self._key()
-        count = self.vault.put(key, self.masked(rows, key), self.upload.schema)
-        if count:
-            self.stored.append(Stored(key, count, self.upload.mode or INSERT))
+        self._put(key, self.masked(rows, key), self.upload.mode or INSERT)
         self._put_deleted()
 
     def masked(self, rows: Iterator[Rows], key: str) -> Iterator[pa.RecordBatch]:
@@ -73,10 +61,6 @@ class Objects:
         if len(self.stored) == 1:
             for batch in self.vault.scan(self.stored[0].key):
                 yield batch.column(0)
-
-    def segments(self) -> list[Segment]:
-        """As if they were the batch's."""
-        return [Segment(self.upload.kind, i, s.key, s.rows, mode=s.mode) for i, s in enumerate(self.stored, 1)]
 
     def delete(self) -> None:
         """Remove every object, finished or not."""
@@ -108,6 +92,10 @@ class Objects:
 
     def _put_deleted(self) -> None:
         if self._deleted:
-            key = self._key()
-            self.stored.append(Stored(key, self.vault.put(key, self._deleted, self.upload.schema), DELETE))
+            self._put(self._key(), self._deleted, DELETE)
         self._deleted = []
+
+    def _put(self, key: str, batches: Iterable[pa.RecordBatch], mode: str) -> None:
+        rows = self.vault.put(key, batches, self.upload.schema)
+        if rows:
+            self.stored.append(Segment(self.upload.kind, len(self.stored) + 1, key, rows, mode=mode))

@@ -98,13 +98,6 @@ class UploadRuns:
         """One sorted run of every digest, mapped from disk where it is large."""
         if len(self._parts) < 2:
             return self._parts[0] if self._parts else EMPTY
-        if not self._spilled:
-            run = merge(self._parts)
-            marks = repeated(run)
-            self.again = int(marks.sum())
-            if self.again:
-                self.repeated = run[0][marks], run[1][marks]
-            return run
         found: list[Run] = []
 
         def unique() -> Iterator[Run]:
@@ -116,10 +109,10 @@ class UploadRuns:
                     piece = piece[0][~marks], piece[1][~marks]
                 yield piece
 
-        run = spilled(unique(), self._temporary())
-        self._parts.clear()  # mapped files
+        run = spilled(unique(), self._temporary()) if self._spilled else _joined_runs(list(unique()))
+        self._parts.clear()  # they may be mapped files
         if found:
-            self.repeated = _joined([f[0] for f in found]), _joined([f[1] for f in found])
+            self.repeated = _joined_runs(found)
         return run
 
     def _temporary(self) -> Path:
@@ -142,3 +135,7 @@ def spilled(pieces: Iterator[Run] | list[Run], folder: Path) -> Run:
 
 def _joined(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _joined_runs(parts: list[Run]) -> Run:
+    return _joined([part[0] for part in parts]), _joined([part[1] for part in parts])

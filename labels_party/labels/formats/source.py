@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Protocol
 
 BLOCK = 1 << 20
@@ -13,16 +12,6 @@ class Source(Protocol):
 
     def read(self) -> bytes:
         """The next bytes, about BLOCK at most and only at the end fewer than some 64 KiB; none when all were read."""
-
-
-class BytesSource:
-    """An upload that is in memory already."""
-
-    def __init__(self, data: bytes) -> None:
-        self._file = io.BytesIO(data)
-
-    def read(self) -> bytes:
-        return self._file.read(BLOCK)
 
 
 class Exactly:

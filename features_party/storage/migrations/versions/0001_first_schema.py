@@ -108,12 +108,13 @@ def upgrade() -> None:
         sa.Column("caller", sa.String(40), primary_key=True),
         sa.Column("key", sa.String(200), primary_key=True),
         sa.Column("body_mac", sa.String(64), nullable=False),
-        sa.Column("holder", sa.String(32), nullable=False),
+        sa.Column("status", sa.Integer, nullable=False),
+        sa.Column("answer", sa.JSON, nullable=False),
+        sa.Column("batch", sa.String(40), index=True),
         sa.Column("claimed_until", sa.Float),
-        sa.Column("status", sa.Integer),
-        sa.Column("answer", sa.JSON),
-        sa.Column("created", sa.String(20), nullable=False, index=True),
+        sa.Column("created", sa.Float, nullable=False, server_default="0"),
     )
+    op.create_index("ix_idempotency_age", "idempotency", ["caller", "batch", "created"])
     for statement in append_only_ddl(op.get_bind().dialect.name):
         op.execute(statement)
 
