@@ -125,7 +125,6 @@ class Intake:
                 if earlier is not None:
                     return earlier
                 raise
-            arrival.objects.delete_empty()
         return reply
 
     def discard(self, batch_id: str, call: IdempotentCall = NO_KEY) -> Reply:

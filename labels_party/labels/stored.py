@@ -67,10 +67,6 @@ class Objects:
         for key in self._started:
             self.vault.delete(key)
 
-    def delete_empty(self) -> None:
-        for key in set(self._started) - {s.key for s in self.stored}:
-            self.vault.delete(key)
-
     # --- parts --------------------------------------------------------------------------------------------
 
     def _key(self) -> str:
@@ -99,3 +95,5 @@ class Objects:
         rows = self.vault.put(key, batches, self.upload.schema)
         if rows:
             self.stored.append(Segment(self.upload.kind, len(self.stored) + 1, key, rows, mode=mode))
+        else:  # of an upsert that only deletes
+            self.vault.delete(key)

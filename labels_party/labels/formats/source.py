@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from labels_party.labels.parsing import NUMERIC
+
 BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of an upload: its columns `fields`, those in `numeric` as numbers, the others as ids.
+
+    `nulls`: whether a label may be null. Temporary files go below `folder`.
+    """
+
+    fields: tuple[str, ...]
+    folder: Path
+    nulls: bool = False
+    numeric: tuple[str, ...] = NUMERIC
 
 
 class Source(Protocol):
