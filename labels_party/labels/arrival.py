@@ -12,7 +12,7 @@ from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.compared import Compared
 from labels_party.labels.known import Known
 from labels_party.labels.stored import Objects
-from labels_party.labels.upload import Upload
+from labels_party.labels.submission import Submission
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Arrival:
     """A context manager that removes the temporary files, not the stored objects."""
 
-    def __init__(self, upload: Upload, known: Known, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
-        self.upload, self._findings = upload, Findings()
-        self.digests = Compared(upload, known, self._findings, digest_key(secrets_, upload.batch.label), spill)
-        self.objects = Objects(upload, vault, secrets_)
+    def __init__(self, submission: Submission, known: Known, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
+        self.submission, self._findings = submission, Findings()
+        self.digests = Compared(submission, known, self._findings, digest_key(secrets_, submission.batch.label), spill)
+        self.objects = Objects(submission, vault, secrets_)
 
     def __enter__(self) -> Arrival:
         return self
@@ -36,7 +36,7 @@ class Arrival:
 
     def receive(self, chunks: Chunks) -> None:
         """Take everything in. Raises InvalidRows, DuplicateId, InvalidFile, Conflict and what the chunks raise."""
-        rows = checked(sliced(chunks), self.upload, self._findings)
+        rows = checked(sliced(chunks), self.submission, self._findings)
         rows = self.digests.digested(rows)
         self.objects.store(rows)
         self.digests.finish(self.objects.ids)
@@ -47,10 +47,10 @@ class Arrival:
         `chunks` gives the same rows whenever it is called.
         """
         self._again = chunks
-        rows = checked(sliced(chunks()), self.upload, self._findings)
+        rows = checked(sliced(chunks()), self.submission, self._findings)
         return self.objects.masked(self.digests.digested(rows), key)
 
     def finish(self) -> None:
         """All rows passed. Raises as `receive`."""
-        again = checked(sliced(self._again()), self.upload, Findings())
+        again = checked(sliced(self._again()), self.submission, Findings())
         self.digests.finish(lambda: (rows.ids for rows in again))

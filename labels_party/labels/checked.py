@@ -12,7 +12,7 @@ import numpy.typing as npt
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
 from labels_party.labels.parsing import absent, canonical_column, floats_of, positions
-from labels_party.labels.upload import Upload
+from labels_party.labels.submission import Submission
 from shared.errors import InvalidRows
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class Rows:
         return Rows(self.start, self.ids.filter(marks), units, positions)
 
 
-def checked(chunks: Iterable[Chunk], upload: Upload, findings: Findings) -> Iterator[Rows]:
+def checked(chunks: Iterable[Chunk], submission: Submission, findings: Findings) -> Iterator[Rows]:
     """The rows up to the first bad one; what is wrong with it and with later ones is noted in `findings`."""
     start = 0
     for chunk in chunks:
         try:
-            rows = _rows(chunk, start, upload)
+            rows = _rows(chunk, start, submission)
         except InvalidRows as faults:
             findings.add(faults, start, chunk)
             if findings.enough:
@@ -56,26 +56,26 @@ def checked(chunks: Iterable[Chunk], upload: Upload, findings: Findings) -> Iter
         start += chunk.rows
 
 
-def _rows(chunk: Chunk, start: int, upload: Upload) -> Rows:
+def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
     """Raises InvalidRows, rows counted from the chunk's first."""
     if chunk.faults is not None:
         raise chunk.faults
     table = chunk.table
     assert table is not None
-    ids = canonical_column(table[upload.id_field], upload.id_field)
-    units = canonical_column(table[upload.unit_field], upload.unit_field) if upload.units else None
-    if upload.mode is None:
+    ids = canonical_column(table[submission.id_field], submission.id_field)
+    units = canonical_column(table[submission.unit_field], submission.unit_field) if submission.units else None
+    if submission.mode is None:
         return Rows(start, ids, units, None)
-    if upload.mode == DELETE:
+    if submission.mode == DELETE:
         return Rows(start, ids, units, np.full(len(ids), DELETED))
-    return Rows(start, ids, units, _positions(table[upload.label_field], upload))
+    return Rows(start, ids, units, _positions(table[submission.label_field], submission))
 
 
-def _positions(column: Any, upload: Upload) -> npt.NDArray[np.int64]:
+def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
     import pyarrow as pa
 
-    domain, rule, field = upload.population.domain, upload.population.out_of_domain, upload.label_field
-    gone = absent(column) if upload.mode == UPSERT else np.zeros(0, np.bool_)
+    domain, rule, field = submission.population.domain, submission.population.out_of_domain, submission.label_field
+    gone = absent(column) if submission.mode == UPSERT else np.zeros(0, np.bool_)
     if not gone.any():
         return positions(floats_of(column, field), domain, rule, field)
     rows, found = np.flatnonzero(~gone), np.full(len(gone), DELETED)

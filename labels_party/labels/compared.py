@@ -15,7 +15,7 @@ from labels_party.labels.chunks import TWICE, Findings
 from labels_party.labels.digests import siphash128
 from labels_party.labels.known import Known
 from labels_party.labels.runs import EMPTY, Marks, Run, among, contains, only
-from labels_party.labels.upload import Upload
+from labels_party.labels.submission import Submission
 from labels_party.labels.upload_runs import UploadRuns
 from shared.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
 
@@ -30,8 +30,8 @@ class Compared:
     """The digests of one upload. `run` holds each once at the end; `aside`: some had a record, which only the owner is
     told."""
 
-    def __init__(self, upload: Upload, known: Known, findings: Findings, key: bytes, spill: Path) -> None:
-        self.upload, self.known, self.findings, self.key = upload, known, findings, key
+    def __init__(self, submission: Submission, known: Known, findings: Findings, key: bytes, spill: Path) -> None:
+        self.submission, self.known, self.findings, self.key = submission, known, findings, key
         self.run: Run = EMPTY
         self.rows, self.aside = 0, False
         self._runs, self._taken = UploadRuns(spill), Findings()
@@ -61,11 +61,11 @@ class Compared:
             self._compare()
             self.run = self._runs.finish()
             if self._runs.again:
-                self.findings.add_rows(self._rows_of(self._runs.repeated, later=True), self.upload.id_field, TWICE)
+                self.findings.add_rows(self._rows_of(self._runs.repeated, later=True), self.submission.id_field, TWICE)
                 self.findings.total = max(self.findings.total, self._runs.again)
         if self.findings:
             raise self.findings.error()
-        if self._taken and self.upload.owner:
+        if self._taken and self.submission.owner:
             raise _duplicates(self._taken)
         self.aside = bool(self._taken)
 
@@ -75,17 +75,17 @@ class Compared:
             strange = ~among(self.run, known.listed.values())
             if strange.any():
                 raise self._found(strange, UNKNOWN).error()
-        if self.upload.mode == INSERT:
+        if self.submission.mode == INSERT:
             new = [run for key, run in known.taken.items() if key not in self.known.taken]
             taken = among(self.run, new)
-            if taken.any() and self.upload.owner:
+            if taken.any() and self.submission.owner:
                 raise _duplicates(self._found(taken, TAKEN))
             self.aside |= bool(taken.any())
         self.known = known
 
     def fresh(self) -> Run:
         """The digests that no run of the batch holds yet: a batch's runs hold every id once."""
-        if self.upload.mode == INSERT:
+        if self.submission.mode == INSERT:
             return self.run
         return only(self.run, ~among(self.run, self.known.taken.values()))
 
@@ -94,14 +94,14 @@ class Compared:
     def _compare(self) -> None:
         """Duplicates, unlisted ids and, for an insert, ids with records among the digests since the last time."""
         run, rows, again = self._runs.part()
-        field = self.upload.id_field
+        field = self.submission.id_field
         self.findings.add_rows(again, field, TWICE)
-        if self.upload.mode is None:
+        if self.submission.mode is None:
             return
         self.known.require_list()
         if self.known.batch.presence == ID_LIST:
             self.findings.add_rows(rows[~among(run, self.known.listed.values())], field, UNKNOWN)
-        if self.upload.mode == INSERT:
+        if self.submission.mode == INSERT:
             self._taken.add_rows(rows[among(run, self.known.taken.values())], field, TAKEN)
 
     def _found(self, marks: Marks, rule: str) -> Findings:
@@ -109,7 +109,7 @@ class Compared:
         if not rows.size:
             raise Conflict("The batch changed during this upload, which no longer fits it. Nothing was stored.")
         found = Findings()
-        found.add_rows(rows, self.upload.id_field, rule)
+        found.add_rows(rows, self.submission.id_field, rule)
         return found
 
     def _rows_of(self, digests: Run, *, later: bool = False) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ from labels_party.labels.label_file import LabelFile
 from labels_party.labels.runs import Run
 from labels_party.labels.seal import RETRIES, Passing, Sealer, sealed_key
 from labels_party.labels.sorting import Examples
-from labels_party.labels.upload import Upload, has_units
+from labels_party.labels.submission import Submission, has_units
 from labels_party.ledger.populations import Population, Populations
 from shared.columnar.csv_text import with_lines
 from shared.errors import Conflict, InvalidRows
@@ -67,9 +67,9 @@ class FileBatches:
         with ExitStack() as stack:
             listed: Arrival | None = None
             if examples is not None:
-                listed = self._received(stack, Upload(batch, population, None, examples.columns), known, examples)
+                listed = self._received(stack, Submission(batch, population, None, examples.columns), known, examples)
                 known = Known(batch, population, listed={EXAMPLES: listed.digests.run})
-            taken = self._received(stack, Upload(batch, population, INSERT, labels.columns), known, labels)
+            taken = self._received(stack, Submission(batch, population, INSERT, labels.columns), known, labels)
             whole = (taken if listed is None else listed).digests
             check(whole.rows)
             progress("sealing", 0.2)
@@ -91,9 +91,9 @@ class FileBatches:
         Raises StaleBatch where that does not do.
         """
         name = token_hex(8)
-        upload = Upload(batch, population, INSERT, file.columns)
+        submission = Submission(batch, population, INSERT, file.columns)
         with (
-            self._arrival(upload, Known(batch, population)) as taken,
+            self._arrival(submission, Known(batch, population)) as taken,
             # every example has one record, so the sort may spill it under the mask of the sealed file
             self.sealer.sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
         ):
@@ -103,15 +103,15 @@ class FileBatches:
             progress("sealing", 0.2)
             return self._sealed(batch, population, Examples([], []), taken.digests.run, actor, Passing(name, rows))
 
-    def _received(self, stack: ExitStack, upload: Upload, known: Known, file: LabelFile) -> Arrival:
-        with self._arrival(upload, known) as found:
+    def _received(self, stack: ExitStack, submission: Submission, known: Known, file: LabelFile) -> Arrival:
+        with self._arrival(submission, known) as found:
             stack.callback(found.objects.delete)  # what counts is in the sealed file then
             with _told_lines(file):
                 found.receive(file.chunks())
         return found
 
-    def _arrival(self, upload: Upload, known: Known) -> Arrival:
-        return Arrival(upload, known, self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill)
+    def _arrival(self, submission: Submission, known: Known) -> Arrival:
+        return Arrival(submission, known, self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill)
 
     def _sealed(
         self,

@@ -19,7 +19,7 @@ from labels_party.labels.chunks import Chunks
 from labels_party.labels.compaction import Compaction
 from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder, require_listed
-from labels_party.labels.upload import Upload, has_units
+from labels_party.labels.submission import Submission, has_units
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, InvalidInput
@@ -64,9 +64,9 @@ class Intake:
                 "In this population examples belong to units, so its owner sends the list, with the unit of each: who "
                 "names the units decides what the bound per unit is worth."
             )
-        upload = Upload(batch, population, None)
+        submission = Submission(batch, population, None)
         record = partial(self.recorder.examples, call=call, may_replace=may_replace)
-        return self._take(upload, Known(batch, population), sent, call, record)
+        return self._take(submission, Known(batch, population), sent, call, record)
 
     def add_labels(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, mode: str = INSERT, owner: bool
@@ -97,20 +97,20 @@ class Intake:
         lost = "A part of the batch is lost; see the service's log."
         known = until_current(lambda: look(self.database, self.batches, self.vault, batch_id), RETRIES, lost)
         require_sendable(known.batch, self.batches.clock(), owner=owner)
-        upload = Upload(known.batch, known.population, mode, owner=owner)
+        submission = Submission(known.batch, known.population, mode, owner=owner)
         runs: list[Segment] = []
-        reply = self._take(upload, known, sent, call, partial(self.recorder.labels, call=call, runs=runs))
+        reply = self._take(submission, known, sent, call, partial(self.recorder.labels, call=call, runs=runs))
         self.compaction.run(batch_id, runs)
         return reply
 
     def _take(
-        self, upload: Upload, known: Known, sent: Sent, call: IdempotentCall, record: Callable[[Arrival], Reply]
+        self, submission: Submission, known: Known, sent: Sent, call: IdempotentCall, record: Callable[[Arrival], Reply]
     ) -> Reply:
         """Receive, then record. Whatever goes wrong, also a caller who went away, leaves no object behind."""
         committing = False
-        with Arrival(upload, known, self.vault, self.secrets, self.spill) as arrival:
+        with Arrival(submission, known, self.vault, self.secrets, self.spill) as arrival:
             try:
-                arrival.receive(_chunks(sent, upload.columns))
+                arrival.receive(_chunks(sent, submission.columns))
                 call.settle()
                 self.database.fault("upload.received")
                 committing = True

@@ -46,18 +46,18 @@ class Recorder:
 
     def labels(self, arrival: Arrival, call: IdempotentCall, runs: list[Segment]) -> Reply:
         """`runs` gets the batch's runs of before. Raises DuplicateId, InvalidRows, Conflict."""
-        upload, digests = arrival.upload, arrival.digests
+        submission, digests = arrival.submission, arrival.digests
         try:
             return self._labels(arrival, call, runs)
         except (StaleBatch, FileNotFoundError):
-            now = look(self.database, self.batches, self.vault, upload.batch.id, digests.known)
-            require_sendable(now.batch, self.batches.clock(), owner=upload.owner)
+            now = look(self.database, self.batches, self.vault, submission.batch.id, digests.known)
+            require_sendable(now.batch, self.batches.clock(), owner=submission.owner)
             digests.compare_again(now)
             raise
 
     def _labels(self, arrival: Arrival, call: IdempotentCall, runs: list[Segment]) -> Reply:
-        upload, digests, stored = arrival.upload, arrival.digests, arrival.objects.stored
-        batch_id, kind = upload.batch.id, ASIDE if digests.aside else LABELS
+        submission, digests, stored = arrival.submission, arrival.digests, arrival.objects.stored
+        batch_id, kind = submission.batch.id, ASIDE if digests.aside else LABELS
         run = digests.fresh()
         run_key = _run_key(stored[0].key)
         if len(run[0]):
@@ -65,7 +65,7 @@ class Recorder:
 
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             now, _ = self.batches.get(connection, batch_id)
-            require_sendable(now, self.batches.clock(), owner=upload.owner)
+            require_sendable(now, self.batches.clock(), owner=submission.owner)
             runs[:] = self._check_new_runs(connection, digests)
             self.batches.bump(connection, now)
             for found in stored:
@@ -97,7 +97,7 @@ class Recorder:
 
     def examples(self, arrival: Arrival, call: IdempotentCall, *, may_replace: bool) -> Reply:
         """The same list again changes nothing. Raises Conflict."""
-        batch, (stored,) = arrival.upload.batch, arrival.objects.stored
+        batch, (stored,) = arrival.submission.batch, arrival.objects.stored
         reply: Reply = 200, {"batch": batch.id, "examples": stored.rows}
         earlier = self.database.read("examples.listed", lambda c: self._list(c, batch.id))
         same = bool(earlier) and same_examples(
@@ -105,7 +105,7 @@ class Recorder:
             (earlier[0].key, self.vault.run(earlier[1].key)),
             (stored.key, arrival.digests.run),
             digest_key(self.secrets, batch.label),
-            units=arrival.upload.units,
+            units=arrival.submission.units,
         )
         run_key = _run_key(stored.key)
         self.vault.put_run(run_key, *arrival.digests.run)

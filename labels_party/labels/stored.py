@@ -11,7 +11,7 @@ import numpy as np
 from labels_party.labels.at_rest import mask_key, masked_rows
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.checked import DELETED, Rows
-from labels_party.labels.upload import Upload
+from labels_party.labels.submission import Submission
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 
@@ -24,8 +24,8 @@ DELETED_AT_ONCE = 1 << 18  # rows of one stored object of deletions
 class Objects:
     """What is stored of one upload; deletions of an upsert are objects of their own."""
 
-    def __init__(self, upload: Upload, vault: LabelVault, secrets_: Secrets) -> None:
-        self.upload, self.vault, self.secrets = upload, vault, secrets_
+    def __init__(self, submission: Submission, vault: LabelVault, secrets_: Secrets) -> None:
+        self.submission, self.vault, self.secrets = submission, vault, secrets_
         self.stored: list[Segment] = []  # of the upload alone: they are no part of the batch
         self._started: list[str] = []  # keys of all objects, finished or not
         self._deleted: list[pa.RecordBatch] = []
@@ -34,7 +34,7 @@ class Objects:
     def store(self, rows: Iterator[Rows]) -> None:
         """Raises what `rows` raise, and Unavailable."""
         key = self._key()
-        self._put(key, self.masked(rows, key), self.upload.mode or INSERT)
+        self._put(key, self.masked(rows, key), self.submission.mode or INSERT)
         self._put_deleted()
 
     def masked(self, rows: Iterator[Rows], key: str) -> Iterator[pa.RecordBatch]:
@@ -45,8 +45,8 @@ class Objects:
         for part in rows:
             if part.positions is None:
                 columns = [part.ids] if part.units is None else [part.ids, part.units]
-                yield pa.record_batch(columns, schema=self.upload.schema)
-            elif self.upload.mode == DELETE:
+                yield pa.record_batch(columns, schema=self.submission.schema)
+            elif self.submission.mode == DELETE:
                 yield self._deletions(part)
             else:
                 kept = part.positions != DELETED
@@ -71,7 +71,7 @@ class Objects:
 
     def _key(self) -> str:
         number = f"-{len(self._started)}" if self._started else ""
-        key = f"{self.upload.batch.id}/{self.upload.kind}-{self._name}{number}.parquet"
+        key = f"{self.submission.batch.id}/{self.submission.kind}-{self._name}{number}.parquet"
         self._started.append(key)
         return key
 
@@ -79,7 +79,7 @@ class Objects:
         import pyarrow as pa
 
         columns = [rows.ids, pa.array(np.zeros(len(rows.ids), np.uint32))]
-        return pa.record_batch(columns if rows.units is None else [*columns, rows.units], schema=self.upload.schema)
+        return pa.record_batch(columns if rows.units is None else [*columns, rows.units], schema=self.submission.schema)
 
     def _delete(self, rows: Rows) -> None:
         self._deleted.append(self._deletions(rows))
@@ -92,8 +92,8 @@ class Objects:
         self._deleted = []
 
     def _put(self, key: str, batches: Iterable[pa.RecordBatch], mode: str) -> None:
-        rows = self.vault.put(key, batches, self.upload.schema)
+        rows = self.vault.put(key, batches, self.submission.schema)
         if rows:
-            self.stored.append(Segment(self.upload.kind, len(self.stored) + 1, key, rows, mode=mode))
+            self.stored.append(Segment(self.submission.kind, len(self.stored) + 1, key, rows, mode=mode))
         else:  # of an upsert that only deletes
             self.vault.delete(key)

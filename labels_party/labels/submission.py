@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Upload:
+class Submission:
     """`mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples.
 
     `fields`: what the sender calls the columns of id, label and unit, the unit last. Only the `owner` is told that an
