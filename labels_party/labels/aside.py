@@ -17,11 +17,11 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
-    ASIDE,
     LABELS,
     RUNS,
     UPSERT,
     Batches,
+    Segment,
     StaleBatch,
     require_open,
     timestamp,
@@ -54,10 +54,11 @@ class UploadsSetAside(Conflict):
         )
 
 
-def note_aside(connection: Connection, batch: str, key: str, rows: int, caller: str, now: dt.datetime) -> None:
-    """In the transaction that stores the object `key` of such an upload."""
+def note_aside(connection: Connection, batch: str, stored: Segment, run: str, caller: str, now: dt.datetime) -> None:
+    """In the transaction that names such an upload's object and the run of its digests."""
     row = {"id": "upl_" + secrets.token_hex(12), "batch": batch, "sent_by": f"apikey:{caller}"}
-    connection.execute(sa.insert(set_aside).values(**row, received=timestamp(now), rows=rows, key=key))
+    row |= {"received": timestamp(now), "key": stored.key, "run": run}
+    connection.execute(sa.insert(set_aside).values(**row, rows=stored.rows))
 
 
 class SetAside:
@@ -116,9 +117,8 @@ class SetAside:
             if replaces and self._taken(connection, batch_id) != taken:
                 raise StaleBatch("An upload came meanwhile.")
             self.batches.bump(connection, batch)
-            old_run = self._runs(connection, batch_id)[row.key]
             s, t = segments, set_aside
-            connection.execute(sa.delete(s).where(s.c.batch == batch_id, s.c.key.in_((row.key, old_run))))
+            connection.execute(sa.delete(s).where(s.c.batch == batch_id, s.c.key.in_((row.key, row.run))))
             if replaces:
                 self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode=UPSERT)
             if added:
@@ -126,21 +126,20 @@ class SetAside:
             values = {"decision": decision, "decided": timestamp(self.batches.clock()), "decided_by": actor}
             connection.execute(sa.update(t).where(t.c.id == upload).values(**values))
             shown = _shown(self._row(connection, batch_id, upload))
-            return (200, shown), [old_run] if replaces else [old_run, row.key]
+            return (200, shown), [row.run] if replaces else [row.run, row.key]
 
         return commit(self.database, self.vault, "aside.decide", call, effect, [run_key])
 
     def _fresh(self, batch_id: str, upload: str) -> tuple[list[str], Run]:
         """The runs of the batch's records, and the digests of the upload that none of them holds."""
 
-        def look(connection: Connection) -> tuple[str | None, list[str]]:
-            row = self._row(connection, batch_id, upload)
-            return self._runs(connection, batch_id).get(row.key), self._taken(connection, batch_id)
+        def look(connection: Connection) -> tuple[Any, list[str]]:
+            return self._row(connection, batch_id, upload), self._taken(connection, batch_id)
 
-        own, taken = self.database.read("aside.look", look)
-        if own is None:  # decided already, as the transaction will say
+        row, taken = self.database.read("aside.look", look)
+        if row.decision is not None:  # as the transaction will say
             return taken, EMPTY
-        run = self.vault.run(own)
+        run = self.vault.run(row.run)
         return taken, only(run, ~among(run, [self.vault.run(key) for key in taken]))
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -153,12 +152,6 @@ class SetAside:
         if not row:
             raise NotFound(f"There is no upload '{upload}' set aside for batch '{batch_id}'.")
         return row
-
-    def _runs(self, connection: Connection, batch_id: str) -> dict[str, str]:
-        """The key of the run of digests beside each object."""
-        objects = self.batches.segments(connection, batch_id, ASIDE)
-        runs = {_stem(s.key): s.key for s in self.batches.segments(connection, batch_id, RUNS, ASIDE)}
-        return {s.key: runs[_stem(s.key)] for s in objects}
 
     def _taken(self, connection: Connection, batch_id: str) -> list[str]:
         return [s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)]
@@ -178,11 +171,6 @@ class SetAside:
             except FileNotFoundError:  # merged away, or decided, meanwhile: the next look tells
                 examples = []
         return _shown(row) | {"examples": examples}
-
-
-def _stem(key: str) -> str:
-    """What an object and the run beside it have in common: `batch/labels-0123456789abcdef`."""
-    return key.removesuffix(".parquet").rsplit("-", 1)[0] if key.endswith(".run") else key.removesuffix(".parquet")
 
 
 def _shown(row: Any) -> dict[str, Any]:

@@ -73,8 +73,7 @@ class Recorder:
             if len(run[0]):
                 self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), kind)
             if digests.aside:
-                (only,) = stored
-                note_aside(connection, batch_id, only.key, only.rows, call.caller, self.batches.clock())
+                note_aside(connection, batch_id, stored[0], run_key, call.caller, self.batches.clock())
             return (200, {"batch": batch_id, "accepted": digests.rows}), []
 
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])

@@ -101,7 +101,9 @@ set_aside = sa.Table(
     sa.Column("sent_by", sa.String(60), nullable=False),
     sa.Column("received", sa.String(20), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
+    # of its object, and of the run of its digests
     sa.Column("key", sa.String(300), nullable=False),
+    sa.Column("run", sa.String(300), nullable=False),
     sa.Column("decision", sa.String(10)),
     sa.Column("decided", sa.String(20)),
     sa.Column("decided_by", sa.String(60)),

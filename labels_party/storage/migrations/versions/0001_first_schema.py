@@ -266,6 +266,7 @@ def upgrade() -> None:
         sa.Column("received", sa.String(20), nullable=False),
         sa.Column("rows", sa.BigInteger, nullable=False),
         sa.Column("key", sa.String(300), nullable=False),
+        sa.Column("run", sa.String(300), nullable=False),
         sa.Column("decision", sa.String(10)),
         sa.Column("decided", sa.String(20)),
         sa.Column("decided_by", sa.String(60)),
