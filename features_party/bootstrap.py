@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from features_party.models.jobs import Trainings
@@ -17,7 +18,6 @@ from features_party.receive.receipts import Receipts
 from features_party.settings import Settings
 from features_party.storage import tables
 from features_party.storage.home import Home
-from features_party.storage.idempotency import Idempotency
 from features_party.tables.feature_tables import FeatureTables
 from shared.audit.heads import Heads
 from shared.audit.judged import JudgedStore
@@ -27,9 +27,11 @@ from shared.errors import NotFound
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
+from shared.service.idempotency import IdempotencyKeys
 
 ROLES = ("trainer", "auditor")
 KEY_PREFIX = "fp"
+CLAIM_SECONDS = 1800.0  # longer than any upload or pull takes
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Services:
     trainer: Trainer
     models: Models
     trainings: Trainings
-    idempotency: Idempotency
+    idempotency: IdempotencyKeys
 
     def arrivals(self, labels_key: VerifyingKey | None = None, actor: str = "cli") -> Arrivals:
         """What a pull hands its messages and answers to."""
@@ -103,7 +105,7 @@ def bootstrap(
         trainer,
         models,
         trainings,
-        Idempotency(database, clock),
+        IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
     )
 
 

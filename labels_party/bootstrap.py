@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -29,7 +30,7 @@ from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
 from labels_party.labels.standing import WORKING
 from labels_party.labels.sweep import Sweep
-from labels_party.labels.vault import LabelVault, LocalVault
+from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
 from labels_party.notify.addresses import AddressRules
@@ -39,7 +40,7 @@ from labels_party.notify.webhooks import Webhooks
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import HEAD, api_keys, audit_events, installation, seen_heads
+from labels_party.storage.tables import HEAD, api_keys, audit_events, idempotency, installation, seen_heads
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
 from labels_party.work.allowances import Allowances
@@ -60,6 +61,7 @@ from shared.errors import NotFound, Unavailable
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
+from shared.service.idempotency import IdempotencyKeys
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
@@ -105,6 +107,7 @@ class Services:
     webhooks: Webhooks
     sender: Sender
     apikeys: ApiKeys
+    idempotency: IdempotencyKeys
 
     def close(self) -> None:
         self.worker.stop()
@@ -148,7 +151,7 @@ def bootstrap(
     audit = JudgedStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
     batches = Batches(populations, clock)
-    vault = LocalVault(home.labels)
+    vault = LabelVault(home.labels)
     sweep = Sweep(database, vault, home.path / ".swept")
     sweep.run_daily()
     outbox = Outbox(clock)
@@ -226,6 +229,7 @@ def bootstrap(
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
         apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
+        idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
 
 

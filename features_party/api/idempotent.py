@@ -1,27 +1,15 @@
-"""`Idempotency-Key` of POST calls: the same request gets the same answer and has its effect once."""
+"""Calls under an `Idempotency-Key`: what stands for their bodies, and those whose effect is no transaction of ours."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
-
-from fastapi import Header
 
 from features_party.bootstrap import Services
-from features_party.storage.idempotency import MAX_KEY, Claim
 from shared.service.apikeys import Principal
+from shared.service.idempotency import Claim, IdempotentCall, Reply, forget_old
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="Repeat a call safely: the same key and request get the same answer, and there is one effect.",
-        max_length=MAX_KEY,
-    ),
-]
 READ = 1 << 20
 
 
@@ -40,15 +28,16 @@ def fingerprint(*parts: bytes | str | Path | None) -> bytes:
     return whole.digest()
 
 
-@contextmanager
-def claimed(
-    ctx: Services, caller: Principal, key: str | None, call: str, content: Callable[[], bytes]
-) -> Iterator[Claim]:
-    """The call's claim on its key; a refusal inside gives it back. `content` is asked for only where there is a key."""
-    mac = ctx.home.mac("idempotency", call.encode() + b"\0" + content()) if key is not None else ""
-    claim = ctx.idempotency.claim(caller.key_id, key, mac)
-    try:
-        yield claim
-    except BaseException:
-        claim.drop()
-        raise
+def idempotent(
+    ctx: Services, caller: Principal, key: str | None, call: str, body: Callable[[], bytes]
+) -> IdempotentCall:
+    """A call that is remembered under this API key. `body` is asked for only where there is a key."""
+    if key is not None:
+        forget_old(ctx.database, ctx.idempotency.table)
+    return ctx.idempotency.call(caller.key_id, key, call, body)
+
+
+def claimed(call: IdempotentCall, effect: Callable[[IdempotentCall], Reply]) -> Reply:
+    """The earlier answer, or that of `effect`, which runs under a claim; a refusal gives the key back."""
+    with Claim(call) as claim:
+        return claim.take() or call.keep(effect(call))

@@ -28,7 +28,7 @@ from features_party.api.context import (
     unsupported,
     workspace,
 )
-from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
+from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.schemas import (
     AcceptedAnswerOut,
     AcceptedOut,
@@ -48,13 +48,13 @@ from features_party.receive.arrivals import Arrivals
 from features_party.receive.pull import pull, pull_answer
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
-from features_party.storage.idempotency import Reply
 from shared.documents.answer import Answer
 from shared.errors import Unavailable
 from shared.service.apikeys import Principal
 from shared.service.calls import LARGE, UPLOAD
 from shared.service.cli import Progress
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from shared.service.idempotency import IdempotentCall, Reply
 from shared.service.json_bodies import JsonRouter, read_body
 from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 from shared.service.validation import as_model
@@ -168,13 +168,11 @@ def _once(
     content: Callable[[], bytes],
     take: Callable[[], Found],
 ) -> Reply:
-    with claimed(ctx, caller, key, f"POST /v1/{sort}s", content) as claim:
-        if claim.answer is not None:
-            return claim.answer
+    def accept(_: IdempotentCall) -> Reply:
         found = take()
-        status, said = 201 if found.fresh else 200, {"already_accepted": not found.fresh, sort: found.summary()}
-        claim.keep_now(status, said)
-        return status, said
+        return 201 if found.fresh else 200, {"already_accepted": not found.fresh, sort: found.summary()}
+
+    return claimed(idempotent(ctx, caller, key, f"POST /v1/{sort}s", content), accept)
 
 
 def _pulled(

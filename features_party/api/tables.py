@@ -24,14 +24,15 @@ from features_party.api.context import (
     unsupported,
     workspace,
 )
-from features_party.api.idempotent import IdempotencyKey, claimed, fingerprint
+from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
 from features_party.bootstrap import Services
 from features_party.tables.output import write_table
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
 from shared.service.calls import UPLOAD
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from shared.service.idempotency import IdempotentCall, Reply
 from shared.service.json_bodies import JsonRouter, read_body
 from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 
@@ -107,18 +108,15 @@ class _Wanted:
 
 
 def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -> dict[str, Any]:
-    with claimed(ctx, caller, key, "POST /v1/feature-tables", wanted.fingerprint) as claim:
-        if claim.answer is not None:
-            return claim.answer[1]
-        source = wanted.source
+    def store(call: IdempotentCall) -> Reply:
         if wanted.path is not None:
-            row = ctx.feature_tables.register(wanted.path.path, wanted.path.id_column)
-        else:
-            assert source is not None
-            column = checked_id_column(wanted.id_column)
-            row = ctx.feature_tables.upload(lambda target: source.rename(target), column, wanted.name)
-        claim.keep_now(201, row)
-        return row
+            return 201, ctx.feature_tables.register(wanted.path.path, wanted.path.id_column, call)
+        source = wanted.source
+        assert source is not None
+        column = checked_id_column(wanted.id_column)
+        return 201, ctx.feature_tables.upload(lambda target: source.rename(target), column, wanted.name, call)
+
+    return claimed(idempotent(ctx, caller, key, "POST /v1/feature-tables", wanted.fingerprint), store)[1]
 
 
 @router.get("/feature-tables", responses=LINK_DOCS)

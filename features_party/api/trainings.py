@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.events import Streams, event_stream
-from features_party.api.idempotent import IdempotencyKey, claimed
+from features_party.api.idempotent import idempotent
 from features_party.api.schemas_trainings import State, TrainingOut
 from shared.schemas.training import Training
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from shared.service.json_bodies import JsonRouter
 from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 
@@ -47,8 +47,8 @@ def request_training(
     body: Training, request: Request, response: Response, ctx: Ctx, caller: Trainer, key: IdempotencyKey = None
 ) -> TrainingOut:
     """Train on accepted messages and a stored feature table, in the background."""
-    with claimed(ctx, caller, key, request.url.path, lambda: body.model_dump_json().encode()) as claim:
-        row = claim.answer[1] if claim.answer is not None else ctx.trainings.request(body, claim)
+    call = idempotent(ctx, caller, key, request.url.path, lambda: body.model_dump_json().encode())
+    row = ctx.trainings.request(body, call)
     request.app.state.worker.wake()
     response.headers["Location"] = f"/v1/trainings/{row['id']}"
     return TrainingOut(**row)

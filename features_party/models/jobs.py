@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,7 +22,6 @@ from features_party.models.trainer import Trainer, check_learning, check_one_lab
 from features_party.receive.messages import Messages
 from features_party.storage import tables
 from features_party.storage.home import Home
-from features_party.storage.idempotency import Claim
 from features_party.storage.ids import fresh_id
 from features_party.tables.feature_tables import FeatureTables
 from shared.audit.store import Clock
@@ -29,6 +29,7 @@ from shared.errors import Conflict, LabelDPError, NotFound
 from shared.problems import http_problem, problem
 from shared.schemas.training import Learning, Training
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 from shared.service.paging import Listing, Page, select_page
 
 log = logging.getLogger("label_dp.features_party")
@@ -61,11 +62,14 @@ class Trainings:
     models: Models
     clock: Clock
 
-    def request(self, wanted: Training, claim: Claim | None = None) -> dict[str, Any]:
+    def request(self, wanted: Training, call: IdempotentCall = NO_KEY) -> dict[str, Any]:
         """Put a training in line after checking what can be checked now. Raises NotFound, InvalidInput, Conflict.
 
-        `claim` remembers the answer in the same transaction.
+        The same `call` again has the same answer, and no effect.
         """
+        earlier = self.database.read("training.seen", call.earlier)
+        if earlier is not None:
+            return earlier[1]
         check_learning(wanted)
         table = wanted.feature_table
         self.feature_tables.get(table)
@@ -85,17 +89,14 @@ class Trainings:
             "note": wanted.note,
         }
 
-        def work(connection: Connection) -> dict[str, Any]:
+        def effect(connection: Connection) -> Reply:
             # it may have been deleted since it was looked at
             if connection.execute(sa.select(tables.feature_tables.c.id).filter_by(id=table)).first() is None:
                 raise NotFound(f"There is no feature table '{table}'.")
             connection.execute(sa.insert(t).values(**row))
-            made = self._get(connection, training_id)
-            if claim is not None:
-                claim.keep(connection, 202, made)
-            return made
+            return 202, self._get(connection, training_id)
 
-        return self.database.write("training.request", work)
+        return self.database.write("training.request", lambda c: call.once(c, partial(effect, c)))[1]
 
     def get(self, training_id: str) -> dict[str, Any]:
         """State, progress, request, and the model or the problem. Raises NotFound."""

@@ -113,11 +113,11 @@ class Home:
         """Our signing key, made on first use; its public half lies beside it for whoever checks our exports."""
         return own_key(self.signing_key, self.public_key)
 
-    def mac(self, purpose: str, data: bytes) -> str:
-        """A keyed MAC in hex, comparable by this party only: a request may hold somebody's API key."""
+    def keyed(self, purpose: str) -> hmac.HMAC:
+        """A keyed MAC to be fed, comparable by this party only: a request may hold somebody's API key."""
         master = self.own_key().key.private_bytes_raw()
         derived = hmac.new(master, b"mac:" + purpose.encode(), hashlib.sha256).digest()
-        return hmac.new(derived, data, hashlib.sha256).hexdigest()
+        return hmac.new(derived, digestmod=hashlib.sha256)
 
     def incoming(self, room: Path) -> Path:
         """A fresh name for a folder or file that is not finished; never one that exists."""

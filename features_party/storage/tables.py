@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.database import Database
+from shared.service.idempotency import idempotency_table
 from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -93,19 +94,7 @@ models = sa.Table(
     sa.Column("calibration", sa.String(64)),
 )
 
-idempotency = sa.Table(
-    "idempotency",
-    metadata,
-    sa.Column("caller", sa.String(40), primary_key=True),
-    sa.Column("key", sa.String(200), primary_key=True),
-    sa.Column("body_mac", sa.String(64), nullable=False),
-    # of the call in flight: who works on it, and until when nobody else may; no answer yet
-    sa.Column("holder", sa.String(32), nullable=False),
-    sa.Column("claimed_until", sa.Float),
-    sa.Column("status", sa.Integer),
-    sa.Column("answer", sa.JSON),
-    sa.Column("created", sa.String(20), nullable=False, index=True),
-)
+idempotency = idempotency_table(metadata)
 
 
 def migrate(database: Database) -> None:

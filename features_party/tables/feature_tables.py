@@ -18,6 +18,7 @@ from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates,
 from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
 from shared.service.database import Database
 from shared.service.folders import fsync_folder
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 from shared.service.paging import Listing, Page, select_page
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ class FeatureTables:
     clock: Clock
     most_bytes: int | None = None  # of a table in memory
 
-    def upload(self, write: Callable[[Path], object], id_column: str, name: str) -> dict[str, Any]:
+    def upload(
+        self, write: Callable[[Path], object], id_column: str, name: str, call: IdempotentCall = NO_KEY
+    ) -> dict[str, Any]:
         """Store what `write` puts into the file it is given, after checking that it is a feature table."""
         temporary = self.home.incoming(self.home.feature_tables)
         try:
@@ -81,9 +84,12 @@ class FeatureTables:
             fsync_folder(self.home.feature_tables)
         finally:
             temporary.unlink(missing_ok=True)
-        return self._record(table_id, table, name, uploaded=True, path=table_id)
+        row = self._record(table_id, table, name, call, uploaded=True, path=table_id)
+        if row["id"] != table_id:  # the same call had come first
+            (self.home.feature_tables / table_id).unlink()
+        return row
 
-    def register(self, path: str, id_column: str) -> dict[str, Any]:
+    def register(self, path: str, id_column: str, call: IdempotentCall = NO_KEY) -> dict[str, Any]:
         """Use a file below the data folder where it lies. Raises NotFound for anything outside of it."""
         if self.data_dir is None:
             raise InvalidInput("This service takes uploads only; set FEATURES_PARTY_DATA_DIR to read files by path.")
@@ -98,23 +104,31 @@ class FeatureTables:
             raise NotFound("There is no such file below the service's data folder.")
         table = read_features(file, id_column, name=path, most_bytes=self.most_bytes)
         relative = str(file.relative_to(root))
-        return self._record(fresh_id("ft"), table, relative, uploaded=False, path=relative)
+        return self._record(fresh_id("ft"), table, relative, call, uploaded=False, path=relative)
 
-    def _record(self, table_id: str, table: FeatureTable, name: str, *, uploaded: bool, path: str) -> dict[str, Any]:
+    def _record(
+        self, table_id: str, table: FeatureTable, name: str, call: IdempotentCall, *, uploaded: bool, path: str
+    ) -> dict[str, Any]:
         schema = table.features.schema
         row = {
             "id": table_id,
             "name": name[:200],
             "id_column": table.id_column,
             "uploaded": uploaded,
-            "path": path,
             "rows": table.rows,
             "columns": [{"name": field.name, "type": str(field.type)} for field in schema],
             "created": self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        statement = sa.insert(tables.feature_tables).values(**row)
-        self.database.write("feature-table.create", lambda c: c.execute(statement) and None)
-        return self.get(table_id)
+        statement = sa.insert(tables.feature_tables).values(**row, path=path)
+
+        def store(connection: Connection) -> Reply:
+            def effect() -> Reply:
+                connection.execute(statement)
+                return 201, row
+
+            return call.once(connection, effect)
+
+        return self.database.write("feature-table.create", store)[1]
 
     def _row(self, table_id: str) -> Any:
         t = tables.feature_tables

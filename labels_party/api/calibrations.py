@@ -16,13 +16,13 @@ from labels_party.api.uploads import Upload, receive
 from labels_party.api.work import shown
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
-from labels_party.storage.idempotency import Reply
 from shared.documents.kinds.calibration import CALIBRATION
 from shared.errors import NotFound
 from shared.privacy import Epsilon
 from shared.schemas.calibration import Allowance, Calibration
 from shared.service.calls import UPLOAD
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.idempotency import Reply
 from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", tags=["calibrations"], responses=PROBLEM_RESPONSES)

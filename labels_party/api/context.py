@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Request
 
 from labels_party.bootstrap import Services
-from labels_party.storage.idempotency import IdempotentCall
 from shared.service.apikeys import Principal
+from shared.service.http import IdempotencyKey as IdempotencyKey
 from shared.service.http import require
+from shared.service.idempotency import IdempotentCall
 
 
 async def services(request: Request) -> Services:
@@ -20,10 +21,6 @@ async def services(request: Request) -> Services:
 
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 Ctx = Annotated[Services, Depends(services)]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", description="Repeat a call safely: same key and body, same answer, one effect."),
-]
 Owner = Annotated[Principal, require("owner")]
 Ingest = Annotated[Principal, require("ingest", "owner")]
 Lister = Annotated[Principal, require("owner", "features")]
@@ -49,5 +46,4 @@ def idempotent(
     ctx: Services, caller: Principal, key: str | None, path: str, body: bytes, batch: str | None = None
 ) -> IdempotentCall:
     """A call that is remembered under this API key with a keyed MAC of path and body, as long as `batch` lives."""
-    mac = ctx.secrets.mac("idempotency", path.encode("utf-8") + b"\0", body) if key is not None else ""
-    return IdempotentCall(caller.key_id, key, mac, batch)
+    return ctx.idempotency.call(caller.key_id, key, path, lambda: body, batch)

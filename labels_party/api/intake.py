@@ -28,15 +28,15 @@ from labels_party.api.models import (
 )
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
-from labels_party.labels.intake import UPSERT
+from labels_party.labels.batches import UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.ledger.populations import Population, declare
-from labels_party.storage.idempotency import Reply
 from shared.errors import NotFound
 from shared.schemas.population import Batch
 from shared.schemas.population import Population as PopulationAsked
 from shared.service.calls import LARGE, UPLOAD
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.idempotency import Reply
 from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
@@ -156,7 +156,7 @@ async def put_examples(
             _, population = ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))
             if caller.audience not in population.audiences:
                 raise NotFound(f"There is no batch '{batch}'.")
-        return ctx.intake.put_example_chunks(batch, upload.chunks, call=upload.call, may_replace=owner)
+        return ctx.intake.put_examples(batch, upload.chunks, call=upload.call, may_replace=owner)
 
     return Listed(**await receive(request, ctx, caller, key, batch, columns, work))
 
@@ -188,7 +188,7 @@ async def add_labels(
     def work(upload: Upload) -> Reply:
         chunks = partial(upload.chunks, nulls=mode == UPSERT)
         owner = caller.role == "owner"
-        return ctx.intake.add_label_chunks(batch, chunks, call=upload.call, mode=mode, owner=owner)
+        return ctx.intake.add_labels(batch, chunks, call=upload.call, mode=mode, owner=owner)
 
     return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
 
@@ -209,7 +209,7 @@ async def delete_labels(
     """
 
     def work(upload: Upload) -> Reply:
-        return ctx.intake.delete_label_chunks(batch, upload.chunks, call=upload.call, owner=caller.role == "owner")
+        return ctx.intake.delete_labels(batch, upload.chunks, call=upload.call, owner=caller.role == "owner")
 
     return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
 

@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, actor, idempotent, to_the_day
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.formats.formats import CSV, PARQUET
-from labels_party.storage.idempotency import Reply
 from shared.errors import NotFound, UnsupportedMediaType
 from shared.schemas.predictor import Predictor, PredictorQuery
 from shared.service.apikeys import Principal
 from shared.service.calls import UPLOAD
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.idempotency import Reply
 from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", tags=["predictors"], responses=PROBLEM_RESPONSES)

@@ -16,9 +16,9 @@ from fastapi import Request
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
-from labels_party.storage.idempotency import Claim, IdempotentCall, Reply
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
+from shared.service.idempotency import Claim, IdempotentCall, Reply
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
@@ -78,10 +78,8 @@ class Upload:
         self, ctx: Services, body: Body, kind: Format, call: IdempotentCall, path: str, columns: Mapping[str, str]
     ) -> None:
         self.ctx, self.body, self.kind, self.call, self.columns = ctx, body, kind, call, columns
-        self._mac = ctx.secrets.keyed("idempotency") if call.key is not None else None
-        if self._mac is not None:
-            self._mac.update(path.encode("utf-8") + b"\0")
-        self.claim = Claim(ctx.database, call)
+        self._mac = ctx.idempotency.begun(path) if call.key is not None else None
+        self.claim = Claim(call)
         self._loop = current_token()  # whichever thread reads
 
     def read(self) -> bytes:
@@ -119,7 +117,7 @@ async def receive(
     # what the key stands for: the path, the method where it is not the usual one, and what decides on the effect
     method = "" if request.method in ("POST", "PUT") else request.method + " "
     query = f"?{request.url.query}" if request.url.query else ""
-    call = IdempotentCall(caller.key_id, key, "", batch)
+    call = IdempotentCall(ctx.idempotency, caller.key_id, key, "", batch)
     async with _body(request) as body:
         await body.gather(SOON, least=AT_ONCE)
         upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)

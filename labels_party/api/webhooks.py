@@ -10,9 +10,9 @@ from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
 from labels_party.notify.outbox import EVENTS
-from labels_party.storage.idempotency import Reply
 from shared.schemas.base import Ask, whole
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.idempotency import Reply
 from shared.service.json_bodies import JsonRouter
 from shared.service.links import Limit
 

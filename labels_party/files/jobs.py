@@ -82,14 +82,14 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
     files = FileBatches(services.populations, services.batches, services.sealer)
     population = services.database.read("population.look", lambda c: files.declared(c, given.population))
     try:
-        batch = files.seal(population, labels, examples, ACTOR, lambda n: errand.check(population, n), progress)
+        sealed_id = files.seal(population, labels, examples, ACTOR, lambda n: errand.check(population, n), progress)
     except SameExamples as same:
         sealed, owner = look(services, same.batch)
         if owner.id != population.id:
             raise Conflict(f"{same.detail} It belongs to population '{owner.name}': {errand.elsewhere}.") from None
         note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
         return sealed, owner, note
-    return (*look(services, batch.id), "")
+    return (*look(services, sealed_id), "")
 
 
 def look(services: Services, batch_id: str) -> tuple[Batch, Population]:

@@ -23,13 +23,13 @@ from labels_party.labels.formats.spool import Spool
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.standing import standing
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.tables import predictors
 from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates
 from shared.documents.kinds.linear_model import LINEAR_MODEL
 from shared.documents.kinds.rectangle import RECTANGLE
 from shared.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,16 +15,26 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import ASIDE, LABELS, RUNS, Batches, StaleBatch, require_open, timestamp
+from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batches import (
+    LABELS,
+    RUNS,
+    UPSERT,
+    Batches,
+    Segment,
+    StaleBatch,
+    require_open,
+    timestamp,
+)
+from labels_party.labels.changes import commit, until_current
 from labels_party.labels.digests import siphash128
-from labels_party.labels.receive import among, digest_key
-from labels_party.labels.runs import contains
+from labels_party.labels.runs import EMPTY, Run, among, contains, only
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import segments, set_aside
-from shared.errors import Conflict, InvalidInput, LabelDPError, NotFound, Unavailable
+from shared.errors import Conflict, InvalidInput, NotFound
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 DROP, REPLACE = "drop", "replace"
 SHOWN_IDS, SHOWN_UPLOADS, RETRIES = 20, 100, 20
@@ -44,10 +54,11 @@ class UploadsSetAside(Conflict):
         )
 
 
-def note_aside(connection: Connection, batch: str, key: str, rows: int, caller: str, now: dt.datetime) -> None:
-    """In the transaction that stores the object `key` of such an upload."""
+def note_aside(connection: Connection, batch: str, stored: Segment, run: str, caller: str, now: dt.datetime) -> None:
+    """In the transaction that names such an upload's object and the run of its digests."""
     row = {"id": "upl_" + secrets.token_hex(12), "batch": batch, "sent_by": f"apikey:{caller}"}
-    connection.execute(sa.insert(set_aside).values(**row, received=timestamp(now), rows=rows, key=key))
+    row |= {"received": timestamp(now), "key": stored.key, "run": run}
+    connection.execute(sa.insert(set_aside).values(**row, rows=stored.rows))
 
 
 class SetAside:
@@ -86,69 +97,50 @@ class SetAside:
         """
         if decision not in (DROP, REPLACE):
             raise InvalidInput(f"A decision is '{DROP}' or '{REPLACE}'.")
-        for _ in range(RETRIES):
-            try:
-                return self._attempt(batch_id, upload, decision, actor, call)
-            except (StaleBatch, FileNotFoundError):  # an upload came first, or merged a run away
-                continue
-        raise Unavailable("Too many uploads to the same batch at once; try again.")
+        busy = "Too many uploads to the same batch at once; try again."
+        return until_current(lambda: self._attempt(batch_id, upload, decision, actor, call), RETRIES, busy)
 
     def _attempt(self, batch_id: str, upload: str, decision: str, actor: str, call: IdempotentCall) -> Reply:
+        replaces = decision == REPLACE
         run_key = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}.run"
-        unused: list[str] = []
-        taken: list[str] = []
-        fresh = 0
-        if decision == REPLACE:
+        taken, fresh = self._fresh(batch_id, upload) if replaces else ([], EMPTY)
+        added = len(fresh[0])
+        if added:
+            self.vault.put_run(run_key, *fresh)
 
-            def look(connection: Connection) -> tuple[str | None, list[str]]:
-                row = self._row(connection, batch_id, upload)
-                return self._runs(connection, batch_id).get(row.key), self._taken(connection, batch_id)
+        def effect(connection: Connection) -> tuple[Reply, list[str]]:
+            batch, _ = self.batches.get(connection, batch_id)
+            require_open(batch)
+            row = self._row(connection, batch_id, upload)
+            if row.decision is not None:
+                raise Conflict(f"It was decided already to {row.decision} upload '{upload}'.")
+            if replaces and self._taken(connection, batch_id) != taken:
+                raise StaleBatch("An upload came meanwhile.")
+            self.batches.bump(connection, batch)
+            s, t = segments, set_aside
+            connection.execute(sa.delete(s).where(s.c.batch == batch_id, s.c.key.in_((row.key, row.run))))
+            if replaces:
+                self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode=UPSERT)
+            if added:
+                self.batches.add_segment(connection, batch_id, RUNS, run_key, added, LABELS)
+            values = {"decision": decision, "decided": timestamp(self.batches.clock()), "decided_by": actor}
+            connection.execute(sa.update(t).where(t.c.id == upload).values(**values))
+            shown = _shown(self._row(connection, batch_id, upload))
+            return (200, shown), [row.run] if replaces else [row.run, row.key]
 
-            own, taken = self.database.read("aside.look", look)
-            if own is not None:
-                run = self.vault.run(own)
-                new = ~among(run, [self.vault.run(key) for key in taken])
-                fresh = int(new.sum())
-                if fresh:
-                    self.vault.put_run(run_key, run[0][new], run[1][new])
+        return commit(self.database, self.vault, "aside.decide", call, effect, [run_key])
 
-        def store(connection: Connection) -> Reply:
-            unused[:] = [run_key] if fresh else []
+    def _fresh(self, batch_id: str, upload: str) -> tuple[list[str], Run]:
+        """The runs of the batch's records, and the digests of the upload that none of them holds."""
 
-            def effect() -> Reply:
-                batch, _ = self.batches.get(connection, batch_id)
-                require_open(batch)
-                row = self._row(connection, batch_id, upload)
-                if row.decision is not None:
-                    raise Conflict(f"It was decided already to {row.decision} upload '{upload}'.")
-                if decision == REPLACE and self._taken(connection, batch_id) != taken:
-                    raise StaleBatch("An upload came meanwhile.")
-                self.batches.bump(connection, batch)
-                old_run = self._runs(connection, batch_id)[row.key]
-                s = segments
-                named = (s.c.batch == batch_id, s.c.key.in_((row.key, old_run)))
-                connection.execute(sa.delete(s).where(*named))
-                unused[:] = [old_run] if decision == REPLACE else [old_run, row.key]
-                if decision == REPLACE:
-                    self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode="upsert")
-                    if fresh:
-                        self.batches.add_segment(connection, batch_id, RUNS, run_key, fresh, LABELS)
-                values = {"decision": decision, "decided": timestamp(self.batches.clock()), "decided_by": actor}
-                t = set_aside
-                connection.execute(sa.update(t).where(t.c.id == upload).values(**values))
-                return 200, _shown(self._row(connection, batch_id, upload))
+        def look(connection: Connection) -> tuple[Any, list[str]]:
+            return self._row(connection, batch_id, upload), self._taken(connection, batch_id)
 
-            return call.once(connection, effect)
-
-        try:
-            answer = self.database.write("aside.decide", store)
-        except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through
-                self.vault.delete(run_key)
-            raise
-        for key in unused:
-            self.vault.delete(key)
-        return answer
+        row, taken = self.database.read("aside.look", look)
+        if row.decision is not None:  # as the transaction will say
+            return taken, EMPTY
+        run = self.vault.run(row.run)
+        return taken, only(run, ~among(run, [self.vault.run(key) for key in taken]))
 
     # --- parts --------------------------------------------------------------------------------------------
 
@@ -160,12 +152,6 @@ class SetAside:
         if not row:
             raise NotFound(f"There is no upload '{upload}' set aside for batch '{batch_id}'.")
         return row
-
-    def _runs(self, connection: Connection, batch_id: str) -> dict[str, str]:
-        """The key of the run of digests beside each object."""
-        objects = self.batches.segments(connection, batch_id, ASIDE)
-        runs = {_stem(s.key): s.key for s in self.batches.segments(connection, batch_id, RUNS, ASIDE)}
-        return {s.key: runs[_stem(s.key)] for s in objects}
 
     def _taken(self, connection: Connection, batch_id: str) -> list[str]:
         return [s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)]
@@ -185,11 +171,6 @@ class SetAside:
             except FileNotFoundError:  # merged away, or decided, meanwhile: the next look tells
                 examples = []
         return _shown(row) | {"examples": examples}
-
-
-def _stem(key: str) -> str:
-    """What an object and the run beside it have in common: `batch/labels-0123456789abcdef`."""
-    return key.removesuffix(".parquet").rsplit("-", 1)[0] if key.endswith(".run") else key.removesuffix(".parquet")
 
 
 def _shown(row: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.standing import RETIRED
 from labels_party.ledger.populations import Population, Populations
-from labels_party.storage.tables import batches, predictors, segments, set_aside
+from labels_party.storage.tables import batches, idempotency, predictors, segments, set_aside
 from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
@@ -22,7 +22,7 @@ EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", 
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
 ERASED = "erased"  # replaced objects, noted until they are deleted
 ASIDE = "aside"  # uploads that wait for the owner's decision; nothing of them counts
-
+INSERT, UPSERT, DELETE = "insert", "upsert", "delete"  # modes of uploads of labels
 
 _WAITING = sa.select(sa.func.count()).where(set_aside.c.batch == batches.c.id, set_aside.c.decision.is_(None))
 _COUNTED = sa.select(batches, _WAITING.scalar_subquery().label("set_aside"))
@@ -79,7 +79,7 @@ class Segment:
     key: str
     rows: int
     of: str = ""
-    mode: str = "insert"
+    mode: str = INSERT
 
 
 def label_scope(label: str) -> str:
@@ -159,7 +159,7 @@ class Batches:
         return [Segment(r.kind, r.number, r.key, r.rows, r.of, r.mode) for r in connection.execute(query)]
 
     def add_segment(
-        self, connection: Connection, batch: str, kind: str, key: str, rows: int, of: str = "", mode: str = "insert"
+        self, connection: Connection, batch: str, kind: str, key: str, rows: int, of: str = "", mode: str = INSERT
     ) -> None:
         number = connection.execute(
             sa.select(sa.func.coalesce(sa.func.max(segments.c.number), 0)).where(
@@ -202,6 +202,7 @@ class Batches:
         keys = list(connection.execute(sa.select(segments.c.key).where(segments.c.batch == batch.id)).scalars())
         connection.execute(sa.delete(segments).where(segments.c.batch == batch.id))
         connection.execute(sa.delete(set_aside).where(set_aside.c.batch == batch.id))
+        connection.execute(sa.delete(idempotency).where(idempotency.c.batch == batch.id))
         connection.execute(sa.delete(batches).where(batches.c.id == batch.id))
         return keys
 
@@ -210,6 +211,11 @@ class Batches:
         t, now = batches, timestamp(self.clock())
         still = (t.c.id == batch, t.c.state == "open", t.c.closed.is_(None))
         connection.execute(sa.update(t).where(*still).values(closed=now))
+
+    def seal(self, connection: Connection, batch: Batch, **values: int | str) -> None:
+        """The values that a sealed batch has: `seal_order`, `n`, `id_bytes`, `ids_mac`."""
+        sealed = {"state": SEALED, "sealed": timestamp(self.clock())} | values
+        connection.execute(sa.update(batches).where(batches.c.id == batch.id).values(**sealed))
 
     def bump(self, connection: Connection, batch: Batch) -> None:
         """Note an accepted upload. Raises Conflict if the batch is not as the caller last saw it."""
@@ -241,6 +247,14 @@ def require_window(batch: Batch, now: dt.datetime) -> None:
     timely = batch.seal_at is None or timestamp(now) < batch.seal_at
     if batch.state != "open" or batch.closed is not None or not timely:
         raise Conflict(f"Batch '{batch.id}' takes no more labels. Open a new batch for new examples.")
+
+
+def require_sendable(batch: Batch, now: dt.datetime, *, owner: bool) -> None:
+    """Whether labels may come to it. Raises Conflict."""
+    if owner:
+        require_open(batch)
+    else:
+        require_window(batch, now)
 
 
 def require_sealed(batch: Batch) -> None:

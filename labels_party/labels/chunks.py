@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_ROWS = 1 << 16
+TWICE = "this id occurred in an earlier row"
 MOST_COUNTED = 100_000  # bad rows after which the rest of an upload is not looked at
 
 

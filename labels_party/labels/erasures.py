@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.labels.at_rest import digest_key, mask_key, masked_rows, masked_schema, positions_of
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
-from labels_party.labels.digests import mask, siphash128
+from labels_party.labels.digests import siphash128
 from labels_party.labels.erased import run_of, text_of
-from labels_party.labels.intake import digest_key, mask_key, masked_schema
 from labels_party.labels.parsing import ID, canonical_column
-from labels_party.labels.runs import Run, contains, members, run_parts
+from labels_party.labels.runs import Run, among, contains, only, run_parts
 from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population, Populations
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import erasures, segments
 from shared.audit.events import ERASED as LABEL_ERASED
@@ -39,6 +38,7 @@ from shared.audit.events import ERASURE_REQUESTED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, InvalidInput, LabelDPError
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,7 +157,7 @@ class Erasures:
         work = self.database.read("erasure.work", lambda c: self._work(c, population_id))
         blocked = False
         for batch, runs in work.batches:
-            held = members_of([self.vault.run(s.key) for s in runs], work.asked)
+            held = only(work.asked, among(work.asked, (self.vault.run(s.key) for s in runs)))
             if not len(held[0]):
                 continue
             try:
@@ -194,17 +194,15 @@ class Erasures:
 
     def _without(self, population: Population, old: str, new: str, held: Run) -> Iterator[pa.RecordBatch]:
         """The rows of object `old`, every one masked afresh for `new`, those of `held` with the missing-label value."""
-        import pyarrow as pa
-
         index = population.missing_index
         assert index is not None
         id_key = digest_key(self.secrets, population.label)
         keys = mask_key(self.secrets, old), mask_key(self.secrets, new)
         for rows in self.vault.scan(old):
             ids: Any = rows.column(0)
-            plain = mask(ids, rows.column(1).to_numpy(zero_copy_only=False), keys[0])
+            plain = positions_of(rows, keys[0])
             plain[contains(held, *siphash128(ids, id_key))] = index
-            yield pa.record_batch([ids, pa.array(mask(ids, plain, keys[1]))], schema=masked_schema())
+            yield masked_rows(ids, plain, keys[1])
 
     def _replace(
         self, connection: Connection, population: Population, batch: Batch, held: Run, old: Segment | None, key: str
@@ -279,13 +277,3 @@ class Erasures:
                 if str(release.published) <= row.applied:
                     sent.append({"work": release.id, "published": str(release.published)[:10]})
         return told | {"cannot_be_recalled": sent, "audiences": [*population.audiences] if sent else []}
-
-
-def members_of(runs: list[Run], asked: Run) -> Run:
-    """The part of `asked` that occurs in any of `runs`."""
-    low, high = asked
-    found = None
-    for run in runs:
-        marks = members(run, asked)
-        found = marks if found is None else found | marks
-    return (low[:0], high[:0]) if found is None else (low[found], high[found])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from secrets import token_hex
 from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, PUBLIC, Batch, Batches, Segment, StaleBatch
+from labels_party.labels.arrival import Arrival
+from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches, StaleBatch
+from labels_party.labels.changes import until_current
+from labels_party.labels.known import Known
 from labels_party.labels.label_file import LabelFile
-from labels_party.labels.receive import INSERT, Known, Receiver, has_units
+from labels_party.labels.runs import Run
 from labels_party.labels.seal import RETRIES, Passing, Sealer, sealed_key
 from labels_party.labels.sorting import Examples
+from labels_party.labels.submission import Submission, has_units
 from labels_party.ledger.populations import Population, Populations
 from shared.columnar.csv_text import with_lines
-from shared.errors import Conflict, InvalidRows, LabelDPError, Unavailable
+from shared.errors import Conflict, InvalidRows
 
 
 class FileBatches:
@@ -48,8 +52,9 @@ class FileBatches:
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
-    ) -> Batch:
-        """The sealed batch of `labels` (columns id, label[, unit]) and, if given, of the ids (and units) in `examples`.
+    ) -> str:
+        """The id of the sealed batch of `labels` (columns id, label[, unit]) and, if given, of the ids (and units) in
+        `examples`.
 
         `check` is asked once the number of examples is known, and may refuse. Raises what intake and seal raise; then
         neither population, batch nor file is left.
@@ -58,23 +63,19 @@ class FileBatches:
         if examples is None and not has_units(population):
             with contextlib.suppress(StaleBatch):  # erased examples do not keep their labels, or ids grow longer
                 return self._passed(batch, population, labels, actor, check, progress)
+        known = Known(batch, population)
         with ExitStack() as stack:
-            listed: Receiver | None = None
-            known = Known()
+            listed: Arrival | None = None
             if examples is not None:
-                listed = self._received(stack, batch, population, examples, None, Known())
-                known = Known(listed={EXAMPLES: listed.run})
-            taken = self._received(stack, batch, population, labels, INSERT, known)
-            whole = taken if listed is None else listed
+                listed = self._received(stack, Submission(batch, population, None, examples.columns), known, examples)
+                known = Known(batch, population, listed={EXAMPLES: listed.digests.run})
+            taken = self._received(stack, Submission(batch, population, INSERT, labels.columns), known, labels)
+            whole = (taken if listed is None else listed).digests
             check(whole.rows)
             progress("sealing", 0.2)
-            held = Examples(_segments(EXAMPLES, listed), _segments(LABELS, taken))
-            for _ in range(RETRIES):
-                try:
-                    return self._sealed(batch, population, held, whole, actor)
-                except StaleBatch:  # another batch of the same units was sealed meanwhile
-                    continue
-        raise Unavailable("Too many batches of this population are sealed at once; try again.")
+            held = Examples([] if listed is None else listed.objects.stored, taken.objects.stored)
+            busy = "Too many batches of this population are sealed at once; try again."
+            return until_current(lambda: self._sealed(batch, population, held, whole.run, actor), RETRIES, busy)
 
     def _passed(
         self,
@@ -84,75 +85,64 @@ class FileBatches:
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
-    ) -> Batch:
+    ) -> str:
         """As `seal` where every row of the file is an example with its label: straight into the sort, stored once.
 
         Raises StaleBatch where that does not do.
         """
         name = token_hex(8)
-        vault, secrets, sort = self.sealer.vault, self.sealer.secrets, self.sealer.sort
+        submission = Submission(batch, population, INSERT, file.columns)
         with (
-            Receiver(vault, secrets, sort.spill, batch, population, file.columns, INSERT, Known(), owner=True) as taken,
+            self._arrival(submission, Known(batch, population)) as taken,
             # every example has one record, so the sort may spill it under the mask of the sealed file
-            sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
+            self.sealer.sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
         ):
-            try:
+            with _told_lines(file):
                 taken.finish()
-            except InvalidRows as error:
-                raise with_lines(error, file.path) from None
-            check(taken.rows)
+            check(taken.digests.rows)
             progress("sealing", 0.2)
-            return self._sealed(batch, population, Examples([], []), taken, actor, Passing(name, rows))
+            return self._sealed(batch, population, Examples([], []), taken.digests.run, actor, Passing(name, rows))
 
-    def _received(
-        self,
-        stack: ExitStack,
-        batch: Batch,
-        population: Population,
-        file: LabelFile,
-        mode: str | None,
-        known: Known,
-    ) -> Receiver:
-        vault, secrets, spill = self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill
-        with Receiver(vault, secrets, spill, batch, population, file.columns, mode, known, owner=True) as found:
-            stack.callback(self._delete, found)  # what counts is in the sealed file then
-            try:
+    def _received(self, stack: ExitStack, submission: Submission, known: Known, file: LabelFile) -> Arrival:
+        with self._arrival(submission, known) as found:
+            stack.callback(found.objects.delete)  # what counts is in the sealed file then
+            with _told_lines(file):
                 found.receive(file.chunks())
-            except InvalidRows as error:
-                raise with_lines(error, file.path) from None
         return found
 
-    def _delete(self, received: Receiver) -> None:
-        for key in received.started:
-            self.sealer.vault.delete(key)
+    def _arrival(self, submission: Submission, known: Known) -> Arrival:
+        return Arrival(submission, known, self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill)
 
     def _sealed(
         self,
         batch: Batch,
         population: Population,
         held: Examples,
-        whole: Receiver,
+        run: Run,
         actor: str,
         passing: Passing | None = None,
-    ) -> Batch:
-        sealed = self.sealer.prepare(batch, population, held, [whole.run], passing)
+    ) -> str:
+        sealed = self.sealer.prepare(batch, population, held, [run], passing)
 
-        def store(connection: Connection) -> Batch:
+        def declare(connection: Connection) -> None:
             owner = self.declared(connection, population)
             if owner.id != population.id:
                 raise Conflict(f"Population '{population.name}' was declared by somebody else meanwhile; try again.")
             if self.populations.find(connection, owner.id) is None:
                 self.populations.create(connection, owner, actor)
             self.batches.insert(connection, batch)
-            self.sealer.record(connection, sealed, actor)
-            return self.batches.get(connection, batch.id)[0]
 
-        try:
-            return self.sealer.database.write("privatize.seal", store)
-        except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
-                self.sealer.forget(sealed)
-            raise
+        self.sealer.record("privatize.seal", sealed, actor, first=declare)
+        return batch.id
+
+
+@contextlib.contextmanager
+def _told_lines(file: LabelFile) -> Iterator[None]:
+    """Rows that are refused are told with their lines."""
+    try:
+        yield
+    except InvalidRows as error:
+        raise with_lines(error, file.path) from None
 
 
 def file_columns(population: Population, id_column: str, label_column: str, *, listed: bool) -> dict[str, Any]:
@@ -161,8 +151,3 @@ def file_columns(population: Population, id_column: str, label_column: str, *, l
     if listed:
         return {"labels": (id_column, label_column), "examples": (id_column, *unit)}
     return {"labels": (id_column, label_column, *unit), "examples": None}
-
-
-def _segments(kind: str, received: Receiver | None) -> list[Segment]:
-    stored = [] if received is None else received.stored
-    return [Segment(kind, i, s.key, s.rows, mode=s.mode) for i, s in enumerate(stored, 1)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labels_party.labels.chunks import CHUNK_ROWS
 from shared.ahead import ahead
 from shared.columnar.rows import Expands, ParquetRows, table_bytes
 from shared.columnar.tables import PARQUET_MAGIC, require_columns, unreadable
@@ -16,8 +17,6 @@ from shared.errors import InvalidFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHUNK_ROWS = 1 << 16
-READ_BUFFER = 1 << 20  # bytes of a Parquet column read at once, instead of a whole row group
 CSV_BLOCK = 1 << 22
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.columnar.tables import MAX_ID_BYTES, canonical_ids, refuse_duplicates
+from shared.columnar.tables import MAX_ID_BYTES, canonical_ids
 from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
+from shared.errors import InvalidRows, InvalidTable, RowProblem
 from shared.numbers import MEASURED_TEXT
 
 if TYPE_CHECKING:
@@ -21,15 +21,6 @@ FINITE = "must be a finite number"
 NUMBER = "must be a number"
 NO_NUMBER = "?"
 OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
-
-
-def ids_of(table: pa.Table, field: str = ID) -> pa.Array:
-    """Canonical ids of a non-empty table, each once. Raises InvalidRows, InvalidFile."""
-    if table.num_rows == 0:
-        raise InvalidFile("There is no row in the upload; send at least one.")
-    ids = canonical_ids(table[field], field)
-    refuse_duplicates(ids, field)
-    return ids
 
 
 def canonical_column(column: Any, field: str) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import mmap
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from labels_party.labels.digests import U64, kernels
 
 Run = tuple[U64, U64]
 Marks = npt.NDArray[np.bool_]
+EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 def sort_run(low: U64, high: U64) -> tuple[Run, npt.NDArray[np.int64]]:
@@ -49,6 +51,19 @@ def members(run: Run, asked: Run) -> Marks:
     for i in np.flatnonzero(right - left > 1):
         found[i] = bool(np.any(run_low[left[i] : right[i]] == low[i]))
     return found
+
+
+def among(run: Run, runs: Iterable[Run]) -> Marks:
+    """bool[n]: which digests of `run` occur in any of `runs`."""
+    found = np.zeros(len(run[0]), dtype=bool)
+    for other in runs:
+        found |= members(other, run)
+    return found
+
+
+def only(run: Run, marks: Marks) -> Run:
+    """The marked digests of a run."""
+    return run if marks.all() else (run[0][marks], run[1][marks])
 
 
 def locate(run: Run, asked: Run) -> npt.NDArray[np.int64]:
@@ -109,8 +124,3 @@ def run_parts(run: Run) -> tuple[memoryview, memoryview]:
     """The canonical bytes of a set of digests in two parts: equal sets, equal bytes."""
     high, low = (np.ascontiguousarray(half, "<u8") for half in (run[1], run[0]))
     return high.view(np.uint8).data, low.view(np.uint8).data
-
-
-def run_bytes(run: Run) -> bytes:
-    """`run_parts` in one."""
-    return b"".join(run_parts(run))

@@ -11,14 +11,14 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.aside import UploadsSetAside
+from labels_party.labels.at_rest import digest_key, mask_key, masked_schema, positions_of
 from labels_party.labels.batches import (
     ASIDE,
     EXAMPLES,
@@ -32,46 +32,27 @@ from labels_party.labels.batches import (
     Segment,
     StaleBatch,
     require_open,
-    timestamp,
 )
-from labels_party.labels.digests import mask
+from labels_party.labels.changes import commit, delete, until_current
+from labels_party.labels.disjoint import Disjoint, SameExamples
 from labels_party.labels.erased import blanked, count_blanked
-from labels_party.labels.intake import digest_key, mask_key, masked_schema
-from labels_party.labels.runs import Run, members, merge, page_out, run_parts
+from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import batches as batches_table
 from shared.ahead import ahead
 from shared.audit.events import BATCH_SEALED, Event, Subject
 from shared.audit.store import AuditStore
-from shared.errors import Conflict, LabelDPError, OverlappingBatch, Unavailable
+from shared.errors import Conflict
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIES = 20
-
-
-class SameExamples(OverlappingBatch):
-    """The ids are exactly those of a batch sealed earlier, so it is that batch."""
-
-    code = "same-examples"
-    title = "These examples are a batch already"
-
-    def __init__(self, batch: str) -> None:
-        super().__init__(
-            f"These are exactly the examples of batch '{batch}', which was sealed earlier; "
-            "ask for an additional release of that batch."
-        )
-        self.batch = batch
-
-    def extras(self) -> dict[str, object]:
-        return {"batch": self.batch}
 
 
 @dataclass(frozen=True)
@@ -116,6 +97,7 @@ class Sealer:
     ) -> None:
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
+        self.disjoint = Disjoint(database, batches, vault)
 
     def seal(
         self,
@@ -134,12 +116,8 @@ class Sealer:
         if earlier is not None:
             return earlier
         self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
-        for _ in range(RETRIES):
-            try:
-                return self._attempt(batch_id, actor, call, guard)
-            except (StaleBatch, FileNotFoundError):  # an upload came first, or merged a run away
-                continue
-        raise Unavailable("Too many uploads to the same batch at once, or a part of it is lost; try again.")
+        busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
+        return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None
@@ -157,22 +135,7 @@ class Sealer:
         examples = Examples(segments[EXAMPLES] if batch.presence == ID_LIST else [], segments[LABELS])
         sealed = self.prepare(batch, population, examples, [self.vault.run(s.key) for s in runs])
         self.database.fault("seal.prepared")
-
-        def store(connection: Connection) -> Reply:
-            def effect() -> Reply:
-                if guard is not None:
-                    guard(connection)
-                self.record(connection, sealed, actor)
-                return 200, self.batches.get(connection, batch_id)[0].as_json()
-
-            return call.once(connection, effect)
-
-        try:
-            return self.database.write("seal.store", store)
-        except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
-                self.forget(sealed)
-            raise
+        return self.record("seal.store", sealed, actor, call, guard)
 
     def prepare(
         self,
@@ -189,7 +152,7 @@ class Sealer:
         then nothing is left.
         """
         run = merge(runs)
-        checked = self._check_disjoint(batch, run, 0)
+        checked = self.disjoint.check(batch, run)
         tally, excess, tallied = None, None, []
         if population.unit.max_examples is not None:
             tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
@@ -214,7 +177,7 @@ class Sealer:
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
         except BaseException:
-            self._forget(*keys)
+            delete(self.vault, keys)
             raise
         return Prepared(
             batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0])
@@ -228,23 +191,37 @@ class Sealer:
             page_out(part)
         return mac
 
-    def record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
-        """The part inside a transaction: what was checked before is checked against what was sealed meanwhile.
+    def record(
+        self,
+        name: str,
+        sealed: Prepared,
+        actor: str,
+        call: IdempotentCall = NO_KEY,
+        first: Callable[[Connection], None] | None = None,
+    ) -> Reply:
+        """Transaction `name`, in which `first` comes first and may refuse. What was checked before is checked against
+        what was sealed meanwhile. Raises StaleBatch or OverlappingBatch; then nothing of it is left."""
 
-        Raises StaleBatch or OverlappingBatch.
-        """
+        def effect(connection: Connection) -> tuple[Reply, list[str]]:
+            if first is not None:
+                first(connection)
+            self._record(connection, sealed, actor)
+            return (200, self.batches.get(connection, sealed.batch.id)[0].as_json()), []
+
+        return commit(self.database, self.vault, name, call, effect, sealed.keys)
+
+    def _record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         batch, population = sealed.batch, sealed.population
         key, run_key, units_key = sealed.keys
-        last = self._check_disjoint(batch, self.vault.run(run_key), sealed.checked, connection)
+        last = self.disjoint.check_again(connection, batch, self.vault.run(run_key), sealed.checked)
         if count_blanked(connection, population.id) != sealed.erased:
             raise StaleBatch("An erasure was asked for meanwhile.")
         if sealed.tally is not None:
             self.units.check_again(connection, population, sealed.tally, sealed.tallied)
         self.batches.bump(connection, batch)
-        now = timestamp(self.batches.clock())
-        values = {"state": SEALED, "sealed": now, "seal_order": last + 1, "n": sealed.rows}
-        values |= {"id_bytes": sealed.id_bytes, "ids_mac": sealed.ids_mac}
-        connection.execute(sa.update(batches_table).where(batches_table.c.id == batch.id).values(**values))
+        self.batches.seal(
+            connection, batch, seal_order=last + 1, n=sealed.rows, id_bytes=sealed.id_bytes, ids_mac=sealed.ids_mac
+        )
         self.batches.add_segment(connection, batch.id, SEALED, key, sealed.rows)
         self.batches.add_segment(connection, batch.id, RUNS, run_key, sealed.rows, SEALED)
         if sealed.erased:
@@ -255,14 +232,6 @@ class Sealer:
         details = {"n": sealed.rows, "presence": batch.presence}
         self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))
 
-    def forget(self, sealed: Prepared) -> None:
-        """Delete the files of a seal that certainly was not recorded."""
-        self._forget(*sealed.keys)
-
-    def _forget(self, *keys: str) -> None:
-        for key in keys:
-            self.vault.delete(key)
-
     def _look(
         self, connection: Connection, batch_id: str
     ) -> tuple[Batch, Population, dict[str, list[Segment]], list[Segment]]:
@@ -270,33 +239,6 @@ class Sealer:
         found = {kind: self.batches.segments(connection, batch_id, kind) for kind in (EXAMPLES, LABELS, ASIDE)}
         runs = self.batches.segments(connection, batch_id, RUNS, EXAMPLES if batch.presence == ID_LIST else LABELS)
         return batch, population, found, runs
-
-    def _check_disjoint(self, batch: Batch, run: Run, after: int, connection: Connection | None = None) -> int:
-        """Compare with every batch of this label name sealed after `after`; returns the last seal order seen."""
-
-        def look(c: Connection) -> list[tuple[Batch, list[Segment]]]:
-            others = self.batches.sealed_of_label(c, batch.label, after)
-            return [(other, self.batches.segments(c, other.id, RUNS, SEALED)) for other in others]
-
-        others = look(connection) if connection is not None else self.database.read("seal.others", look)
-        last = after
-        for other, runs in others:
-            assert other.seal_order is not None
-            if other.id == batch.id:
-                raise StaleBatch("Another seal of this batch came first.")
-            last = other.seal_order
-            shared = 0
-            for segment in runs:
-                shared += int(members(self.vault.run(segment.key), run).sum())
-            if shared and shared == len(run[0]) == other.n:
-                raise SameExamples(other.id)
-            if shared:
-                raise OverlappingBatch(
-                    f"Some examples of this batch are in batch '{other.id}' already. Batches of one label are "
-                    "disjoint, or their releases would not compose: leave those examples out, or ask for an "
-                    "additional release of that batch."
-                )
-        return last
 
 
 class _Size:
@@ -320,9 +262,7 @@ class SealedLabels:
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
         for batch in ahead(self.vault.scan(self.key)):
-            ids: Any = batch.column(0)
-            masked = batch.column(1).to_numpy(zero_copy_only=False)
-            yield ids, mask(ids, masked, self._mask_key).astype(np.int64)
+            yield batch.column(0), positions_of(batch, self._mask_key).astype(np.int64)
 
 
 __all__ = ["SHOWN_IDS", "IncompleteLabels", "SameExamples", "SealedLabels", "Sealer", "TooManyExamples"]

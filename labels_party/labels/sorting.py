@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from labels_party.labels.batches import Segment
+from labels_party.labels.at_rest import mask_key, masked_rows, masked_schema, positions_of
+from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.digests import mask, siphash128
-from labels_party.labels.intake import mask_key, masked_schema
 from labels_party.labels.packed import order_of, packed, packed_schema, unpacked, words_for
 from labels_party.labels.parsing import ID
 from labels_party.labels.runs import Run, contains
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 CHUNK = 1 << 17
 SHOWN_IDS = 20
 SORTED = 36  # percent of the memory for DuckDB's own limit; its buffers outside it, Arrow and Python take the rest
-INSERT, DELETE = "insert", "delete"
 
 
 class IncompleteLabels(MissingLabels):
@@ -215,7 +213,7 @@ class LabelSort:
                     yield record(ids, pa.nulls(len(ids), pa.uint32()), segment.number)
                     continue
                 spilled = spill_key if not several else _record_key(spill_key, segment.number)
-                masked = mask(ids, mask(ids, batch.column(1).to_numpy(zero_copy_only=False), key), spilled)
+                masked = mask(ids, positions_of(batch, key), spilled)
                 dropped = None if excess is None else contains(excess.run, *siphash128(ids, excess.key))
                 yield record(ids, pa.array(masked, mask=dropped), segment.number)
 
@@ -270,9 +268,4 @@ def _filled(
     if masked.null_count:
         assert missing_index is not None
         plain[pc.is_null(masked).to_numpy(zero_copy_only=False)] = missing_index
-    return pa.record_batch([ids, pa.array(mask(ids, plain, key))], schema=masked_schema())
-
-
-def domain_positions(batch: pa.RecordBatch, key: bytes) -> npt.NDArray[np.uint32]:
-    """The domain positions uint32[n] of a stored batch of masked labels."""
-    return mask(batch.column(0), batch.column(1).to_numpy(zero_copy_only=False), key)
+    return masked_rows(ids, plain, key)

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.digests import siphash128
-from labels_party.labels.intake import digest_key
 from labels_party.labels.parsing import ID, UNIT
 from labels_party.labels.runs import Run, locate, members, repeated, sort_run
 from labels_party.labels.sorting import CHUNK, SHOWN_IDS, Examples, Excess, LabelSort

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.labels.digests import U64
-from labels_party.labels.runs import Run, merge, repeated, sort_run
+from labels_party.labels.runs import EMPTY, Run, merge, repeated, sort_run
 
 BUFFER = 1 << 20  # digests sorted at once
 KEPT = 1 << 22  # digests of sorted parts that stay in memory
 
 Rows = npt.NDArray[np.int64]
-EMPTY: Run = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
@@ -42,7 +41,7 @@ def merged_pieces(runs: list[Run], most: int = BUFFER) -> Iterator[Run]:
 class UploadRuns:
     """Digests go in with their rows; sorted parts of about BUFFER come out, and at last one run of all.
 
-    A context manager: parts of a large upload lie in `spill` meanwhile (keyed digests, which tell no id).
+    Parts of a large upload lie in `spill` until `close` (keyed digests, which tell no id).
     """
 
     def __init__(self, spill: Path) -> None:
@@ -57,10 +56,7 @@ class UploadRuns:
         self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> UploadRuns:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._parts.clear()
         if self._folder is not None:
             self._folder.cleanup()
@@ -102,13 +98,6 @@ class UploadRuns:
         """One sorted run of every digest, mapped from disk where it is large."""
         if len(self._parts) < 2:
             return self._parts[0] if self._parts else EMPTY
-        if not self._spilled:
-            run = merge(self._parts)
-            marks = repeated(run)
-            self.again = int(marks.sum())
-            if self.again:
-                self.repeated = run[0][marks], run[1][marks]
-            return run
         found: list[Run] = []
 
         def unique() -> Iterator[Run]:
@@ -120,10 +109,10 @@ class UploadRuns:
                     piece = piece[0][~marks], piece[1][~marks]
                 yield piece
 
-        run = spilled(unique(), self._temporary())
-        self._parts.clear()  # mapped files
+        run = spilled(unique(), self._temporary()) if self._spilled else _joined_runs(list(unique()))
+        self._parts.clear()  # they may be mapped files
         if found:
-            self.repeated = _joined([f[0] for f in found]), _joined([f[1] for f in found])
+            self.repeated = _joined_runs(found)
         return run
 
     def _temporary(self) -> Path:
@@ -146,3 +135,7 @@ def spilled(pieces: Iterator[Run] | list[Run], folder: Path) -> Run:
 
 def _joined(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _joined_runs(parts: list[Run]) -> Run:
+    return _joined([part[0] for part in parts]), _joined([part[1] for part in parts])

@@ -1,5 +1,4 @@
-"""Labels at rest behind a storage port. Today plain Parquet of *masked* labels in a local folder; a store with
-encryption or object storage implements the same four calls."""
+"""Labels at rest: plain Parquet of *masked* labels, and runs of digests, in a local folder."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -23,33 +22,11 @@ ROW_GROUP = 1 << 17
 OVERLAPPED_FROM = 1 << 14  # rows of a batch: a thread for less is not worth it
 
 
-class LabelVault(Protocol):
-    """Immutable objects under string keys; `put` is durable when it returns."""
+class LabelVault:
+    """Immutable objects under string keys: files below one folder. What is put is durable when the call returns.
 
-    def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-        """Store record batches; returns the number of rows."""
-
-    def scan(self, key: str) -> Iterator[pa.RecordBatch]:
-        """Read them back in order."""
-
-    def put_run(self, key: str, low: U64, high: U64) -> None:
-        """Store a sorted run of 128-bit id digests."""
-
-    def run(self, key: str) -> tuple[U64, U64]:
-        """A run, memory-mapped where possible: (low, high) uint64[n], sorted by (high, low)."""
-
-    def delete(self, key: str) -> None:
-        """Remove an object; no error if it is not there."""
-
-    def keys(self, prefix: str) -> list[str]:
-        """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
-
-    def untouched(self, since: float) -> list[str]:
-        """Every stored object in whose folder nothing was written after `since` (seconds of the epoch)."""
-
-
-class LocalVault:
-    """The embedded default: files below one folder."""
+    A store with encryption or object storage has the same calls.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -57,15 +34,11 @@ class LocalVault:
     def _path(self, key: str) -> Path:
         return self.root / key
 
-    def _prepare(self, key: str) -> Path:
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return path
-
     def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+        """Store record batches; returns the number of rows. Raises Unavailable, and what the batches raise."""
         import pyarrow.parquet as pq
 
-        path, rows = self._prepare(key), 0
+        rows = 0
         failed: list[Exception] = []
 
         def watched() -> Iterator[pa.RecordBatch]:
@@ -75,59 +48,46 @@ class LocalVault:
                 failed.append(error)
                 raise
 
-        try:
-            with path.open("wb") as file:
-                # masked labels look random: the quickest compression costs least on them
-                options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
-                with pq.ParquetWriter(file, schema, **options) as writer:
-                    for batch in _overlapped(watched()):
-                        writer.write_batch(batch, row_group_size=ROW_GROUP)
-                        rows += batch.num_rows
-                file.flush()
-                os.fsync(file.fileno())
-            fsync_folder(path.parent)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            if failed:  # not our disk: whoever makes the batches says what is wrong
-                raise
-            raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
+        # masked labels look random: the quickest compression costs least on them
+        options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
+        with self._written(key, failed) as file, pq.ParquetWriter(file, schema, **options) as writer:
+            for batch in _overlapped(watched()):
+                writer.write_batch(batch, row_group_size=ROW_GROUP)
+                rows += batch.num_rows
         return rows
 
     def scan(self, key: str) -> Iterator[pa.RecordBatch]:
+        """Read them back in order."""
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self._path(key)) as file:
             yield from file.iter_batches(batch_size=ROW_GROUP)
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
-        path = self._prepare(key)
-        try:
-            with path.open("wb") as file:
-                for half in (low, high):
-                    file.write(np.ascontiguousarray(half, "<u8").data)
-                file.flush()
-                os.fsync(file.fileno())
-            fsync_folder(path.parent)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
+        """Store a sorted run of 128-bit id digests. Raises Unavailable."""
+        with self._written(key, []) as file:
+            for half in (low, high):
+                file.write(np.ascontiguousarray(half, "<u8").data)
 
     def run(self, key: str) -> tuple[U64, U64]:
+        """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError."""
         path = self._path(key)
         if path.stat().st_size == 0:
-            empty = np.zeros(0, np.uint64)
-            return empty, empty
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
         data = np.asarray(np.memmap(path, dtype="<u8", mode="r"))
         half = len(data) // 2
         return data[:half], data[half:]
 
     def delete(self, key: str) -> None:
+        """Remove an object; no error if it is not there."""
         self._path(key).unlink(missing_ok=True)
 
     def keys(self, prefix: str) -> list[str]:
+        """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
         return sorted(str(p.relative_to(self.root)) for p in (self.root / prefix).glob("*") if p.is_file())
 
     def untouched(self, since: float) -> list[str]:
+        """Every stored object in whose folder nothing was written after `since` (seconds of the epoch)."""
         found: list[str] = []
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
             for folder in self.root.iterdir():
@@ -136,6 +96,24 @@ class LocalVault:
                     if all(p.stat().st_mtime < since for p in files):
                         found += [str(p.relative_to(self.root)) for p in files]
         return sorted(found)
+
+    @contextlib.contextmanager
+    def _written(self, key: str, failed: list[Exception]) -> Iterator[BinaryIO]:
+        """A new file, durable at the end of the block; none is left where the disk fails. `failed`: what somebody else
+        is the cause of, who says what is wrong."""
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            with path.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            fsync_folder(path.parent)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            if failed:
+                raise
+            raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
 
 
 def _overlapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

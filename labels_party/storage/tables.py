@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
+from shared.service.idempotency import idempotency_table
 
 metadata = sa.MetaData()
 HEAD = "0001"
@@ -92,21 +93,7 @@ segments = sa.Table(
     sa.Column("mode", sa.String(10), nullable=False, server_default="insert"),
 )
 
-idempotency = sa.Table(
-    "idempotency",
-    metadata,
-    sa.Column("caller", sa.String(40), primary_key=True),
-    sa.Column("key", sa.String(200), primary_key=True),
-    sa.Column("body_mac", sa.String(64), nullable=False),
-    sa.Column("status", sa.Integer, nullable=False),
-    sa.Column("answer", sa.JSON, nullable=False),
-    # the batch whose life the key shares; `claimed_until` is set while the first call is in flight
-    sa.Column("batch", sa.String(40), index=True),
-    sa.Column("claimed_until", sa.Float),
-    # seconds of the epoch: the oldest are forgotten
-    sa.Column("created", sa.Float, nullable=False, server_default="0"),
-    sa.Index("ix_idempotency_age", "caller", "batch", "created"),
-)
+idempotency = idempotency_table(metadata)
 
 # inserts of keys that may send labels only, in which an id had a record already: the batch's owner decides of each. It
 # depends on labels, so that it is no audit event: an export of those is shown to others
@@ -118,7 +105,9 @@ set_aside = sa.Table(
     sa.Column("sent_by", sa.String(60), nullable=False),
     sa.Column("received", sa.String(20), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
+    # of its object, and of the run of its digests
     sa.Column("key", sa.String(300), nullable=False),
+    sa.Column("run", sa.String(300), nullable=False),
     sa.Column("decision", sa.String(10)),
     sa.Column("decided", sa.String(20)),
     sa.Column("decided_by", sa.String(60)),

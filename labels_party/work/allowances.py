@@ -16,12 +16,12 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.batches import Batches, require_sealed, timestamp
 from labels_party.ledger.store import Ledger
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.tables import allowances, work
 from shared.audit.events import ALLOWANCE_SET
 from shared.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 
 class Allowances:

@@ -16,7 +16,6 @@ from sqlalchemy.engine import Connection
 from labels_party.labels.batches import require_sealed, timestamp
 from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
 from labels_party.ledger.populations import IGNORABLE, Population
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.tables import api_keys
 from labels_party.storage.tables import work as table
 from labels_party.work.attempts import noun_of
@@ -33,6 +32,7 @@ from shared.errors import (
     Unavailable,
 )
 from shared.problems import problem
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 COMMAND_LINE = "command line"
 MAX_NAME, MAX_REASON = 40, 500

@@ -16,13 +16,13 @@ from sqlalchemy.engine import Connection
 from labels_party.labels.batches import ERASED, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
 from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from labels_party.storage.tables import batches, idempotency, populations, segments, work
 from labels_party.work.decisions import Decisions
 from shared.audit.events import BATCH_PURGED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, Unavailable
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 
 log = logging.getLogger("label_dp.retention")
 PURGED = "purged"
@@ -128,7 +128,7 @@ class Retention:
 
     def run_due(self, stopped: Callable[[], bool] = lambda: False) -> int:
         """Purge what is due and finish what was begun; returns how many batches were purged. Forget old calls."""
-        forget_old(self.database)
+        forget_old(self.database, idempotency)
         left, due = self.database.read("retention.look", lambda c: (self.unfinished(c), self.due(c)))
         done = 0
         for batch_id in [*left, *due]:

@@ -17,7 +17,6 @@ from labels_party.labels.standing import ACCEPTED, CHARGED, PUBLISHED, WORKING, 
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import APPROVAL_REQUESTED
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import work as t
 from labels_party.storage.tables import work_files
@@ -26,6 +25,7 @@ from labels_party.work.kind import ANSWERS, Asked, Family, Kind, Work, WorkFile
 from shared.audit.events import REQUESTED
 from shared.errors import AlreadyReleased, Conflict, NotFound, Unavailable
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]
 ENVELOPE = "envelope"  # the role of the signed document among its files

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Depends
+from fastapi import Depends, Header
 
 from shared.problems import PROBLEM_JSON, http_problem
 from shared.service.calls import Require
 
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="Repeat a call safely: same key and body, same answer, one effect."),
+]
 Responses = dict[int | str, dict[str, Any]]
 _REFUSALS = {
     401: ("unauthenticated", "No valid API key"),

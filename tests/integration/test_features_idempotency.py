@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hmac
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from features_party.api.idempotent import claimed
+from features_party.bootstrap import CLAIM_SECONDS
 from features_party.storage import tables
-from features_party.storage.idempotency import Idempotency
 from features_party.tables.feature_tables import FeatureTables
 from shared.errors import IdempotencyConflict, IdempotencyInFlight
+from shared.service import idempotency
 from shared.service.database import Database
+from shared.service.idempotency import Claim, IdempotencyKeys, IdempotentCall, Reply
 from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running
 from tests.support.messages import Sender
 from tests.support.upload_formats import parquet
@@ -113,28 +118,63 @@ def test_bad_keys_are_refused(api: Api, key: str) -> None:
     assert api.trainer.get("/v1/feature-tables").json() == []
 
 
-def test_claims_run_out_with_their_process_and_answers_after_a_month(database_url: str) -> None:
-    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+class Keys:
+    """A party's memory of calls under a clock that is moved by hand."""
+
+    def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_800_000_000.0
+        monkeypatch.setattr(idempotency, "time", SimpleNamespace(time=lambda: self.now))
+        mac = partial(hmac.new, b"secret", digestmod="sha256")
+        self.keys = IdempotencyKeys(database, tables.idempotency, mac, CLAIM_SECONDS)
+
+    def call(self, key: str, body: bytes = b"body") -> IdempotentCall:
+        return self.keys.call("k", key, "POST /x", lambda: body)
+
+
+def test_claims_run_out_with_their_process_and_answers_after_a_month(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = Database(database_url)
     tables.migrate(database)
-    keys = Idempotency(database, lambda: now[0])
-    dead = keys.claim("k", "one", "mac")
+    world = Keys(database, monkeypatch)
+    dead, heir = world.call("one"), world.call("one")
+    assert Claim(dead).take() is None
     with pytest.raises(IdempotencyInFlight):
-        keys.claim("k", "one", "mac")
-    now[0] += timedelta(hours=1)
-    heir = keys.claim("k", "one", "mac")
-    dead.keep_now(201, {"whose": "dead"})  # it comes too late: the key is another's
-    dead.drop()
-    heir.keep_now(201, {"whose": "heir"})
-    heir.drop()  # an answer that was kept stays
-    assert keys.claim("k", "one", "mac").answer == (201, {"whose": "heir"})
+        Claim(heir).take()
+    world.now += 3600
+    assert Claim(heir).take() is None
+    with pytest.raises(IdempotencyInFlight):  # it comes too late: the key is another's
+        dead.keep((201, {"whose": "dead"}))
+    database.write("test", dead.unclaim)
+    assert heir.keep((201, {"whose": "heir"})) == (201, {"whose": "heir"})
+    assert dead.keep((201, {"whose": "dead"})) == (201, {"whose": "heir"})
+    database.write("test", heir.unclaim)  # an answer that was kept stays
+    assert Claim(world.call("one")).take() == (201, {"whose": "heir"})
     with pytest.raises(IdempotencyConflict):
-        keys.claim("k", "one", "another")
-    now[0] += timedelta(days=40)
-    assert keys.claim("k", "two", "mac").answer is None
-    left = database.read("test", lambda c: c.execute(sa.select(tables.idempotency.c.key)).scalars().all())
-    assert left == ["two"]
+        Claim(world.call("one", b"another")).take()
+    world.now += 40 * 86_400
+    assert idempotency.forget_old(database, tables.idempotency) == 1
+    assert Claim(world.call("one", b"another")).take() is None
     database.dispose()
+
+
+def test_an_effect_that_was_stored_is_not_had_again_where_its_process_died(api: Api) -> None:
+    """The row of a table and the answer of its call are one transaction: a crash lies before both or behind both."""
+    stored = api.services.feature_tables
+
+    def effect(call: IdempotentCall) -> Reply:
+        return 201, stored.upload(lambda path: path.write_bytes(parquet(WORLD.table())), "click_id", "t", call)
+
+    def call() -> IdempotentCall:
+        return api.services.idempotency.call("caller", "k", "POST /x", lambda: b"body")
+
+    died = call()
+    Claim(died).take()
+    told = effect(died)  # and nothing after it
+    assert claimed(call(), effect) == told
+    assert effect(call()) == told  # also of one that had not looked before
+    assert [table["id"] for table in api.trainer.get("/v1/feature-tables").json()] == [told[1]["id"]]
+    assert [path.name for path in api.services.home.feature_tables.iterdir()] == [told[1]["id"]]
 
 
 def test_what_is_stored_of_a_request_is_a_keyed_mac(api: Api, sender: Sender, tmp_path: Path) -> None:
@@ -144,5 +184,6 @@ def test_what_is_stored_of_a_request_is_a_keyed_mac(api: Api, sender: Sender, tm
     t = tables.idempotency
     (mac,) = api.services.database.read("test", lambda c: c.execute(sa.select(t.c.body_mac)).scalars().all())
     assert len(mac) == 64
-    assert mac != api.services.home.mac("other purpose", b"")
-    assert api.services.home.mac("a", b"x") == api.services.home.mac("a", b"x") != api.services.home.mac("b", b"x")
+    keyed = api.services.home.keyed
+    assert mac != keyed("other purpose").hexdigest()
+    assert keyed("a").hexdigest() == keyed("a").hexdigest() != keyed("b").hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from features_party.storage import idempotency as features_calls
 from features_party.storage import tables as features_tables
-from labels_party.storage import idempotency as calls
 from labels_party.storage.tables import idempotency as t
+from shared.service import idempotency as calls
 from shared.service.database import Database
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty, label_table
@@ -84,10 +82,10 @@ def test_looking_for_what_is_old_writes_nothing_where_nothing_is(
         return write(self, name, work)
 
     monkeypatch.setattr(Database, "write", noted)
-    assert calls.forget_old(party.services.database) == 0
+    assert calls.forget_old(party.services.database, t) == 0
     assert written == []
     age(party, calls.KEPT_SECONDS + 60)
-    assert calls.forget_old(party.services.database) == 1
+    assert calls.forget_old(party.services.database, t) == 1
 
 
 def test_a_call_that_charged_is_never_charged_again(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,23 +121,27 @@ def test_a_call_that_charged_is_never_charged_again(party: LabelsParty, monkeypa
 
 
 def test_the_features_party_remembers_no_more_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features_calls, "MOST", 4)
+    monkeypatch.setattr(calls, "MOST", 4)
     with running(tmp_path, Sender()) as api:
-        known, service, database = features_tables.idempotency, api.services.idempotency, api.services.database
+        known, database, memory = features_tables.idempotency, api.services.database, api.services.idempotency
 
-        def stamp(key: str, when: datetime) -> None:
-            text = f"{when:%Y-%m-%dT%H:%M:%SZ}"
-            database.write("t", lambda c: c.execute(sa.update(known).filter_by(key=key).values(created=text)) and None)
+        def stamp(key: str, when: float) -> None:
+            database.write("t", lambda c: c.execute(sa.update(known).filter_by(key=key).values(created=when)) and None)
 
         def keys() -> set[str]:
             return set(database.read("t", lambda c: c.execute(sa.select(known.c.key)).scalars()))
 
+        def call(key: str) -> calls.IdempotentCall:
+            return memory.call("caller", key, "POST /x", lambda: b"body")
+
         for i in range(12):
-            service.claim("caller", f"k{i}", "mac").keep_now(200, {})
-            stamp(f"k{i}", datetime.now(UTC) - timedelta(seconds=100 - i))
-        service.claim("caller", "flying", "mac")
+            call(f"k{i}").keep((202, {}))
+            stamp(f"k{i}", time.time() - 100 + i)
+        calls.Claim(call("flying")).take()
         assert keys() == {"k8", "k9", "k10", "k11", "flying"}
         for key in keys():
-            stamp(key, datetime.now(UTC) - features_calls.KEPT - timedelta(minutes=1))
-        service.claim("caller", "new", "mac")
-        assert keys() == {"new"}
+            stamp(key, time.time() - calls.KEPT_SECONDS - 60)
+        # whatever is asked under a key forgets what is old
+        body = {"feature_table": "none", "messages": ["none"]}
+        assert api.trainer.post("/v1/trainings", json=body, headers={"Idempotency-Key": "new"}).status_code == 404
+        assert keys() == set()

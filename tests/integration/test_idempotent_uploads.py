@@ -118,7 +118,7 @@ def test_a_call_in_flight_is_not_repeated_meanwhile(party_on: LabelsParty, monke
 
 def test_a_claim_runs_out_when_its_server_died(party_on: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "SOON", 0.05)
-    monkeypatch.setattr("labels_party.storage.idempotency.CLAIM_SECONDS", 0.5)
+    monkeypatch.setattr(party_on.services.idempotency, "claim_seconds", 0.5)
     owner = party_on.client("owner")
     batch = open_batch(owner)
     path = f"/v1/batches/{batch}/labels"

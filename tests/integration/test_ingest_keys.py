@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from labels_party.labels.batches import LABELS, RUNS, SEALED, Segment, require_open
+from labels_party.labels import batches
+from labels_party.labels.batches import LABELS, RUNS, SEALED, Segment
 from labels_party.labels.compaction import FACTOR, Compaction
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import SealedLabels
@@ -96,11 +97,10 @@ def test_the_two_worlds_are_told_apart_where_there_is_a_hole(
     with two_worlds(tmp_path / "closed", rules, ([], IDS[:3])) as worlds:
         assert probe(worlds, *calls[hole]) == []
     if hole in ("rows", "one bit"):
-        monkeypatch.setattr(Intake.add_label_chunks, "__kwdefaults__", {"mode": "insert", "owner": True})
-        take = Intake._take
-        monkeypatch.setattr(Intake, "_take", lambda *a, owner: take(*a, owner=True))
+        take = Intake._labels
+        monkeypatch.setattr(Intake, "_labels", lambda *a, owner: take(*a, owner=True))
     else:
-        monkeypatch.setattr(Intake, "_may_send", lambda self, batch, *, owner: require_open(batch))
+        monkeypatch.setattr(batches, "require_window", lambda batch, now: batches.require_open(batch))
     with two_worlds(tmp_path / "open", rules, ([], IDS[:3])) as worlds:
         assert len(probe(worlds, *calls[hole])) == 1
 

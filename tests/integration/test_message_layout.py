@@ -45,7 +45,7 @@ def many_corrections(s: Any, batch: str) -> None:
     s.intake.add_labels(batch, labels(0, 1000), owner=True)
     for _ in range(5):
         s.intake.add_labels(batch, labels(0, 400), mode="upsert", owner=True)
-    s.intake.delete_label_chunks(batch, [labels(700, 900).select(["example_id"])], owner=True)
+    s.intake.delete_labels(batch, [labels(700, 900).select(["example_id"])], owner=True)
 
 
 def erased(s: Any, batch: str) -> None:

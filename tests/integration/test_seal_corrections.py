@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labels_party.labels.batches import SEALED, Batch
-from labels_party.labels.intake import UPSERT
+from labels_party.labels.batches import SEALED, UPSERT, Batch
 from labels_party.labels.seal import IncompleteLabels, SealedLabels
 from shared.domain import Domain
 from shared.errors import Unavailable
@@ -43,7 +42,7 @@ def open_batch(party: LabelsParty, presence: str = "public", missing: str | None
 def send(party: LabelsParty, batch: Batch, uploads: list[Upload]) -> None:
     for mode, labels in uploads:
         if mode == "delete":
-            party.services.intake.delete_label_chunks(batch.id, [table(labels).select(["example_id"])], owner=True)
+            party.services.intake.delete_labels(batch.id, [table(labels).select(["example_id"])], owner=True)
         else:
             party.services.intake.add_labels(batch.id, table(labels), mode=mode, owner=True)
 

@@ -15,7 +15,7 @@ import pytest
 from labels_party.files.message import write_out
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.kinds.message.plan import ReleaseRequest
-from labels_party.labels.intake import mask_key
+from labels_party.labels.at_rest import mask_key
 from shared.documents.manifest import Manifest
 from shared.documents.rows import read_message
 from shared.domain import Domain
@@ -129,7 +129,7 @@ def test_a_bug_leaves_its_kind_in_the_log_and_nothing_else(
     def bug(*_: object, **__: object) -> None:
         raise ValueError("123.45-SECRET")
 
-    monkeypatch.setattr(party.services.intake, "add_label_chunks", bug)
+    monkeypatch.setattr(party.services.intake, "add_labels", bug)
     with caplog.at_level(logging.DEBUG):
         answer = owner.post(f"/v1/batches/{batch}/labels", json={"example_id": ["a"], "label": [1]})
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")

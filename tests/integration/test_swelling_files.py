@@ -15,12 +15,13 @@ import pytest
 from labels_party.labels.formats import json_document
 from labels_party.labels.formats.arrow_stream import read_arrow
 from labels_party.labels.formats.formats import JSON
-from labels_party.labels.formats.source import BytesSource
+from labels_party.labels.formats.source import Wanted
 from shared.columnar.rows import FLOOR, RATIO, ParquetRows
 from shared.columnar.tables import read_table
 from shared.errors import InvalidFile, InvalidTable, TooLarge
 from tests.support.hostile_parquet import LONG, written
 from tests.support.swelling import COLUMN, ID, MIB, READERS, ids, swelling, told
+from tests.support.upload_formats import BytesSource
 
 FINE = ("taken", "too-large", "invalid-file", "invalid-rows", "invalid-table")
 
@@ -135,7 +136,8 @@ def views(rows: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string_view(), rows, [None, pa.py_buffer(np.tile(view, rows).tobytes()), text])
 
 
-def test_what_repeats_in_an_arrow_stream_counts_as_text() -> None:
+def test_what_repeats_in_an_arrow_stream_counts_as_text(tmp_path: Path) -> None:
+    wanted = Wanted((ID, COLUMN), tmp_path)
     labels, zeros = pa.array(np.zeros(1000)), pa.array(np.zeros(1000, np.int8))
     repeated = pa.DictionaryArray.from_arrays(zeros, pa.array(["1" * LONG]))
     large = [pa.DictionaryArray.from_arrays(zeros, pa.array(["1" * (8 * MIB)])) for _ in range(9)]
@@ -146,9 +148,9 @@ def test_what_repeats_in_an_arrow_stream_counts_as_text() -> None:
     ]
     for bomb in bombs:
         with pytest.raises(TooLarge):
-            list(read_arrow(BytesSource(bomb), (ID, COLUMN)))
+            list(read_arrow(BytesSource(bomb), wanted))
     few = stream(repeated.slice(0, 10), labels.slice(0, 10))
-    assert sum(chunk.rows for chunk in read_arrow(BytesSource(few), (ID, COLUMN))) == 10
+    assert sum(chunk.rows for chunk in read_arrow(BytesSource(few), wanted)) == 10
 
 
 def test_a_document_of_empty_objects_is_refused_before_it_is_built(

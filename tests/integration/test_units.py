@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labels_party import cli
-from labels_party.labels.batches import SEALED, UNITS, Batch
-from labels_party.labels.intake import UPSERT
+from labels_party.labels.batches import SEALED, UNITS, UPSERT, Batch
 from labels_party.labels.seal import SealedLabels, TooManyExamples
 from labels_party.ledger.populations import Population
 from shared.audit.events import CHARGED

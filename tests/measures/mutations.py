@@ -13,11 +13,12 @@ from cosmic_ray import ast as trees
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
+STEPS = ("intake", "arrival", "checked", "compared", "stored", "recorded", "parsing", "label_file", "formats/*")
 ROOMS = {
     "ledger": ("labels_party/ledger",),
     "mechanisms": ("labels_party/mechanisms",),
     "documents": ("shared/documents",),
-    "intake": tuple(f"labels_party/labels/{name}.py" for name in ("intake", "parsing", "label_file", "formats/*")),
+    "intake": tuple(f"labels_party/labels/{name}.py" for name in STEPS),
 }
 LEFT_OUT = ("VariableInserter", "VariableReplacer")  # they take names as arguments, and are experimental
 Position = tuple[int, int]

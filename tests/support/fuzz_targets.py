@@ -14,7 +14,6 @@ from pathlib import Path
 
 from features_party.receive.accepted import read_prior
 from labels_party.labels.formats import FORMATS
-from labels_party.labels.formats.source import BytesSource
 from shared.channels.rr import RRChannel
 from shared.documents.manifest import Manifest
 from shared.documents.rows import read_message
@@ -22,7 +21,7 @@ from shared.documents.signing import VerifyingKey
 from shared.errors import LabelDPError
 from tests.support.hostile_parquet import with_footer
 from tests.support.thrift_forge import I32, I64, Reading, Struct, write_struct
-from tests.support.upload_formats import ARROW, CSV, JSON, NDJSON, PARQUET
+from tests.support.upload_formats import ARROW, CSV, JSON, NDJSON, PARQUET, BytesSource
 
 CORPUS = Path(__file__).parents[1] / "wire" / "corpus"
 V1 = CORPUS.parent / "v1"

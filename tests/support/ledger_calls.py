@@ -18,12 +18,12 @@ from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.kinds.median import MedianWish
 from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.labels.standing import PUBLISHED
-from labels_party.storage.idempotency import IdempotentCall
 from labels_party.storage.tables import work
 from shared.documents.bundle import Bundle, verify
 from shared.documents.kinds.registry import trusted_answer
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from shared.service.idempotency import IdempotentCall
 from tests.support.asking import population as parse_population
 from tests.support.asking import predictor as parse_predictor
 
@@ -46,7 +46,7 @@ class Calls:
     def call(self, name: str, key: str, arguments: list[Any]) -> Any:
         """The answer as JSON would carry it. Raises what the services raise."""
         about = hashlib.sha256(json.dumps([name, *arguments]).encode()).hexdigest()
-        once = IdempotentCall("test", key or None, about)
+        once = IdempotentCall(self.s.idempotency, "test", key or None, about)
         return json.loads(json.dumps(getattr(self, name)(once, *arguments)))
 
     def create(self, once: IdempotentCall, presence: str) -> Any:

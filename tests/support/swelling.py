@@ -155,7 +155,7 @@ def _join(path: Path) -> None:
 
 def _upload(path: Path) -> None:
     from labels_party.labels.formats.formats import PARQUET
-    from labels_party.labels.formats.source import BytesSource
+    from tests.support.upload_formats import BytesSource
 
     for _ in PARQUET.chunks(BytesSource(path.read_bytes()), (ID, COLUMN), path.parent):
         pass

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from labels_party.labels.formats.source import BLOCK
+
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
@@ -19,6 +21,16 @@ PARQUET = "application/vnd.apache.parquet"
 TEXT_FORMATS = {"json-records": JSON, "json-columns": JSON, "ndjson": NDJSON, "csv": CSV}
 COLUMN_FORMATS = {"arrow": ARROW, "parquet": PARQUET}
 MEDIA = TEXT_FORMATS | COLUMN_FORMATS
+
+
+class BytesSource:
+    """An upload that is in memory already, as the formats read it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = io.BytesIO(data)
+
+    def read(self) -> bytes:
+        return self._file.read(BLOCK)
 
 
 def token(form: str, value: str | float | int) -> str:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labels_party.labels.at_rest import digest_key, mask_key
 from labels_party.labels.batches import label_scope
 from labels_party.labels.digests import CHUNK, mask, siphash128
-from labels_party.labels.intake import digest_key, mask_key
 from labels_party.storage.secrets import Secrets
 
 KEY = bytes(range(16))

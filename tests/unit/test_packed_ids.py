@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from labels_party.labels import kernels as kernels  # compiled before anything is timed
 from labels_party.labels import packed as packing
+from labels_party.labels.at_rest import masked_schema
 from labels_party.labels.batches import StaleBatch
 from labels_party.labels.packed import MOST_WORDS, order_of, packed, unpacked, words_for
-from labels_party.labels.receive import masked_schema
 
 MANY = 1 << 24
 IDS = st.lists(st.text(alphabet="ab\x00\x01é€𐍈9", min_size=1, max_size=10), min_size=1, max_size=40)

@@ -6,12 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labels_party.labels.runs import Run, contains, merge, run_bytes, sort_run
+from labels_party.labels.runs import Run, contains, merge, run_parts, sort_run
 
 # few different halves, so that 64-bit collisions are the rule
 HALF = st.sampled_from([0, 1, 2, 2**63, 2**64 - 1])
 DIGEST = st.tuples(HALF, HALF)
 SETS = st.sets(DIGEST, max_size=20)
+
+
+def run_bytes(run: Run) -> bytes:
+    return b"".join(run_parts(run))
 
 
 def run_of(digests: set[tuple[int, int]] | list[tuple[int, int]]) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_parts_find_what_sorting_at_once_finds(
 def _check(chunks: list[list[int]], spill: Path) -> None:
     again_rows: list[int] = []
     all_numbers = [n for chunk in chunks for n in chunk]
-    with UploadRuns(spill) as runs:
+    with closing(UploadRuns(spill)) as runs:
         start = 0
         for chunk in chunks:
             runs.add(*digests(chunk), start)

@@ -25,17 +25,15 @@ from sqlalchemy.engine import Connection
 from labels_party.kinds.answer import AnswerKind, Computed
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.digests import siphash128
-from labels_party.labels.intake import digest_key
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
-from labels_party.labels.receive import among
-from labels_party.labels.runs import contains, locate, sort_run
+from labels_party.labels.runs import among, contains, locate, sort_run
 from labels_party.labels.standing import ACCEPTED, WORKING
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.work.kind import Job
 from labels_party.work.store import Works
@@ -49,6 +47,7 @@ from shared.maps.scores import FLOAT32, ScoreGrid
 from shared.maps.shapes import BINS, FORMS, GRID, LOSSES
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.calibration import Calibration
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
 

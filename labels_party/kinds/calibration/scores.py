@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.chunks import Chunks, Findings, sliced
+from labels_party.labels.at_rest import digest_key
+from labels_party.labels.chunks import TWICE, Chunks, Findings, sliced
 from labels_party.labels.digests import U64, siphash128
-from labels_party.labels.intake import digest_key
 from labels_party.labels.parsing import ID, canonical_column, floats_of
-from labels_party.labels.receive import TWICE
 from labels_party.labels.runs import Run, repeated, run_parts, sort_run
 from labels_party.storage.files import INPUTS
 from labels_party.storage.secrets import Secrets

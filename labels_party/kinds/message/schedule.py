@@ -25,7 +25,6 @@ from labels_party.labels.batches import Batch, Batches, require_open, timestamp
 from labels_party.labels.seal import Sealer
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.tables import batches as batches_table
 from labels_party.work.leases import Leases
 from labels_party.work.store import Works
@@ -34,6 +33,7 @@ from shared.privacy import ZERO, Epsilon
 from shared.problems import problem
 from shared.schemas.release import Release
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 log = logging.getLogger("label_dp.schedule")
 OPEN, SEALED = "open", "sealed"

@@ -29,7 +29,6 @@ from labels_party.labels.standing import RETIRED, TRAINING, refuse_second
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
-from labels_party.storage.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import predictions, predictors
 from labels_party.work.leases import Leases
@@ -39,6 +38,7 @@ from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.problems import problem
 from shared.schemas.predictor import Predictor as PredictorAsked
 from shared.service.database import Database
+from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 log = logging.getLogger("label_dp.predictors")
 READY, FAILED = "ready", "failed"

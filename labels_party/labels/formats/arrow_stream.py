@@ -7,26 +7,22 @@ from collections.abc import Iterator
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.arrow_guard import BAD, LARGE, MOST_BODY, GuardedStream
 from labels_party.labels.formats.columns import check_schema
-from labels_party.labels.formats.source import Source
-from labels_party.labels.parsing import NUMERIC
+from labels_party.labels.formats.source import Source, Wanted
 from shared.columnar.rows import plain_bytes
 from shared.errors import InvalidFile, TooLarge
 
 
-def read_arrow(
-    source: Source, fields: tuple[str, ...], *, nulls: bool = False, numeric: tuple[str, ...] = NUMERIC
-) -> Iterator[Chunk]:
+def read_arrow(source: Source, wanted: Wanted) -> Iterator[Chunk]:
     """Chunks of the rows. Raises InvalidFile, InvalidTable, TooLarge."""
     import pyarrow as pa
 
-    del nulls
     guarded = GuardedStream(source)
     file = pa.PythonFile(guarded, mode="r")
     try:
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
-            check_schema(reader.schema, fields, numeric)
+            check_schema(reader.schema, wanted)
             for found in reader:
-                batch = found.select(list(fields))
+                batch = found.select(list(wanted.fields))
                 batch.validate(full=True)
                 if sum(plain_bytes(column) for column in batch.columns) > MOST_BODY:  # as text without dictionaries
                     raise TooLarge(LARGE)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from labels_party.labels.formats.source import Wanted
 from shared.columnar.tables import require_columns
 from shared.errors import InvalidTable
 
 SHOWN = "the upload"
 
 
-def check_schema(schema: Any, fields: tuple[str, ...], numeric: tuple[str, ...]) -> None:
+def check_schema(schema: Any, wanted: Wanted) -> None:
     """Raises InvalidTable for a missing column or one whose type cannot hold what it should.
 
-    `numeric`: the fields that hold numbers; the others hold ids. Checked before anything is decoded: nested types may
-    hold any amount of anything.
+    Checked before anything is decoded: nested types may hold any amount of anything.
     """
     import pyarrow as pa
 
-    require_columns(schema.names, fields, SHOWN, public=False)
-    for name in fields:
+    require_columns(schema.names, wanted.fields, SHOWN, public=False)
+    for name in wanted.fields:
         kind = schema.field(name).type
         inner = kind.value_type if pa.types.is_dictionary(kind) else kind
         text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
         number = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
-        if name in numeric:
+        if name in wanted.numeric:
             if not (text or number or pa.types.is_null(inner)):
                 raise InvalidTable(f"The column '{name}' must hold numbers; it holds {shown(inner)}.")
         elif not (text or pa.types.is_integer(inner)):

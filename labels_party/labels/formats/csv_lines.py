@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from labels_party.labels.chunks import Chunk
-from labels_party.labels.formats.source import BLOCK, Source
+from labels_party.labels.formats.source import BLOCK, Source, Wanted
+from shared.columnar.csv_text import rows_with_lines
 from shared.columnar.tables import require_columns
 from shared.errors import InvalidFile, InvalidTable
 
@@ -19,14 +21,10 @@ MOST_RECORD = 1 << 16
 SHOWN = "the upload"
 
 
-def read_csv(
-    source: Source, fields: tuple[str, ...], *, nulls: bool = False, numeric: tuple[str, ...] = ()
-) -> Iterator[Chunk]:
-    """Chunks of the records, every column as text. Raises InvalidFile, InvalidTable.
-
-    `nulls` and `numeric` change nothing: whoever takes the chunk tells apart what a field without text means.
-    """
-    del nulls, numeric
+def read_csv(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+    """Chunks of the records, every column as text: whoever takes them tells what a field without text means. Raises
+    InvalidFile, InvalidTable."""
+    fields = wanted.fields
     held = (source.read()).removeprefix(b"\xef\xbb\xbf")
     end = _records_end(held, at_end=False)
     while not end and len(held) <= MOST_RECORD and (more := source.read()):
@@ -116,17 +114,12 @@ def _table(text: bytes, names: list[str], fields: tuple[str, ...], line: int) ->
 
 
 def _malformed(text: bytes, names: list[str], line: int) -> InvalidFile:
-    begins = 1
-    try:
-        reader = csv.reader(io.StringIO(text.decode("utf-8"), newline=""))
-        for record in reader:
-            if record and len(record) != len(names):
+    with suppress(csv.Error), closing(rows_with_lines(io.BytesIO(text))) as rows:
+        for begins, record in rows:
+            if record is not None and len(record) != len(names):
                 return InvalidFile(
                     f"Line {line + begins - 1} has {len(record)} fields where the header has {len(names)}."
                 )
-            begins = reader.line_num + 1
-    except (UnicodeDecodeError, csv.Error):
-        pass
     return InvalidFile(f"The upload is not well-formed CSV in UTF-8 somewhere from line {line} on.")
 
 
@@ -139,14 +132,11 @@ def _lines(text: bytes, rows: int, line: int) -> Callable[[int], int]:
 
 
 def _line_of(text: bytes, line: int, row: int) -> int:
-    reader = csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline=""))
     begins = 1
-    try:
-        for record in reader:
-            if record and row == 0:
+    # a field longer than the reader takes ends it: the line before it is near enough
+    with suppress(csv.Error), closing(rows_with_lines(io.BytesIO(text))) as rows:
+        for number, (at, _) in enumerate(rows):
+            begins = at
+            if number == row:
                 break
-            row -= bool(record)
-            begins = reader.line_num + 1
-    except csv.Error:  # a field longer than this reader takes: the line before it is near enough
-        pass
     return line + begins - 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.arrow_stream import read_arrow
@@ -13,19 +12,9 @@ from labels_party.labels.formats.csv_lines import read_csv
 from labels_party.labels.formats.json_document import read_json
 from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
-from labels_party.labels.formats.source import Source
+from labels_party.labels.formats.source import Source, Wanted
 from labels_party.labels.parsing import NUMERIC
 from shared.errors import InvalidInput, UnsupportedMediaType
-
-
-class _Read(Protocol):
-    def __call__(self, source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]: ...
-
-
-class _ReadTable(Protocol):
-    def __call__(
-        self, source: Source, fields: tuple[str, ...], *, nulls: bool = False, numeric: tuple[str, ...] = NUMERIC
-    ) -> Iterator[Chunk]: ...
 
 
 @dataclass(frozen=True)
@@ -33,8 +22,8 @@ class Format:
     """A format by its names as a content type, the usual one first. Records have our names; tables may have others."""
 
     types: tuple[str, ...]
-    records: _Read | None = None
-    table: _ReadTable | None = None  # neither: Parquet, which needs a folder
+    read: Callable[[Source, Wanted], Iterator[Chunk]]
+    table: bool = True
 
     def chunks(
         self,
@@ -47,22 +36,15 @@ class Format:
     ) -> Iterator[Chunk]:
         """Chunks with the columns `fields`, which a table may call as `columns` says. Temporary files go below
         `folder`. Raises InvalidFile, InvalidTable, InvalidInput, TooLarge."""
-        if self.records is not None:
-            if columns:
-                raise InvalidInput(
-                    "Columns are named for CSV, Arrow and Parquet; in JSON the members have fixed names."
-                )
-            return self.records(source, fields, nulls=nulls)
+        if not self.table and columns:
+            raise InvalidInput("Columns are named for CSV, Arrow and Parquet; in JSON the members have fixed names.")
         named = columns or {}
-        wanted = tuple(named.get(field, field) for field in fields)
-        if len(set(wanted)) != len(wanted):
+        theirs = tuple(named.get(field, field) for field in fields)
+        if len(set(theirs)) != len(theirs):
             raise InvalidInput("Each of the columns, for id, labels, scores and units, needs a name of its own.")
         numeric = tuple(named.get(field, field) for field in fields if field in NUMERIC)
-        if self.table is not None:
-            found = self.table(source, wanted, nulls=nulls, numeric=numeric)
-        else:
-            found = read_parquet(source, wanted, folder, nulls=nulls, numeric=numeric)
-        return found if wanted == fields else _renamed(found, fields)
+        found = self.read(source, Wanted(theirs, folder, nulls, numeric))
+        return found if theirs == fields else _renamed(found, fields)
 
 
 def _renamed(chunks: Iterator[Chunk], fields: tuple[str, ...]) -> Iterator[Chunk]:
@@ -70,13 +52,15 @@ def _renamed(chunks: Iterator[Chunk], fields: tuple[str, ...]) -> Iterator[Chunk
         yield chunk if chunk.table is None else replace(chunk, table=chunk.table.rename_columns(list(fields)))
 
 
-JSON = Format(("application/json",), read_json)
+JSON = Format(("application/json",), read_json, table=False)
 NDJSON = Format(
-    ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"), read_json_lines
+    ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"),
+    read_json_lines,
+    table=False,
 )
-CSV = Format(("text/csv",), table=read_csv)
-ARROW = Format(("application/vnd.apache.arrow.stream",), table=read_arrow)
-PARQUET = Format(("application/vnd.apache.parquet", "application/x-parquet", "application/octet-stream"))
+CSV = Format(("text/csv",), read_csv)
+ARROW = Format(("application/vnd.apache.arrow.stream",), read_arrow)
+PARQUET = Format(("application/vnd.apache.parquet", "application/x-parquet", "application/octet-stream"), read_parquet)
 FORMATS = (JSON, NDJSON, CSV, ARROW, PARQUET)
 
 

@@ -21,7 +21,7 @@ from labels_party.labels.formats.records import (
     quick_columns,
     slow_chunk,
 )
-from labels_party.labels.formats.source import BLOCK, Source
+from labels_party.labels.formats.source import BLOCK, Source, Wanted
 from shared.errors import InvalidFile, TooLarge
 
 WHOLE = BLOCK  # documents up to this many bytes are read at once
@@ -34,45 +34,47 @@ _NEXT = re.compile(rb"\s*,")
 BAD = "The body is not valid JSON."
 
 
-def read_json(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
-    """Chunks of the records. `nulls`: whether a label may be null. Raises InvalidFile, TooLarge."""
+def read_json(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+    """Chunks of the records. Raises InvalidFile, TooLarge."""
     held = bytearray()
-    while len(held) <= WHOLE:
-        more = source.read()
-        if not more:
-            yield _document(_without_mark(bytes(held)), fields, nulls)
-            return
-        held += more
-    start = bytes(_without_mark(held[:3])) + bytes(held[3:])
+    if not _read(source, held, WHOLE):
+        yield _document(_without_mark(held), wanted)
+        return
+    start = _without_mark(held[:3]) + bytes(held[3:])
     head = _HEAD.match(start)
     if head is not None:
-        yield from _pieces(bytearray(start[head.end() :]), source, fields, nulls)
+        yield from _pieces(bytearray(start[head.end() :]), source, wanted)
         return
-    while len(held) <= MOST_COLUMNS:
-        more = source.read()
-        if not more:
-            yield _document(_without_mark(bytes(held)), fields, nulls)
-            return
-        held += more
+    if not _read(source, held, MOST_COLUMNS):
+        yield _document(_without_mark(held), wanted)
+        return
     raise TooLarge(
         f"A JSON document of columns has at most {MOST_COLUMNS >> 20} MiB. Send more rows as NDJSON, CSV, an "
         'Arrow stream, Parquet or {"records": [...]}, which are read as they arrive.'
     )
 
 
+def _read(source: Source, held: bytearray, most: int) -> bool:
+    """Read on until more than `most` bytes are held; whether there are so many."""
+    while len(held) <= most and (more := source.read()):
+        held += more
+    return len(held) > most
+
+
 def _without_mark(text: bytes | bytearray) -> bytes:
     return bytes(text).removeprefix(b"\xef\xbb\xbf")
 
 
-def _shape(fields: tuple[str, ...]) -> InvalidFile:
-    return InvalidFile(f'The JSON body must be {{"records": [...]}} or have one list per field: {", ".join(fields)}.')
+def _shape(wanted: Wanted) -> InvalidFile:
+    names = ", ".join(wanted.fields)
+    return InvalidFile(f'The JSON body must be {{"records": [...]}} or have one list per field: {names}.')
 
 
-def _document(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
-    if len(text) > WHOLE and _containers(text) > 1 + len(fields):  # each would take thirty times its bytes
-        raise _shape(fields)
+def _document(text: bytes, wanted: Wanted) -> Chunk:
+    if len(text) > WHOLE and _containers(text) > 1 + len(wanted.fields):  # each would take thirty times its bytes
+        raise _shape(wanted)
     try:
-        return _quick(text, fields, nulls)
+        return _quick(text, wanted)
     except Odd:
         pass
     try:
@@ -80,7 +82,7 @@ def _document(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
     except (ValueError, RecursionError):
         raise InvalidFile(BAD) from None
     if not isinstance(data, Pairs):
-        raise _shape(fields)
+        raise _shape(wanted)
     names = [name for name, _ in data]
     if len(set(names)) < len(names):
         raise InvalidFile("A member of the JSON body occurs twice; send each once.")
@@ -89,12 +91,13 @@ def _document(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
         records = members[RECORDS]
         if len(members) > 1 or type(records) is not list:
             raise InvalidFile('"records" must be a list, and the only member of the body.')
-        return slow_chunk(records, fields, nulls=nulls)
+        return slow_chunk(records, wanted)
+    fields = wanted.fields
     if set(members) != set(fields) or not all(type(members[name]) is list for name in fields):
-        raise _shape(fields)
+        raise _shape(wanted)
     if len({len(members[name]) for name in fields}) > 1:
         raise InvalidFile(f"The lists {', '.join(fields)} must be of the same length.")
-    return columns_chunk({name: members[name] for name in fields}, nulls=nulls)
+    return columns_chunk({name: members[name] for name in fields}, wanted)
 
 
 def _containers(text: bytes) -> int:
@@ -108,7 +111,7 @@ def _containers(text: bytes) -> int:
     return outside.count(b"[") + outside.count(b"{")
 
 
-def _quick(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
+def _quick(text: bytes, wanted: Wanted) -> Chunk:
     """Raises Odd for everything but a well-formed document."""
     try:
         data = orjson.loads(text)
@@ -118,20 +121,21 @@ def _quick(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
         raise Odd
     if set(data) == {RECORDS} and type(data[RECORDS]) is list:
         inner = text[text.index(b":") + 1 :]
-        return plain_chunk(quick_columns(data[RECORDS], fields, inner, nulls=nulls))
+        return plain_chunk(quick_columns(data[RECORDS], wanted, inner))
+    fields = wanted.fields
     if set(data) != set(fields) or any(type(v) is not list for v in data.values()):
         raise Odd
     if len({len(v) for v in data.values()}) > 1 or not has_members(text, len(fields)):
         raise Odd
     columns: dict[str, list[Any]] = {name: data[name] for name in fields}
-    check_plain(columns, nulls=nulls)
+    check_plain(columns, wanted)
     return plain_chunk(columns)
 
 
 # --- a long list of records, piece by piece ---------------------------------------------------------------
 
 
-def _pieces(held: bytearray, source: Source, fields: tuple[str, ...], nulls: bool) -> Iterator[Chunk]:
+def _pieces(held: bytearray, source: Source, wanted: Wanted) -> Iterator[Chunk]:
     """`held` begins behind the bracket that opens the list, then behind the comma after a piece."""
     first = True
     while True:
@@ -151,7 +155,7 @@ def _pieces(held: bytearray, source: Source, fields: tuple[str, ...], nulls: boo
             if not (first and _TAIL.fullmatch(held)):
                 raise InvalidFile(BAD)
             return
-        yield _piece(bytes(held[:cut]), fields, nulls)
+        yield _piece(bytes(held[:cut]), wanted)
         first = False
         after = _NEXT.match(held, cut)
         if after is None:
@@ -181,15 +185,15 @@ def _last_record_end(held: bytearray) -> int:
     return 0
 
 
-def _piece(text: bytes, fields: tuple[str, ...], nulls: bool) -> Chunk:
+def _piece(text: bytes, wanted: Wanted) -> Chunk:
     """Whole records separated by commas: a brace outside of strings ends one, or the text is not valid JSON."""
     text = b"[" + text + b"]"
     try:
-        return plain_chunk(quick_columns(orjson.loads(text), fields, text, nulls=nulls))
+        return plain_chunk(quick_columns(orjson.loads(text), wanted, text))
     except (Odd, orjson.JSONDecodeError):
         pass
     try:
         records = loads_slowly(text)
     except (ValueError, RecursionError):
         raise InvalidFile(BAD) from None
-    return slow_chunk(records, fields, nulls=nulls)
+    return slow_chunk(records, wanted)

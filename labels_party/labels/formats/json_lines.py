@@ -17,15 +17,15 @@ from labels_party.labels.formats.records import (
     quick_columns,
     slow_chunk,
 )
-from labels_party.labels.formats.source import Source
+from labels_party.labels.formats.source import Source, Wanted
 from shared.errors import InvalidRows, RowProblem
 
 MOST_LINE = 1 << 16
 TOO_LONG = f"a line has at most {MOST_LINE} bytes"
 
 
-def read_json_lines(source: Source, fields: tuple[str, ...], *, nulls: bool = False) -> Iterator[Chunk]:
-    """Chunks of the records; empty lines are passed over. `nulls`: whether a label may be null."""
+def read_json_lines(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+    """Chunks of the records; empty lines are passed over."""
     held, line, first = b"", 1, True
     while True:
         more = source.read()
@@ -38,7 +38,7 @@ def read_json_lines(source: Source, fields: tuple[str, ...], *, nulls: bool = Fa
             if not lines[-1].strip():
                 lines.pop()
             for start in range(0, len(lines), CHUNK_ROWS):
-                yield from _chunk(lines[start : start + CHUNK_ROWS], line + start, fields, nulls)
+                yield from _chunk(lines[start : start + CHUNK_ROWS], line + start, wanted)
             line += held.count(b"\n", 0, end)
             held = held[end:]
         if not more:
@@ -52,7 +52,7 @@ def read_json_lines(source: Source, fields: tuple[str, ...], *, nulls: bool = Fa
             line += 1
 
 
-def _chunk(lines: list[bytes], first: int, fields: tuple[str, ...], nulls: bool) -> Iterator[Chunk]:
+def _chunk(lines: list[bytes], first: int, wanted: Wanted) -> Iterator[Chunk]:
     """`first` is the number of the first line."""
     full = [i for i, text in enumerate(lines) if text.strip()]
     numbers = range(first, first + len(lines)) if len(full) == len(lines) else [first + i for i in full]
@@ -66,13 +66,13 @@ def _chunk(lines: list[bytes], first: int, fields: tuple[str, ...], nulls: bool)
         return
     try:
         records = list(map(orjson.loads, kept))
-        chunk = plain_chunk(quick_columns(records, fields, b"\n".join(kept), nulls=nulls), line=numbers.__getitem__)
+        chunk = plain_chunk(quick_columns(records, wanted, b"\n".join(kept)), line=numbers.__getitem__)
     except (Odd, orjson.JSONDecodeError):
-        chunk = _slow(kept, fields, nulls, numbers)
+        chunk = _slow(kept, wanted, numbers)
     yield chunk
 
 
-def _slow(lines: list[bytes], fields: tuple[str, ...], nulls: bool, numbers: Any) -> Chunk:
+def _slow(lines: list[bytes], wanted: Wanted, numbers: Any) -> Chunk:
     records, faults = [], []
     for row, text in enumerate(lines):
         try:
@@ -81,4 +81,4 @@ def _slow(lines: list[bytes], fields: tuple[str, ...], nulls: bool, numbers: Any
             faults.append(RowProblem(row, RECORDS, NOT_JSON))
     if faults:
         return Chunk(None, len(lines), InvalidRows(faults, len(faults)), numbers.__getitem__)
-    return slow_chunk(records, fields, nulls=nulls, line=numbers.__getitem__)
+    return slow_chunk(records, wanted, line=numbers.__getitem__)

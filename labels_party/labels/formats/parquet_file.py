@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
-from labels_party.labels.formats.source import Source
+from labels_party.labels.formats.source import Source, Wanted
 from labels_party.labels.formats.spool import Spool
-from labels_party.labels.parsing import NUMERIC
 from shared.columnar.rows import Expands, ParquetRows
 from shared.columnar.thrift import LyingFile
 from shared.errors import InvalidFile, TooLarge, Unavailable
@@ -21,13 +19,10 @@ DECODED_FLOOR, DECODED_RATIO = 1 << 26, 16  # ids differ, so an honest file hard
 BAD = f"{SHOWN.capitalize()} is not a complete, undamaged Parquet file."
 
 
-def read_parquet(
-    source: Source, fields: tuple[str, ...], folder: Path, *, nulls: bool = False, numeric: tuple[str, ...] = NUMERIC
-) -> Iterator[Chunk]:
-    """Chunks of the rows; a large file waits in `folder`, encrypted. Raises InvalidFile, InvalidTable, TooLarge,
+def read_parquet(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+    """Chunks of the rows; a large file waits in the folder, encrypted. Raises InvalidFile, InvalidTable, TooLarge,
     Unavailable (no room to spool)."""
-    del nulls
-    with Spool(folder) as spool:
+    with Spool(wanted.folder) as spool:
         try:
             while more := source.read():
                 spool.add(more)
@@ -35,17 +30,17 @@ def read_parquet(
             raise Unavailable(f"The upload cannot be kept meanwhile ({error.strerror}); nothing was stored.") from None
         if not spool.size():
             raise InvalidFile(f"{SHOWN.capitalize()} is empty; expected a Parquet file.")
-        yield from _decoded(spool, fields, numeric)
+        yield from _decoded(spool, wanted)
 
 
-def _decoded(spool: Spool, fields: tuple[str, ...], numeric: tuple[str, ...]) -> Iterator[Chunk]:
+def _decoded(spool: Spool, wanted: Wanted) -> Iterator[Chunk]:
     import pyarrow as pa
 
     most = DECODED_FLOOR + DECODED_RATIO * spool.size()
     try:
         with ParquetRows.open(cast("BinaryIO", spool), once=MOST_AT_ONCE) as rows:
-            check_schema(rows.schema, fields, numeric)
-            for table in rows.tables(fields, most=most, most_rows=ROWS_AT_ONCE):
+            check_schema(rows.schema, wanted)
+            for table in rows.tables(wanted.fields, most=most, most_rows=ROWS_AT_ONCE):
                 yield Chunk(table, table.num_rows)
     except Expands as error:
         raise TooLarge(f"{SHOWN.capitalize()} is too large: {error}. Send it in smaller parts.") from None

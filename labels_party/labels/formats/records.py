@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from labels_party.labels.chunks import Chunk
+from labels_party.labels.formats.source import Wanted
 from labels_party.labels.parsing import ID, NUMBER, NUMERIC
 from shared.errors import InvalidRows, RowProblem
 
@@ -38,26 +39,26 @@ def loads_slowly(text: bytes | str) -> Any:
     return json.loads(whole, object_pairs_hook=Pairs)
 
 
-def quick_columns(records: list[Any], fields: tuple[str, ...], text: bytes, *, nulls: bool) -> dict[str, list[Any]]:
+def quick_columns(records: list[Any], wanted: Wanted, text: bytes) -> dict[str, list[Any]]:
     """The columns of well-formed records that orjson read from `text`. Raises Odd."""
-    width = len(fields)
+    width = len(wanted.fields)
     try:
         if not has_members(text, width * len(records)):
             raise Odd
         if any(len(record) != width for record in records):
             raise Odd
-        columns = {name: [record[name] for record in records] for name in fields}
+        columns = {name: [record[name] for record in records] for name in wanted.fields}
     except (KeyError, TypeError):
         raise Odd from None
-    check_plain(columns, nulls=nulls)
+    check_plain(columns, wanted)
     return columns
 
 
-def check_plain(columns: dict[str, list[Any]], *, nulls: bool) -> None:
-    """Raises Odd unless ids and units are all text and labels all numbers (or, with `nulls`, null)."""
+def check_plain(columns: dict[str, list[Any]], wanted: Wanted) -> None:
+    """Raises Odd unless ids and units are all text and labels all numbers (or null, where they may be)."""
     for name, values in columns.items():
         kinds = set(map(type, values))
-        good = {str} if name not in NUMERIC else _NUMBERS | {type(None)} if nulls else _NUMBERS
+        good = {str} if name not in NUMERIC else _NUMBERS | {type(None)} if wanted.nulls else _NUMBERS
         if not kinds <= good:
             raise Odd
 
@@ -71,32 +72,31 @@ def has_members(text: bytes, expected: int) -> bool:
     return b"".join(text.split(b'"')[::2]).count(b":") == expected  # colons outside of strings
 
 
-def slow_chunk(
-    records: list[Any], fields: tuple[str, ...], *, nulls: bool, line: Callable[[int], int] | None = None
-) -> Chunk:
+def slow_chunk(records: list[Any], wanted: Wanted, *, line: Callable[[int], int] | None = None) -> Chunk:
     """A chunk of values as `loads_slowly` gives them, or its faults."""
-    wanted, rule = set(fields), f"a record must have exactly the members {', '.join(fields)}"
+    fields = set(wanted.fields)
+    rule = f"a record must have exactly the members {', '.join(wanted.fields)}"
     faults: list[RowProblem] = []
     for row, record in enumerate(records):
         if not isinstance(record, Pairs):
             faults.append(RowProblem(row, RECORDS, rule))
-        elif len(record) != len(wanted) or {name for name, _ in record} != wanted:
+        elif len(record) != len(fields) or {name for name, _ in record} != fields:
             twice = len({name for name, _ in record}) < len(record)
             faults.append(RowProblem(row, RECORDS, TWICE if twice else rule))
     if faults:
         return Chunk(None, len(records), InvalidRows(faults, len(faults)), line)
     members = [dict(record) for record in records]
-    return columns_chunk({name: [m[name] for m in members] for name in fields}, nulls=nulls, line=line)
+    return columns_chunk({name: [m[name] for m in members] for name in wanted.fields}, wanted, line=line)
 
 
-def columns_chunk(columns: dict[str, list[Any]], *, nulls: bool, line: Callable[[int], int] | None = None) -> Chunk:
+def columns_chunk(columns: dict[str, list[Any]], wanted: Wanted, *, line: Callable[[int], int] | None = None) -> Chunk:
     """A chunk of equally long columns of any JSON values, or its faults."""
     import pyarrow as pa
 
     rows = len(columns[ID])
     try:
         arrays = {
-            name: _numbers(values, nulls, name) if name in NUMERIC else _ids(values, name)
+            name: _numbers(values, wanted.nulls, name) if name in NUMERIC else _ids(values, name)
             for name, values in columns.items()
         }
     except InvalidRows as faults:

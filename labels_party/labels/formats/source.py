@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-import io
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from labels_party.labels.parsing import NUMERIC
+
 BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of an upload: its columns `fields`, those in `numeric` as numbers, the others as ids.
+
+    `nulls`: whether a label may be null. Temporary files go below `folder`.
+    """
+
+    fields: tuple[str, ...]
+    folder: Path
+    nulls: bool = False
+    numeric: tuple[str, ...] = NUMERIC
 
 
 class Source(Protocol):
@@ -13,16 +29,6 @@ class Source(Protocol):
 
     def read(self) -> bytes:
         """The next bytes, about BLOCK at most and only at the end fewer than some 64 KiB; none when all were read."""
-
-
-class BytesSource:
-    """An upload that is in memory already."""
-
-    def __init__(self, data: bytes) -> None:
-        self._file = io.BytesIO(data)
-
-    def read(self) -> bytes:
-        return self._file.read(BLOCK)
 
 
 class Exactly:

@@ -1,0 +1,56 @@
+"""One upload on its way in: read, checked, digested, stored. Nothing of it is part of the batch yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labels_party.labels.at_rest import digest_key
+from labels_party.labels.checked import checked
+from labels_party.labels.chunks import Chunks, Findings, sliced
+from labels_party.labels.compared import Compared
+from labels_party.labels.known import Known
+from labels_party.labels.stored import Objects
+from labels_party.labels.submission import Submission
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.secrets import Secrets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Arrival:
+    """A context manager that removes the temporary files, not the stored objects."""
+
+    def __init__(self, submission: Submission, known: Known, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
+        self.submission, self._findings = submission, Findings()
+        self.digests = Compared(submission, known, self._findings, digest_key(secrets_, submission.batch.label), spill)
+        self.objects = Objects(submission, vault, secrets_)
+
+    def __enter__(self) -> Arrival:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.digests.close()
+
+    def receive(self, chunks: Chunks) -> None:
+        """Take everything in. Raises InvalidRows, DuplicateId, InvalidFile, Conflict and what the chunks raise."""
+        rows = checked(sliced(chunks), self.submission, self._findings)
+        rows = self.digests.digested(rows)
+        self.objects.store(rows)
+        self.digests.finish(self.objects.ids)
+
+    def passing(self, chunks: Callable[[], Chunks], key: str) -> Iterator[pa.RecordBatch]:
+        """The rows as they are stored in the object `key`, for the caller to store; then `finish`.
+
+        `chunks` gives the same rows whenever it is called.
+        """
+        self._again = chunks
+        rows = checked(sliced(chunks()), self.submission, self._findings)
+        return self.objects.masked(self.digests.digested(rows), key)
+
+    def finish(self) -> None:
+        """All rows passed. Raises as `receive`."""
+        again = checked(sliced(self._again()), self.submission, Findings())
+        self.digests.finish(lambda: (rows.ids for rows in again))

@@ -1,0 +1,87 @@
+"""An upload's second step: rows whose ids are canonical and whose labels are positions in the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.batches import DELETE, UPSERT
+from labels_party.labels.chunks import Chunk, Findings
+from labels_party.labels.parsing import absent, canonical_column, floats_of, positions
+from labels_party.labels.submission import Submission
+from shared.errors import InvalidRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DELETED = -1  # in place of a label's position
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of an upload from its row `start` on. `positions` int64[n]: of labels, or DELETED; None of examples."""
+
+    start: int
+    ids: pa.Array
+    units: pa.Array | None
+    positions: npt.NDArray[np.int64] | None
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+        """Some of the rows; `start` means nothing then."""
+        import pyarrow as pa
+
+        marks = pa.array(chosen)
+        units = None if self.units is None else self.units.filter(marks)
+        positions = None if self.positions is None else self.positions[chosen]
+        return Rows(self.start, self.ids.filter(marks), units, positions)
+
+
+def checked(chunks: Iterable[Chunk], submission: Submission, findings: Findings) -> Iterator[Rows]:
+    """The rows up to the first bad one; what is wrong with it and with later ones is noted in `findings`."""
+    start = 0
+    for chunk in chunks:
+        try:
+            rows = _rows(chunk, start, submission)
+        except InvalidRows as faults:
+            findings.add(faults, start, chunk)
+            if findings.enough:
+                return
+        else:
+            if not findings:
+                yield rows
+        start += chunk.rows
+
+
+def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
+    """Raises InvalidRows, rows counted from the chunk's first."""
+    if chunk.faults is not None:
+        raise chunk.faults
+    table = chunk.table
+    assert table is not None
+    ids = canonical_column(table[submission.id_field], submission.id_field)
+    units = canonical_column(table[submission.unit_field], submission.unit_field) if submission.units else None
+    if submission.mode is None:
+        return Rows(start, ids, units, None)
+    if submission.mode == DELETE:
+        return Rows(start, ids, units, np.full(len(ids), DELETED))
+    return Rows(start, ids, units, _positions(table[submission.label_field], submission))
+
+
+def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
+    import pyarrow as pa
+
+    domain, rule, field = submission.population.domain, submission.population.out_of_domain, submission.label_field
+    gone = absent(column) if submission.mode == UPSERT else np.zeros(0, np.bool_)
+    if not gone.any():
+        return positions(floats_of(column, field), domain, rule, field)
+    rows, found = np.flatnonzero(~gone), np.full(len(gone), DELETED)
+    try:
+        found[rows] = positions(floats_of(column.filter(pa.array(~gone)), field), domain, rule, field)
+    except InvalidRows as faults:
+        moved = [replace(problem, row=int(rows[problem.row])) for problem in faults.problems]
+        raise InvalidRows(moved, faults.total) from None
+    return found

@@ -1,0 +1,139 @@
+"""An upload's third step: the digests of its ids, compared with each other and with what the batch held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.batches import ID_LIST, INSERT
+from labels_party.labels.checked import Rows
+from labels_party.labels.chunks import TWICE, Findings
+from labels_party.labels.digests import siphash128
+from labels_party.labels.known import Known
+from labels_party.labels.runs import EMPTY, Marks, Run, among, contains, only
+from labels_party.labels.submission import Submission
+from labels_party.labels.upload_runs import UploadRuns
+from shared.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNKNOWN = "is not in the batch's list of example ids"
+TAKEN = "has a record already; a second one is refused whatever it says, except with mode=upsert"
+
+
+class Compared:
+    """The digests of one upload. `run` holds each once at the end; `aside`: some had a record, which only the owner is
+    told."""
+
+    def __init__(self, submission: Submission, known: Known, findings: Findings, key: bytes, spill: Path) -> None:
+        self.submission, self.known, self.findings, self.key = submission, known, findings, key
+        self.run: Run = EMPTY
+        self.rows, self.aside = 0, False
+        self._runs, self._taken = UploadRuns(spill), Findings()
+        self._ids: Callable[[], Iterator[pa.Array]] = lambda: iter(())
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._runs.close()
+
+    def digested(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        """The same rows, their digests noted. Raises Conflict where no list of ids came before labels."""
+        for part in rows:
+            self.rows += len(part.ids)
+            self._runs.add(*siphash128(part.ids, self.key), part.start)
+            yield part
+            if self._runs.full:
+                self._compare()
+                self._runs.make_room()
+
+    def finish(self, ids: Callable[[], Iterator[pa.Array]]) -> None:
+        """All rows went by; `ids` gives theirs once more, in their order. Raises InvalidRows, DuplicateId, InvalidFile,
+        Conflict."""
+        self._ids = ids
+        if not self.findings:
+            if not self.rows:
+                raise InvalidFile("There is no row in the upload; send at least one.")
+            self._compare()
+            self.run = self._runs.finish()
+            if self._runs.again:
+                self.findings.add_rows(self._rows_of(self._runs.repeated, later=True), self.submission.id_field, TWICE)
+                self.findings.total = max(self.findings.total, self._runs.again)
+        if self.findings:
+            raise self.findings.error()
+        if self._taken and self.submission.owner:
+            raise _duplicates(self._taken)
+        self.aside = bool(self._taken)
+
+    def compare_again(self, known: Known) -> None:
+        """With what came to the batch since. Raises DuplicateId, InvalidRows, Conflict."""
+        if known.listed.keys() - self.known.listed.keys():
+            strange = ~among(self.run, known.listed.values())
+            if strange.any():
+                raise self._found(strange, UNKNOWN).error()
+        if self.submission.mode == INSERT:
+            new = [run for key, run in known.taken.items() if key not in self.known.taken]
+            taken = among(self.run, new)
+            if taken.any() and self.submission.owner:
+                raise _duplicates(self._found(taken, TAKEN))
+            self.aside |= bool(taken.any())
+        self.known = known
+
+    def fresh(self) -> Run:
+        """The digests that no run of the batch holds yet: a batch's runs hold every id once."""
+        if self.submission.mode == INSERT:
+            return self.run
+        return only(self.run, ~among(self.run, self.known.taken.values()))
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        """Duplicates, unlisted ids and, for an insert, ids with records among the digests since the last time."""
+        run, rows, again = self._runs.part()
+        field = self.submission.id_field
+        self.findings.add_rows(again, field, TWICE)
+        if self.submission.mode is None:
+            return
+        self.known.require_list()
+        if self.known.batch.presence == ID_LIST:
+            self.findings.add_rows(rows[~among(run, self.known.listed.values())], field, UNKNOWN)
+        if self.submission.mode == INSERT:
+            self._taken.add_rows(rows[among(run, self.known.taken.values())], field, TAKEN)
+
+    def _found(self, marks: Marks, rule: str) -> Findings:
+        rows = self._rows_of(only(self.run, marks))
+        if not rows.size:
+            raise Conflict("The batch changed during this upload, which no longer fits it. Nothing was stored.")
+        found = Findings()
+        found.add_rows(rows, self.submission.id_field, rule)
+        return found
+
+    def _rows_of(self, digests: Run, *, later: bool = False) -> npt.NDArray[np.int64]:
+        """The first rows (at most InvalidRows.shown) that have one of the digests; `later`: from their second time on.
+
+        None where the order of rows was not kept: of an upsert with deletions.
+        """
+        found: list[int] = []
+        seen = np.zeros(len(digests[0]), dtype=bool)
+        start = 0
+        for ids in self._ids():
+            low, high = siphash128(ids, self.key)
+            for row in np.flatnonzero(contains(digests, low, high)):
+                at = int(np.flatnonzero((digests[1] == high[row]) & (digests[0] == low[row]))[0])
+                if seen[at] or not later:
+                    found.append(start + int(row))
+                seen[at] = True
+                if len(found) >= InvalidRows.shown:
+                    return np.array(found)
+            start += len(ids)
+        return np.array(found, np.int64)
+
+
+def _duplicates(taken: Findings) -> DuplicateId:
+    first = taken.problems[0]
+    detail = f"Row {first.row}, field '{first.field}': {TAKEN}. Nothing of this upload was stored."
+    return DuplicateId(detail, taken.problems)

@@ -1,0 +1,47 @@
+"""What a batch held when an upload was looked at, to compare the upload with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
+from labels_party.labels.runs import Run
+from labels_party.labels.vault import LabelVault
+from labels_party.ledger.populations import Population
+from shared.errors import Conflict
+from shared.service.database import Database
+
+
+@dataclass(frozen=True)
+class Known:
+    """Runs of listed ids and of ids with records, by vault key."""
+
+    batch: Batch
+    population: Population
+    listed: dict[str, Run] = field(default_factory=dict)
+    taken: dict[str, Run] = field(default_factory=dict)
+
+    def require_list(self) -> None:
+        """Raises Conflict where labels came before the list of ids."""
+        if self.batch.presence == ID_LIST and not self.listed:
+            raise Conflict(f"Batch '{self.batch.id}' has no list of example ids yet; send it before any label.")
+
+
+def look(database: Database, batches: Batches, vault: LabelVault, batch_id: str, before: Known | None = None) -> Known:
+    """The batch and its runs, those of `before` not opened again. Raises NotFound, and FileNotFoundError where a run
+    was merged away meanwhile."""
+
+    def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment]]:
+        batch, population = batches.get(connection, batch_id)
+        listed = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []
+        return batch, population, listed, batches.segments(connection, batch_id, RUNS, LABELS)
+
+    batch, population, listed, taken = database.read("labels.look", read)
+    old = {} if before is None else before.listed | before.taken
+
+    def opened(found: list[Segment]) -> dict[str, Run]:
+        return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in found}
+
+    return Known(batch, population, opened(listed), opened(taken))

@@ -1,0 +1,148 @@
+"""An upload's last step: its objects become part of the batch, in one transaction with the reply."""
+
+from __future__ import annotations
+
+import secrets
+
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.arrival import Arrival
+from labels_party.labels.aside import note_aside
+from labels_party.labels.at_rest import digest_key
+from labels_party.labels.batches import (
+    ASIDE,
+    EXAMPLES,
+    ID_LIST,
+    LABELS,
+    RUNS,
+    Batch,
+    Batches,
+    Segment,
+    StaleBatch,
+    require_open,
+    require_sendable,
+)
+from labels_party.labels.changes import commit
+from labels_party.labels.compared import Compared
+from labels_party.labels.fingerprint import same_examples
+from labels_party.labels.known import look
+from labels_party.labels.runs import among
+from labels_party.labels.vault import LabelVault
+from labels_party.storage.secrets import Secrets
+from shared.errors import Conflict
+from shared.service.database import Database
+from shared.service.idempotency import IdempotentCall, Reply
+
+CHECKED_INSIDE = 1 << 20  # digests that a transaction may compare itself; more are compared outside, then retried
+
+
+class Recorder:
+    """Every attempt raises StaleBatch or FileNotFoundError where it is to be repeated; the objects stay then."""
+
+    def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets) -> None:
+        self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
+
+    # --- labels -------------------------------------------------------------------------------------------
+
+    def labels(self, arrival: Arrival, call: IdempotentCall, runs: list[Segment]) -> Reply:
+        """`runs` gets the batch's runs of before. Raises DuplicateId, InvalidRows, Conflict."""
+        submission, digests = arrival.submission, arrival.digests
+        try:
+            return self._labels(arrival, call, runs)
+        except (StaleBatch, FileNotFoundError):
+            now = look(self.database, self.batches, self.vault, submission.batch.id, digests.known)
+            require_sendable(now.batch, self.batches.clock(), owner=submission.owner)
+            digests.compare_again(now)
+            raise
+
+    def _labels(self, arrival: Arrival, call: IdempotentCall, runs: list[Segment]) -> Reply:
+        submission, digests, stored = arrival.submission, arrival.digests, arrival.objects.stored
+        batch_id, kind = submission.batch.id, ASIDE if digests.aside else LABELS
+        run = digests.fresh()
+        run_key = _run_key(stored[0].key)
+        if len(run[0]):
+            self.vault.put_run(run_key, *run)
+
+        def effect(connection: Connection) -> tuple[Reply, list[str]]:
+            now, _ = self.batches.get(connection, batch_id)
+            require_sendable(now, self.batches.clock(), owner=submission.owner)
+            runs[:] = self._check_new_runs(connection, digests)
+            self.batches.bump(connection, now)
+            for found in stored:
+                self.batches.add_segment(connection, batch_id, kind, found.key, found.rows, mode=found.mode)
+            if len(run[0]):
+                self.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), kind)
+            if digests.aside:
+                note_aside(connection, batch_id, stored[0], run_key, call.caller, self.batches.clock())
+            return (200, {"batch": batch_id, "accepted": digests.rows}), []
+
+        return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])
+
+    def _check_new_runs(self, connection: Connection, digests: Compared) -> list[Segment]:
+        """Inside the transaction, so that of two uploads with one id only one is taken."""
+        known = digests.known
+        listed = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
+        if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
+            raise StaleBatch("Another list of ids came meanwhile.")
+        runs = self.batches.segments(connection, known.batch.id, RUNS, LABELS)
+        new = [s for s in runs if s.key not in known.taken]
+        if sum(s.rows for s in new) > CHECKED_INSIDE or (new and digests.rows > CHECKED_INSIDE):
+            raise StaleBatch("Many labels came meanwhile.")
+        if not digests.aside and among(digests.run, (self.vault.run(s.key) for s in new)).any():
+            raise StaleBatch("A record of one of these ids came meanwhile.")
+        return runs
+
+    # --- lists of examples --------------------------------------------------------------------------------
+
+    def examples(self, arrival: Arrival, call: IdempotentCall, *, may_replace: bool) -> Reply:
+        """The same list again changes nothing. Raises Conflict."""
+        batch, (stored,) = arrival.submission.batch, arrival.objects.stored
+        reply: Reply = 200, {"batch": batch.id, "examples": stored.rows}
+        earlier = self.database.read("examples.listed", lambda c: self._list(c, batch.id))
+        same = bool(earlier) and same_examples(
+            self.vault,
+            (earlier[0].key, self.vault.run(earlier[1].key)),
+            (stored.key, arrival.digests.run),
+            digest_key(self.secrets, batch.label),
+            units=arrival.submission.units,
+        )
+        run_key = _run_key(stored.key)
+        self.vault.put_run(run_key, *arrival.digests.run)
+
+        def effect(connection: Connection) -> tuple[Reply, list[str]]:
+            now, _ = self.batches.get(connection, batch.id)
+            require_listed(now)
+            listed = self._list(connection, batch.id)
+            if listed != earlier:
+                raise StaleBatch("Another list came meanwhile.")
+            if same:
+                return reply, [stored.key, run_key]
+            if listed and not may_replace:
+                raise Conflict("This batch has another list of ids already; only its owner can replace it.")
+            require_open(now)
+            if self.batches.segments(connection, batch.id, LABELS):
+                raise Conflict("Labels were stored already; the list of ids is fixed before labels count.")
+            self.batches.bump(connection, now)
+            for old in listed:
+                self.batches.drop_segments(connection, batch.id, old.kind, [old.number])
+            self.batches.add_segment(connection, batch.id, EXAMPLES, stored.key, stored.rows)
+            self.batches.add_segment(connection, batch.id, RUNS, run_key, stored.rows, EXAMPLES)
+            return reply, [old.key for old in listed]
+
+        return commit(self.database, self.vault, "examples.store", call, effect, [run_key], [stored.key])
+
+    def _list(self, connection: Connection, batch_id: str) -> list[Segment]:
+        """The list of examples and its run; nothing where none came."""
+        found = self.batches.segments(connection, batch_id, EXAMPLES)
+        return found + self.batches.segments(connection, batch_id, RUNS, EXAMPLES)
+
+
+def require_listed(batch: Batch) -> None:
+    """Raises Conflict for a batch that takes no list of ids."""
+    if batch.presence != ID_LIST:
+        raise Conflict(f"The owner declared presence in batch '{batch.id}' public, so it takes no list of ids.")
+
+
+def _run_key(key: str) -> str:
+    """A fresh key for the run beside a stored object: an attempt that is repeated never writes over another's."""
+    return f"{key.removesuffix('.parquet')}-{secrets.token_hex(4)}.run"

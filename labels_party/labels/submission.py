@@ -1,0 +1,65 @@
+"""What is sent to a batch: a list of its examples, or records of labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labels_party.labels.at_rest import example_schema, masked_schema
+from labels_party.labels.batches import DELETE, EXAMPLES, LABELS, PUBLIC, Batch
+from labels_party.labels.parsing import ID, LABEL, UNIT
+from labels_party.ledger.populations import Population
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Submission:
+    """`mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples.
+
+    `fields`: what the sender calls the columns of id, label and unit, the unit last. Only the `owner` is told that an
+    id has a record; the insert of somebody else is set aside.
+    """
+
+    batch: Batch
+    population: Population
+    mode: str | None
+    fields: tuple[str, ...] = (ID, LABEL, UNIT)
+    owner: bool = True
+
+    @property
+    def kind(self) -> str:
+        return EXAMPLES if self.mode is None else LABELS
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of `fields` that are read."""
+        plain = self.fields[: 1 if self.mode in (None, DELETE) else 2]
+        return (*plain, self.unit_field) if self.units else plain
+
+    @property
+    def id_field(self) -> str:
+        return self.fields[0]
+
+    @property
+    def label_field(self) -> str:
+        return self.fields[1]
+
+    @property
+    def unit_field(self) -> str:
+        return self.fields[-1]
+
+    @property
+    def units(self) -> bool:
+        """Units come with the list of examples; where presence is public there is none, so they come with labels."""
+        return has_units(self.population) and (self.mode is None or self.batch.presence == PUBLIC)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what is stored of it."""
+        return example_schema(self.units) if self.mode is None else masked_schema(self.units)
+
+
+def has_units(population: Population) -> bool:
+    return population.unit.unit_column is not None
