@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 class MessageKind(Kind[Release, ReleaseRequest]):
     name = RELEASE
     family = RELEASES
-    path = "releases"
     schema = Release
     told = ("mechanism", "loss")
     large = True
