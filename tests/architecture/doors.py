@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from tests.support.commands import command
@@ -44,3 +48,14 @@ def shell(party: LabelsParty, folder: Path, *words: object, code: int = 0) -> st
     done = command("labels-party", *words, folder=folder, environment=environment)
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout
+
+
+@contextmanager
+def grown(model: type[BaseModel], name: str, annotation: Any, field: Any) -> Iterator[None]:
+    """`model` with one member more, as if its file had it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model.__annotations__, name, annotation)
+        patch.setitem(model.__pydantic_fields__, name, FieldInfo.from_annotated_attribute(annotation, field))
+        model.model_rebuild(force=True)
+        yield
+    model.model_rebuild(force=True)
