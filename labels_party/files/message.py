@@ -36,7 +36,7 @@ class Message:
     warned: Callable[[str], None] = lambda _: None
     elsewhere: str = "say --population and --additional-release"
 
-    def ready(self, _services: Services, _label: str) -> None:
+    def ready(self, _services: Services, _population: Population) -> None:
         check_target(self.out)
 
     def check(self, population: Population, n: int) -> None:

@@ -6,14 +6,18 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel
 
+from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import Batch
+from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account
+from labels_party.storage.secrets import Secrets
 from labels_party.work.kind import Asked, Drawn, Job, Kind
+from labels_party.work.store import Works
 from shared.documents.answer import Answer, AnswerMechanism
 from shared.documents.canonical import digest
 from shared.documents.kinds.registry import trusted_answer
@@ -35,6 +39,17 @@ class Computed:
     adjacency: str
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What kinds are made of."""
+
+    key: SigningKey
+    features: FeatureStore
+    works: Works
+    vault: LabelVault
+    secrets: Secrets
+
+
 class AnswerKind(Kind[S, W]):
     """`name` is the kind in the signed document, which `shared.documents.kinds.registry` must know."""
 
@@ -42,6 +57,10 @@ class AnswerKind(Kind[S, W]):
 
     def __init__(self, key: SigningKey) -> None:
         self.key = key
+
+    @classmethod
+    def made(cls, parts: Parts) -> Self:
+        return cls(parts.key)
 
     @abstractmethod
     def compute(self, job: Job) -> Computed:

@@ -7,15 +7,17 @@ charge, and a table of features stays in its place until the answers that were c
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from fractions import Fraction
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.answer import AnswerKind
+from labels_party.kinds.answer import AnswerKind, Parts
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import SEALED, Batch
@@ -44,28 +46,26 @@ class Planned:
     facts: dict[str, str | int | bool | None]
 
 
-class Wish(Protocol):
+S = TypeVar("S", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Wish(Generic[S]):
     """What is asked for, checked as far as it can be without the batch; all of it public."""
 
-    @property
-    def schema(self) -> Schema: ...
+    asked: S
+    epsilon: Epsilon
+    delta_atto: int
+    schema: Schema
 
     @property
-    def epsilon(self) -> Epsilon: ...
-
-    @property
-    def additional_release(self) -> bool: ...
-
-    def plan(self, domain: Domain, n: int) -> Planned:
-        """For n examples with features. Raises InvalidInput, InvalidEpsilon."""
+    def cost(self) -> Cost:
+        """The most that it may be charged."""
+        return Cost(self.epsilon.fraction, Fraction(self.delta_atto, ATTO))
 
 
-S = TypeVar("S", bound=BaseModel)
-W = TypeVar("W", bound=Wish)
-
-
-class FeatureKind(AnswerKind[S, W]):
-    """An answer made of the table of features."""
+class FeatureKind(AnswerKind[S, Wish[S]]):
+    """An answer made of the table of features; its schema has members `epsilon`, `delta` and `features`."""
 
     adjacency = WHOLE_EXAMPLE
     previewed = True
@@ -74,18 +74,41 @@ class FeatureKind(AnswerKind[S, W]):
         super().__init__(key)
         self.features = features
 
-    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
-        """Raises as `Wish.plan`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
+    @classmethod
+    def made(cls, parts: Parts) -> Self:
+        return cls(parts.key, parts.features)
+
+    @classmethod
+    @abstractmethod
+    def levels(cls, asked: S) -> int:
+        """Into how many places the range of a number is divided."""
+
+    @classmethod
+    @abstractmethod
+    def planned(cls, wish: Wish[S], domain: Domain, n: int) -> Planned:
+        """For n examples with features. Raises InvalidInput, InvalidEpsilon."""
+
+    @classmethod
+    def wish(cls, _population: Population, body: S) -> Wish[S]:
+        """Raises InvalidEpsilon, InvalidInput."""
+        given: Any = body
+        total = parse_total(given.epsilon, given.delta, cls.name.replace("-", " "))
+        features = [feature.model_dump() for feature in given.features]
+        return Wish(body, *total, Schema.from_json(features, cls.levels(body)))
+
+    def plan(self, batch: Batch, population: Population, wish: Wish[S]) -> Asked:
+        """Raises as `planned`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
         Unavailable."""
         planned, features = self._planned(batch, population, wish)
-        additional = wish.additional_release
+        asked: Any = wish.asked
+        additional = asked.additional_release
         return self.asked(planned.split, planned.parameters, additional_release=additional, features=features)
 
-    def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
+    def preview(self, batch: Batch, population: Population, wish: Wish[S]) -> dict[str, Any]:
         planned, _ = self._planned(batch, population, wish)
         return {"epsilon": planned.split.as_json(), "parameters": planned.parameters, "facts": planned.facts}
 
-    def _planned(self, batch: Batch, population: Population, wish: W) -> tuple[Planned, str]:
+    def _planned(self, batch: Batch, population: Population, wish: Wish[S]) -> tuple[Planned, str]:
         def look(connection: Connection) -> tuple[str, str]:
             sealed = self.features.batches.segments(connection, batch.id, SEALED)
             return sealed[0].key if sealed else "", self.features.key(connection, batch.id)
@@ -96,7 +119,7 @@ class FeatureKind(AnswerKind[S, W]):
         n = self.features.count(sealed_key, features_key, wish.schema)
         if n < 1:
             raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
-        return wish.plan(population.domain, n), features_key
+        return self.planned(wish, population.domain, n), features_key
 
 
 def parse_total(epsilon: str | int | float, delta: str | int | float, what: str) -> tuple[Epsilon, int]:

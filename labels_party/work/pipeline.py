@@ -84,7 +84,7 @@ class Pipeline(Attempts):
         if not there:
             return 0
         query = sa.select(table.c.inputs, table.c.state).where(table.c.inputs != "")
-        known = dict(self.database.read("work.inputs", lambda c: c.execute(query).tuples().all()))
+        known = {row.inputs: row.state for row in self.database.read("work.inputs", lambda c: c.execute(query).all())}
         removed = 0
         for folder in there:
             with contextlib.suppress(OSError):  # another process may sweep as well

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 class MessageKind(Kind[Release, ReleaseRequest]):
     name = RELEASE
     family = RELEASES
-    path = "releases"
     schema = Release
     told = ("mechanism", "loss")
     large = True
@@ -94,7 +93,7 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
         "carried_from": plan.carried_from,
         "additional_release": additional_release,
     }
-    return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {})
+    return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {}) | dict(plan.stated)
 
 
 def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:

@@ -70,4 +70,5 @@ def build_manifest(
         ),
         clipping=clipping,
         files=entries,
+        **plan.stated,
     )
