@@ -19,6 +19,8 @@ from shared.service.docs import install_docs
 from shared.service.http import install, problem_responses
 from shared.service.metrics import install_metrics
 
+VERSION = version("label-dp-service")
+
 
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
@@ -35,7 +37,7 @@ def create_app(services: Services) -> FastAPI:
 
     app = FastAPI(
         title="Features party",
-        version=version("label-dp-service"),
+        version=VERSION,
         summary="Privatized messages in, every ε accounted for, models out.",
         lifespan=lifespan,
         docs_url=None,

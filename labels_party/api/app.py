@@ -18,6 +18,7 @@ from shared.service.docs import install_docs
 from shared.service.http import install
 from shared.service.metrics import install_metrics
 
+VERSION = version("label-dp-service")
 DEPENDS_ON_LABELS = frozenset(
     {
         "/v1/batches/{batch}/labels",
@@ -50,14 +51,14 @@ def create_app(services: Services) -> FastAPI:
 
     app = FastAPI(
         title="Labels party",
-        version=version("label-dp-service"),
+        version=VERSION,
         summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
     )
     app.state.services = services
-    kinds = [kind for kind in services.work.kinds.values() if kind.schema is not None]
+    kinds = [type(kind) for kind in services.work.kinds.values() if kind.schema is not None]
     silent = DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)}
     install(app, services.apikeys, bounds=services.settings.bounds, silent=silent)
     install_docs(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
@@ -30,7 +31,7 @@ class PreviewOut(BaseModel):
     facts: dict[str, str | int | bool | None] = Field(description="The bound that is charged, and what it comes to.")
 
 
-def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
+def paths_of(kind: type[Kind[Any, Any]]) -> tuple[str, ...]:
     """Below /v1; none for a kind that is asked for in a way of its own."""
     if kind.schema is None:
         return ()
@@ -38,8 +39,9 @@ def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
     return (path, f"{path}/plan") if kind.previewed else (path,)
 
 
-def router_of(kind: Kind[Any, Any]) -> JsonRouter:
-    """The calls that ask for work of a kind, and that say what it would cost."""
+@cache
+def router_of(kind: type[Kind[Any, Any]]) -> JsonRouter:
+    """The calls that ask for work of a kind, and that say what it would cost: the same for every application."""
     router = JsonRouter(prefix="/v1", tags=[kind.path.replace("-", " ")], responses=PROBLEM_RESPONSES)
     name, family, schema = kind.name, kind.family, kind.schema
     out = OUT[family.noun]
@@ -53,7 +55,7 @@ def router_of(kind: Kind[Any, Any]) -> JsonRouter:
         caller: Owner,
         key: IdempotencyKey = None,
     ) -> WorkOut:
-        kind = ctx.work.kinds[name]  # that of the party which answers
+        kind = ctx.work.kinds[name]
         _, population = ctx.database.read(f"{name}.population", lambda c: ctx.batches.get(c, batch))
         call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
         _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), actor(caller), call)
