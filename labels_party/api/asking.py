@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
@@ -39,8 +40,13 @@ def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
 
 
 def router_of(kind: Kind[Any, Any]) -> JsonRouter:
-    """The calls that ask for work of a kind, and that say what it would cost."""
-    router = JsonRouter(prefix="/v1", tags=[kind.path.replace("-", " ")], responses=PROBLEM_RESPONSES)
+    """The calls that ask for work of a kind, and that say what it would cost: the same for every application."""
+    return _router(type(kind), kind.path)
+
+
+@cache
+def _router(kind: type[Kind[Any, Any]], word: str) -> JsonRouter:
+    router = JsonRouter(prefix="/v1", tags=[word.replace("-", " ")], responses=PROBLEM_RESPONSES)
     name, family, schema = kind.name, kind.family, kind.schema
     out = OUT[family.noun]
 
@@ -53,7 +59,7 @@ def router_of(kind: Kind[Any, Any]) -> JsonRouter:
         caller: Owner,
         key: IdempotencyKey = None,
     ) -> WorkOut:
-        kind = ctx.work.kinds[name]  # that of the party which answers
+        kind = ctx.work.kinds[name]
         _, population = ctx.database.read(f"{name}.population", lambda c: ctx.batches.get(c, batch))
         call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
         _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), actor(caller), call)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from email.utils import format_datetime
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import Body as Sent
@@ -127,8 +128,9 @@ class ServedFile(FileResponse):
             raise RangeNotSatisfiable("The Range header names no bytes of this file; ask for bytes=FIRST-LAST.")
 
 
+@cache
 def router_of(family: Family) -> JsonRouter:
-    """The calls of a family."""
+    """The calls of a family, the same for every application."""
     noun, out = family.noun, OUT[family.noun]
     tag = f"{noun}s"
     router = JsonRouter(prefix="/v1", tags=[tag], responses=PROBLEM_RESPONSES)

@@ -25,6 +25,8 @@ from shared.service.methods import Methods, known_request
 from shared.service.metrics import install_metrics
 from shared.service.refusals import install_handlers
 
+VERSION = version("label-dp-service")  # looked up once: it reads a file
+
 
 class Health(BaseModel):
     status: str
@@ -58,7 +60,7 @@ def application(
 
     app = FastAPI(
         title=title,
-        version=version("label-dp-service"),
+        version=VERSION,
         summary=summary,
         lifespan=lifespan,
         docs_url=None,

@@ -44,11 +44,12 @@ def upgrade(database: Database, scripts: Path, head: str) -> None:
 
     def migrate(connection: sa.Connection) -> None:
         config = _config(database, scripts, connection)
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if current is not None and current not in known:
-            raise Unavailable(
-                "The database was written by a newer version of this software; upgrade the software first."
-            )
+        if current is not None:
+            known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+            if current not in known:
+                raise Unavailable(
+                    "The database was written by a newer version of this software; upgrade the software first."
+                )
         command.upgrade(config, head)
 
     database.write("schema.upgrade", migrate)
