@@ -33,9 +33,13 @@ class PreviewOut(BaseModel):
 
 def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
     """Below /v1; none for a kind that is asked for in a way of its own."""
+    return _paths(type(kind), kind.path)
+
+
+def _paths(kind: type[Kind[Any, Any]], word: str) -> tuple[str, ...]:
     if kind.schema is None:
         return ()
-    path = f"/batches/{{batch}}/{kind.path}"
+    path = f"/batches/{{batch}}/{word}"
     return (path, f"{path}/plan") if kind.previewed else (path,)
 
 
@@ -82,7 +86,7 @@ def _router(kind: type[Kind[Any, Any]], word: str) -> JsonRouter:
         ),
     )
     takes = [LARGE] if kind.large else []
-    for path, (call, more) in zip(paths_of(kind), calls, strict=False):
+    for path, (call, more) in zip(_paths(kind, word), calls, strict=False):
         call.__annotations__["body"] = schema
         router.add_api_route(path, call, methods=["POST"], responses=REFUSALS, dependencies=takes, **more)
     return router
