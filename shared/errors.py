@@ -14,17 +14,18 @@ from typing import ClassVar
 
 
 class LabelDPError(Exception):
-    """Base of everything this project raises on purpose. Its kinds have their own name as `code`, and that in words as
-    title, unless they say otherwise; `tests/unit/test_problems.py` holds the codes still."""
+    """Base of everything this project raises on purpose. The kinds of this module have their own name as `code`, and
+    that in words as title, unless they say otherwise; `tests/unit/test_problems.py` holds the codes still."""
 
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
     exit_code: ClassVar[int] = 1
 
     def __init_subclass__(cls) -> None:
-        name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
-        cls.code = vars(cls).get("code", name)
-        cls.title = vars(cls).get("title", name.replace("-", " ").capitalize())
+        if cls.__module__ == __name__:  # a part's own kinds are what they are derived from
+            name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+            cls.code = vars(cls).get("code", name)
+            cls.title = vars(cls).get("title", name.replace("-", " ").capitalize())
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)

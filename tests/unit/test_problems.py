@@ -109,17 +109,15 @@ def test_every_kind_says_what_it_is(kind: type[LabelDPError]) -> None:
     assert not kind.title.endswith(".")
 
 
-def test_an_unknown_kind_takes_the_status_of_its_nearest_ancestor() -> None:
+def test_a_kind_of_another_module_has_status_code_and_title_of_its_nearest_ancestor() -> None:
     class Odd(MissingLabels):
-        code = "missing-labels"
-        title = "Labels are missing"
+        pass
 
     class Odder(InvalidInput):
-        code = "invalid-input"
-        title = "Invalid input"
+        title = "Odder"
 
-    assert status_of(Odd("x")) == 409
-    assert status_of(Odder("x")) == 422
+    assert (status_of(Odd("x")), Odd.code, Odd.title) == (409, "missing-labels", "Labels are missing")
+    assert (status_of(Odder("x")), Odder.code, Odder.title) == (422, "invalid-input", "Odder")
 
 
 def test_rejected_rows_are_counted_and_only_the_first_are_listed() -> None:
