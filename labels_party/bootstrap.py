@@ -146,7 +146,7 @@ def bootstrap(
     try:
         upgrade(database, MIGRATIONS, HEAD)
         _check_keys(database, home)
-        secrets, key = home.secrets(), home.signing_key()
+        secrets, key = home.secrets(), home.own_key()
         _check_secret(database, secrets)
         _check_age(database, home)
     except BaseException:
@@ -231,7 +231,7 @@ def bootstrap(
 def _check_keys(database: Database, home: Home) -> None:
     """A home whose database is in use must have its keys: new ones would hide that the old ones are lost."""
     used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
-    for path in (home.secret_path, home.signing_key_path):
+    for path in (home.secret_path, home.private_key):
         if used is not None and not path.exists():
             raise Unavailable(f"'{path}' is missing; restore it from the backup of this folder. Nothing was changed.")
 

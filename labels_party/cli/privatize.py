@@ -91,7 +91,7 @@ def inspect(
     from shared.documents.bundle import verify
     from shared.documents.signing import VerifyingKey
 
-    key_path = labels_key if labels_key is not None else services(existing=True).home.public_key_path
+    key_path = labels_key if labels_key is not None else services(existing=True).home.public_key
     key = VerifyingKey.load(key_path)
     if path.suffix in (".json", ".ndjson") and path.is_file():
         from labels_party.cli.answers import show_answer

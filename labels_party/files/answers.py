@@ -129,5 +129,5 @@ def write_out(services: Services, answer_id: str, out: Path, *, force: bool = Fa
     envelope = services.work.envelope(answer_id)
     with replacing(out, force) as path:
         path.write_bytes(envelope)
-    more = {"out": str(out), "labels_key": str(services.home.public_key_path)}
+    more = {"out": str(out), "labels_key": str(services.home.public_key)}
     return of_answer(envelope, services.key.public) | more

@@ -104,7 +104,7 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     return of_message(Manifest.from_payload(payload)) | {
         "message": str(out),
         "files": [str(name) for name in names],
-        "labels_key": str(services.home.public_key_path),
+        "labels_key": str(services.home.public_key),
     }
 
 

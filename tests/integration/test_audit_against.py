@@ -182,7 +182,7 @@ def test_both_commands_compare_register_and_deliver(both: Pair) -> None:
         return done.stdout
 
     run("features-party", "keygen")
-    run("features-party", "pin-key", both.labels.services.home.public_key_path)
+    run("features-party", "pin-key", both.labels.services.home.public_key)
     public = both.folder / "second" / "keys" / "signing.pub"
     create = ("apikey", "create", "--role", "features", "--audience", "second", "--receipt-key")
     features["FEATURES_PARTY_LABELS_API_KEY"] = run("labels-party", *create, public).strip()

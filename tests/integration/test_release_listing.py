@@ -82,7 +82,7 @@ def test_pull_since_by_command(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     with LabelsParty(tmp_path / "labels") as party:
         releases = published(party)
-        public = party.services.home.public_key_path
+        public = party.services.home.public_key
         key = party.services.apikeys.create("features", "features-party")[1]
         with serving(party.client().app) as url:
             ask = ("pull", "--url", url, "--since", "2020-01-01", "--out", "in", "--labels-key", public)

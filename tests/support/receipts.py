@@ -42,7 +42,7 @@ class Receiver:
     def __init__(self, home: Path, labels: LabelsParty, clock: Clock = utc_now, **settings: Any) -> None:
         self.home, self.clock = home, clock
         self.settings = Settings(home=home, threads=1, **settings)
-        self.labels_key = labels.services.home.public_key_path
+        self.labels_key = labels.services.home.public_key
         self.services: Services = self.start()
 
     def start(self) -> Services:
