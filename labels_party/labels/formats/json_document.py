@@ -13,12 +13,11 @@ from labels_party.labels.formats.records import (
     RECORDS,
     Odd,
     Pairs,
-    check_plain,
     columns_chunk,
     has_members,
     loads_slowly,
-    plain_chunk,
     quick_columns,
+    refuse_misread,
     slow_chunk,
 )
 from labels_party.labels.formats.source import BLOCK, Source, Wanted
@@ -121,15 +120,15 @@ def _quick(text: bytes, wanted: Wanted) -> Chunk:
         raise Odd
     if set(data) == {RECORDS} and type(data[RECORDS]) is list:
         inner = text[text.index(b":") + 1 :]
-        return plain_chunk(quick_columns(data[RECORDS], wanted, inner))
+        return columns_chunk(quick_columns(data[RECORDS], wanted, inner), wanted)
     fields = wanted.fields
     if set(data) != set(fields) or any(type(v) is not list for v in data.values()):
         raise Odd
     if len({len(v) for v in data.values()}) > 1 or not has_members(text, len(fields)):
         raise Odd
     columns: dict[str, list[Any]] = {name: data[name] for name in fields}
-    check_plain(columns, wanted)
-    return plain_chunk(columns)
+    refuse_misread(columns)
+    return columns_chunk(columns, wanted)
 
 
 # --- a long list of records, piece by piece ---------------------------------------------------------------
@@ -189,7 +188,7 @@ def _piece(text: bytes, wanted: Wanted) -> Chunk:
     """Whole records separated by commas: a brace outside of strings ends one, or the text is not valid JSON."""
     text = b"[" + text + b"]"
     try:
-        return plain_chunk(quick_columns(orjson.loads(text), wanted, text))
+        return columns_chunk(quick_columns(orjson.loads(text), wanted, text), wanted)
     except (Odd, orjson.JSONDecodeError):
         pass
     try:

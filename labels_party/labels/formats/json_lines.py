@@ -12,8 +12,8 @@ from labels_party.labels.formats.records import (
     NOT_JSON,
     RECORDS,
     Odd,
+    columns_chunk,
     loads_slowly,
-    plain_chunk,
     quick_columns,
     slow_chunk,
 )
@@ -66,7 +66,8 @@ def _chunk(lines: list[bytes], first: int, wanted: Wanted) -> Iterator[Chunk]:
         return
     try:
         records = list(map(orjson.loads, kept))
-        chunk = plain_chunk(quick_columns(records, wanted, b"\n".join(kept)), line=numbers.__getitem__)
+        columns = quick_columns(records, wanted, b"\n".join(kept))
+        chunk = columns_chunk(columns, wanted, line=numbers.__getitem__)
     except (Odd, orjson.JSONDecodeError):
         chunk = _slow(kept, wanted, numbers)
     yield chunk

@@ -22,7 +22,6 @@ LARGEST = 10**300
 RECORDS = "records"
 TWICE = "a member occurs twice"
 NOT_JSON = "is not valid JSON"
-_NUMBERS = {int, float}
 
 
 class Odd(Exception):
@@ -50,17 +49,14 @@ def quick_columns(records: list[Any], wanted: Wanted, text: bytes) -> dict[str, 
         columns = {name: [record[name] for record in records] for name in wanted.fields}
     except (KeyError, TypeError):
         raise Odd from None
-    check_plain(columns, wanted)
+    refuse_misread(columns)
     return columns
 
 
-def check_plain(columns: dict[str, list[Any]], wanted: Wanted) -> None:
-    """Raises Odd unless ids and units are all text and labels all numbers (or null, where they may be)."""
-    for name, values in columns.items():
-        kinds = set(map(type, values))
-        good = {str} if name not in NUMERIC else _NUMBERS | {type(None)} if wanted.nulls else _NUMBERS
-        if not kinds <= good:
-            raise Odd
+def refuse_misread(columns: dict[str, list[Any]]) -> None:
+    """Raises Odd for an id that may be a whole number which orjson read as a float."""
+    if any(float in set(map(type, values)) for name, values in columns.items() if name not in NUMERIC):
+        raise Odd
 
 
 def has_members(text: bytes, expected: int) -> bool:
@@ -104,20 +100,6 @@ def columns_chunk(columns: dict[str, list[Any]], wanted: Wanted, *, line: Callab
     return Chunk(pa.table(arrays), rows, line=line)
 
 
-def plain_chunk(columns: dict[str, list[Any]], *, line: Callable[[int], int] | None = None) -> Chunk:
-    """A chunk of columns that passed `check_plain`."""
-    import pyarrow as pa
-
-    try:
-        arrays = {
-            name: pa.array(values, pa.float64() if name in NUMERIC else pa.string(), from_pandas=False)
-            for name, values in columns.items()
-        }
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        raise Odd from None
-    return Chunk(pa.table(arrays), len(columns[ID]), line=line)
-
-
 def _finite(value: float) -> float:
     return math.inf if type(value) is int and abs(value) > LARGEST else value  # refused with the other infinities
 
@@ -125,14 +107,19 @@ def _finite(value: float) -> float:
 def _ids(values: list[Any], field: str) -> pa.Array:
     import pyarrow as pa
 
-    bad = [i for i, v in enumerate(values) if not isinstance(v, str) and type(v) is not int]
-    if bad:
-        raise InvalidRows([RowProblem(i, field, "must be text or a whole number") for i in bad], len(bad))
+    _require(values, {str, int}, field, "must be text or a whole number")
     try:
-        return pa.array([v if isinstance(v, str) else _decimal(v) for v in values], pa.string())
+        texts = values if set(map(type, values)) == {str} else [v if type(v) is str else _decimal(v) for v in values]
+        return pa.array(texts, pa.string())
     except (UnicodeEncodeError, pa.ArrowException):
         bad = [i for i, v in enumerate(values) if isinstance(v, str) and not _encodable(v)]
         raise InvalidRows([RowProblem(i, field, "must be valid Unicode text") for i in bad], len(bad)) from None
+
+
+def _require(values: list[Any], kinds: set[type], field: str, rule: str) -> None:
+    if not set(map(type, values)) <= kinds:
+        bad = [i for i, v in enumerate(values) if type(v) not in kinds]
+        raise InvalidRows([RowProblem(i, field, rule) for i in bad], len(bad))
 
 
 def _decimal(value: int) -> str:
@@ -150,10 +137,10 @@ def _encodable(text: str) -> bool:
 def _numbers(values: list[Any], nulls: bool, field: str) -> pa.Array:
     import pyarrow as pa
 
-    allowed = (int, float, type(None)) if nulls else (int, float)
-    bad = [i for i, v in enumerate(values) if type(v) not in allowed]
-    if bad:
-        raise InvalidRows([RowProblem(i, field, NUMBER) for i in bad], len(bad))
-    missing = np.array([v is None for v in values])
-    floats = np.array([0.0 if v is None else _finite(v) for v in values], dtype=np.float64)
-    return pa.array(floats, mask=missing) if missing.any() else pa.array(floats)
+    _require(values, {int, float, type(None)} if nulls else {int, float}, field, NUMBER)
+    try:
+        return pa.array(values, pa.float64(), from_pandas=False)
+    except (pa.ArrowException, OverflowError):  # a whole number that no float holds exactly
+        missing = np.array([v is None for v in values])
+        floats = np.array([0.0 if v is None else _finite(v) for v in values], dtype=np.float64)
+        return pa.array(floats, mask=missing)
