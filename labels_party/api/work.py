@@ -107,6 +107,9 @@ class AnswerList(BaseModel):
     next: str | None
 
 
+LISTS: dict[str, type[BaseModel]] = {RELEASES.noun: ReleaseList, ANSWERS.noun: AnswerList}
+
+
 class ReceiptOut(BaseModel):
     release: str = Field(description="Id of the release, or of the answer.")
     audience: str
@@ -145,10 +148,23 @@ class ServedFile(FileResponse):
 
 def router_of(family: Family) -> JsonRouter:
     """The calls of a family."""
-    noun, out = family.noun, OUT[family.noun]
+    noun, out, lists = family.noun, OUT[family.noun], LISTS[family.noun]
     tag = f"{noun}s"
     router = JsonRouter(prefix="/v1", tags=[tag], responses=PROBLEM_RESPONSES)
     one = f"/{tag}/{{{noun}}}"
+
+    def listed(
+        ctx: Ctx,
+        caller: Reader,
+        since: Since = None,
+        population: InPopulation = None,
+        after: After = None,
+        limit: Limit = 100,
+    ) -> BaseModel:
+        """Those that are published and meant for the caller (for the owner: all), of whatever kind, by day of
+        publication, newest last."""
+        found = _listed(ctx, caller, family, since, population, after, limit)
+        return lists(**{tag: found.rows}, next=found.rows[-1]["id"] if found.more else None)
 
     def state(name: str, ctx: Ctx, caller: Viewer) -> WorkOut:
         """State and ε split; digest and files once it is published, and nothing of a draw before."""
@@ -208,6 +224,7 @@ def router_of(family: Family) -> JsonRouter:
 
     served: dict[str, Any] = {"response_class": FileResponse, "responses": BYTES}
     kept = {**problem_responses(409, 413), 200: {"model": ReceiptOut, "description": "Kept before"}}
+    router.add_api_route(f"/{tag}", listed, methods=["GET"], summary=f"List {tag}", response_model=lists)
     add("GET", one, state, response_model=out)
     add("GET", f"{one}/{family.document}", document, **served)
     add("GET", f"{one}/files/{{name}}", file, **served)
@@ -219,37 +236,6 @@ def router_of(family: Family) -> JsonRouter:
 
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
-
-
-@router.get("/releases", tags=["releases"])
-def list_releases(
-    ctx: Ctx,
-    caller: Reader,
-    since: Since = None,
-    population: InPopulation = None,
-    after: After = None,
-    limit: Limit = 100,
-) -> ReleaseList:
-    """Published releases whose audiences name the caller (for the owner: all), by day of publication, newest last."""
-    found = _listed(ctx, caller, RELEASES, since, population, after, limit)
-    listed = [ListedRelease(**release) for release in found.rows]
-    return ReleaseList(releases=listed, next=listed[-1].id if found.more else None)
-
-
-@router.get("/answers", tags=["answers"])
-def list_answers(
-    ctx: Ctx,
-    caller: Reader,
-    since: Since = None,
-    population: InPopulation = None,
-    after: After = None,
-    limit: Limit = 100,
-) -> AnswerList:
-    """Published answers of whatever kind, those of predictors included, that are meant for the caller (for the owner:
-    all), by day of publication, newest last."""
-    found = _listed(ctx, caller, ANSWERS, since, population, after, limit)
-    listed = [ListedAnswer(**answer) for answer in found.rows]
-    return AnswerList(answers=listed, next=listed[-1].id if found.more else None)
 
 
 @router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse, responses=BYTES)
