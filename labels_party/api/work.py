@@ -92,6 +92,13 @@ class ListedAnswer(ListedWork):
     sha256: str = Field(description="Of the payload of the signed document.")
 
 
+# a row of a family, and its list
+LISTED: dict[str, tuple[type[ListedWork], Any]] = {
+    RELEASES.noun: (ListedRelease, list[ListedRelease]),
+    ANSWERS.noun: (ListedAnswer, list[ListedAnswer]),
+}
+
+
 class ReceiptOut(BaseModel):
     work: str = Field(description="Id of the release, or of the answer.")
     audience: str
@@ -131,10 +138,24 @@ class ServedFile(FileResponse):
 @cache
 def router_of(family: Family) -> JsonRouter:
     """The calls of a family, the same for every application."""
-    noun, out = family.noun, OUT[family.noun]
+    noun, out, (listed, rows) = family.noun, OUT[family.noun], LISTED[family.noun]
     tag = f"{noun}s"
     router = JsonRouter(prefix="/v1", tags=[tag], responses=PROBLEM_RESPONSES)
     one = f"/{tag}/{{{noun}}}"
+
+    def list_all(
+        request: Request,
+        response: Response,
+        ctx: Ctx,
+        caller: Reader,
+        page: Paged,
+        since: Since = None,
+        population: InPopulation = None,
+    ) -> list[ListedWork]:
+        """Those that are published and meant for the caller (for the owner: all), of whatever kind, by day of
+        publication, newest last."""
+        found = _listed(ctx, caller, family, since, population, page)
+        return [listed(**row) for row in with_link(found, request, response)]
 
     def state(name: str, ctx: Ctx, caller: Viewer) -> WorkOut:
         """State and ε split; digest and files once it is published, and nothing of a draw before."""
@@ -194,6 +215,8 @@ def router_of(family: Family) -> JsonRouter:
 
     served: dict[str, Any] = {"response_class": FileResponse, "responses": BYTES}
     kept = {**problem_responses(409, 413), 200: {"model": ReceiptOut, "description": "Kept before"}}
+    more = {"summary": f"List {tag}", "response_model": rows, "responses": LINK_DOCS}
+    router.add_api_route(f"/{tag}", list_all, methods=["GET"], **more)
     add("GET", one, state, response_model=out)
     add("GET", f"{one}/{family.document}", document, **served)
     add("GET", f"{one}/files/{{name}}", file, **served)
@@ -205,37 +228,6 @@ def router_of(family: Family) -> JsonRouter:
 
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
-
-
-@router.get("/releases", tags=["releases"], responses=LINK_DOCS)
-def list_releases(
-    request: Request,
-    response: Response,
-    ctx: Ctx,
-    caller: Reader,
-    page: Paged,
-    since: Since = None,
-    population: InPopulation = None,
-) -> list[ListedRelease]:
-    """Published releases whose audiences name the caller (for the owner: all), by day of publication, newest last."""
-    found = _listed(ctx, caller, RELEASES, since, population, page)
-    return [ListedRelease(**release) for release in with_link(found, request, response)]
-
-
-@router.get("/answers", tags=["answers"], responses=LINK_DOCS)
-def list_answers(
-    request: Request,
-    response: Response,
-    ctx: Ctx,
-    caller: Reader,
-    page: Paged,
-    since: Since = None,
-    population: InPopulation = None,
-) -> list[ListedAnswer]:
-    """Published answers of whatever kind, those of predictors included, that are meant for the caller (for the owner:
-    all), by day of publication, newest last."""
-    found = _listed(ctx, caller, ANSWERS, since, population, page)
-    return [ListedAnswer(**answer) for answer in with_link(found, request, response)]
 
 
 @router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse, responses=BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from shared.client import labels_paths as at
 from shared.client.asking import asks, members
@@ -16,6 +16,8 @@ from shared.schemas.release import Release
 
 class PlanOf(Plan):
     """A plan, of one ε or of several."""
+
+    model_config = ConfigDict(strict=True)  # members are Python's values here, not the texts of a query
 
     epsilon: Decimalish | list[Decimalish] = Field(description="ε to plan for, one or several.")  # type: ignore[assignment]  # a query repeats a member that has several values
 

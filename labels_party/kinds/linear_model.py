@@ -11,14 +11,12 @@ from fractions import Fraction
 
 from labels_party.kinds.answer import Computed
 from labels_party.kinds.feature_schema import COARSE, Schema
-from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples
+from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples, noise_of
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.adaptive_training import UNIT as LATTICE
 from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
 from labels_party.mechanisms.private_prediction import UNIT
 from labels_party.work.kind import Job
-from shared.costs.sessions import rho_texts
-from shared.costs.slices import SliceNoise
 from shared.documents.answer import AnswerMechanism
 from shared.documents.kinds.linear_model import (
     LINEAR_MODEL,
@@ -32,7 +30,7 @@ from shared.domain import Domain
 from shared.errors import InvalidInput
 from shared.maps.places import number_text
 from shared.numbers import real_of
-from shared.privacy import ATTO, Epsilon, delta_string
+from shared.privacy import Epsilon
 
 SOURCE = "Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, Reorder-Slice-Compute: adaptive example selection"
 UNIFORM = RULES[0]
@@ -111,21 +109,14 @@ class LinearModelKind(FeatureKind[LinearModel]):
             rate=rate,
         )
         middle, half = label_scale(domain)
-        parameters = {
-            "features": wish.schema.as_json(),
-            "examples": n,
-            "levels": wish.schema.levels,
+        parameters = wish.session(n, found.session, found.noise, found.slack) | {
             "rule": asked.rule,
             "steps": steps,
             "minibatch": minibatch,
-            "slice_noise": 0 if found.noise is None else found.noise.mean,
             "clip": found.clip,
             "huber": found.huber,
             "rate": number_text(rate),
             "epsilon_per_step": str(Epsilon.round_up(found.epsilon)),
-            "delta_of_bound": delta_string(int(found.slack * ATTO)),
-            "bound": found.session.rule,
-            "rho": rho_texts(found.session.rho),
             "middle": number_text(middle),
             "half_width": number_text(half),
         }
@@ -141,8 +132,7 @@ class LinearModelKind(FeatureKind[LinearModel]):
             given["steps"],
             given["minibatch"],
             Epsilon.parse(given["epsilon_per_step"]).fraction,
-            SliceNoise(given["slice_noise"]) if given["slice_noise"] else None,
-            Fraction(given["delta_of_bound"]),
+            *noise_of(given),
             given["rule"],
             given["clip"],
             given["huber"],

@@ -22,13 +22,15 @@ from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import SEALED, Batch
 from labels_party.ledger.populations import Population
+from labels_party.mechanisms.private_median.rsc import Plan
 from labels_party.work.kind import Asked, Job
-from shared.costs.slices import Cost
+from shared.costs.sessions import rho_texts
+from shared.costs.slices import Cost, SliceNoise
 from shared.documents.adjacency import WHOLE_EXAMPLE
 from shared.documents.signing import SigningKey
 from shared.domain import Domain
 from shared.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput
-from shared.privacy import ATTO, Epsilon, EpsilonSplit, parse_delta
+from shared.privacy import ATTO, Epsilon, EpsilonSplit, delta_string, parse_delta
 
 LEAST_EPSILON, LARGEST_EPSILON = Epsilon.parse("0.001"), Epsilon.parse(64)
 IntArray = npt.NDArray[np.int64]
@@ -62,6 +64,18 @@ class Wish(Generic[S]):
     def cost(self) -> Cost:
         """The most that it may be charged."""
         return Cost(self.epsilon.fraction, Fraction(self.delta_atto, ATTO))
+
+    def session(self, n: int, found: Plan, noise: SliceNoise | None, slack: Fraction) -> dict[str, Any]:
+        """Parameters of an answer from n examples that says how its steps add up."""
+        return {
+            "features": self.schema.as_json(),
+            "examples": n,
+            "levels": self.schema.levels,
+            "slice_noise": 0 if noise is None else noise.mean,
+            "delta_of_bound": delta_string(int(slack * ATTO)),
+            "bound": found.rule,
+            "rho": rho_texts(found.rho),
+        }
 
 
 class FeatureKind(AnswerKind[S, Wish[S]]):
@@ -130,6 +144,11 @@ def parse_total(epsilon: str | int | float, delta: str | int | float, what: str)
     if atto >= ATTO:
         raise InvalidEpsilon("δ must lie below 1.")
     return asked, atto
+
+
+def noise_of(given: dict[str, Any]) -> tuple[SliceNoise | None, Fraction]:
+    """(the noise of slices, the δ of the bound) of such parameters."""
+    return SliceNoise(given["slice_noise"]) if given["slice_noise"] else None, Fraction(given["delta_of_bound"])
 
 
 def check_paid(cost: Cost, job: Job) -> None:

@@ -12,12 +12,11 @@ import numpy as np
 
 from labels_party.kinds.answer import Computed
 from labels_party.kinds.feature_schema import Schema
-from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples
+from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples, noise_of
 from labels_party.kinds.prediction.methods import threshold_position
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.work.kind import Job
-from shared.costs.sessions import BASE, rho_texts
-from shared.costs.slices import SliceNoise
+from shared.costs.sessions import BASE
 from shared.documents.answer import AnswerMechanism
 from shared.documents.kinds.rectangle import METHODS, RECTANGLE, Rectangle, rectangle_cost
 from shared.domain import Domain
@@ -67,19 +66,12 @@ class RectangleKind(FeatureKind[Rectangle]):
                     f"among {most} of a slice's {found.slice}: it would find none. Take larger slices, a larger ε or "
                     "δ, or ranks, which need fewer."
                 )
-        parameters = {
+        parameters = wish.session(n, found.session, found.noise, found.slack) | {
             "threshold": number_text(float(threshold)),
-            "features": wish.schema.as_json(),
-            "examples": n,
-            "levels": wish.schema.levels,
             "method": asked.method,
             "slice": found.slice,
-            "slice_noise": 0 if found.noise is None else found.noise.mean,
             "epsilon_per_side": str(Epsilon.round_up(found.epsilon)),
             "delta_per_side": delta_string(int(found.delta * ATTO)),
-            "delta_of_bound": delta_string(int(found.slack * ATTO)),
-            "bound": found.session.rule,
-            "rho": rho_texts(found.session.rho),
         }
         return Planned(rectangle_cost(parameters).split(), parameters, _facts(found))
 
@@ -95,8 +87,7 @@ class RectangleKind(FeatureKind[Rectangle]):
             given["slice"],
             Epsilon.parse(given["epsilon_per_side"]).fraction,
             Fraction(given["delta_per_side"]),
-            SliceNoise(given["slice_noise"]) if given["slice_noise"] else None,
-            Fraction(given["delta_of_bound"]),
+            *noise_of(given),
             _base(given["method"], bits),
         )
         check_paid(rectangle_cost(given), job)

@@ -134,7 +134,7 @@ def test_refusals_are_sentences_and_charge_nothing(shell: Shell, advertiser: tup
         ((*ask, *FILES, "--model", "model", "--score-2-column", "x"), 2, "--model"),
         ((*ask, *FILES, "--model", "model", "--shape", "grid"), 2, "two scores"),
         ((*ask, *SCORES, "--score-2-column", "second", "--shape", "bins"), 2, "two scores"),
-        ((*ask, *SCORES, "--numbers-2", "0:1:10"), 2, "--score-2-column"),
+        ((*ask, *SCORES, "--numbers-2", "0:1:10"), 2, "--numbers-2 numbers second"),
         ((*ask, *SCORES, "--score-2-column", "score"), 2, "different one"),
         ((*ask, *SCORES, "--epsilon", "0"), 2, "ε"),
         ((*ask, *FILES, "--model", "m_none"), 1, "no model"),
@@ -239,6 +239,9 @@ def test_the_service_asks_for_its_own_models(
     is_problem(
         service.trainer.post("/v1/answers", json={"url": url, "answer": "a", "wait": 31}), 422, "invalid-request"
     )
+    refused = service.trainer.post(path, json=body | {"scores_2": "0:1:10"}).json()["detail"]
+    assert "`scores_2`" in refused
+    assert "--" not in refused  # members are named here, and options to who types a command
     assert party.spent(batch) == "0.5"
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from labels_party.kinds.charged import charged_members
 from labels_party.kinds.message import engine as engine_module
 from labels_party.kinds.message import kind as kind_module
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
@@ -166,8 +167,10 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
             drawn = LocalEngine().draw(job)
         entries = [kind_module._entry(folder, role, name, rows) for role, name, rows in drawn.files]
         account = Account(Epsilon.parse("1000000"), plan.split.total)
-        about = ("rel_0", _batch(n), population, plan, drawn, entries, KEY, account, plan.split.total, "2026-01-01")
-        world.public["manifest"] = build_manifest(*about).payload()
+        about = (KEY, "rel_0", _batch(n), population, population.audiences, "2026-01-01", plan.split)
+        members = charged_members(*about, account, plan.split.total)
+        manifest = build_manifest(plan, drawn, entries, _batch(n), population.domain, members)
+        world.public["manifest"] = manifest.payload()
     except Exception as error:  # a refusal is public as well, whatever its kind
         world.public["refusal"] = f"{type(error).__name__}: {error}".encode()
     world.public |= {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

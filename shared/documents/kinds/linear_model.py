@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -25,8 +25,8 @@ from shared.documents.members import EpsilonText, Strict
 from shared.errors import InvalidInput, MalformedAnswer
 from shared.maps.places import MISSING, feature_places, number_text
 from shared.privacy import Epsilon
-from shared.schemas.base import SINGULAR, Ask, Word, whole
-from shared.schemas.features import FORM, Feature, feature_of
+from shared.schemas.base import Ask, whole
+from shared.schemas.features import OF_TABLE, Declared
 from shared.schemas.numbers import Decimalish
 
 if TYPE_CHECKING:
@@ -56,14 +56,7 @@ class LinearModel(Ask):
     delta: Decimalish = Field(
         default="0", description="The most it may take of the population's lifetime δ; what it needs is charged."
     )
-    features: Annotated[
-        list[Feature],
-        Word("--feature", SINGULAR, read=feature_of, help=f"{FORM}; repeatable."),
-    ] = Field(
-        min_length=1,
-        max_length=64,
-        description="Columns of the table of features: numbers by their public `range`, texts by their `values`.",
-    )
+    features: Declared = Field(min_length=1, max_length=64, description=OF_TABLE)
     rule: Literal["uniform", "easiest", "hardest", "largest-prediction"] = Field(
         default="uniform", description="Which examples come first; all but uniform choose by the model so far."
     )
