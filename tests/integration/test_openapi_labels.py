@@ -11,7 +11,7 @@ from tests.support.known_labels import known_labels
 from tests.support.labels import LabelsParty
 
 
-@pytest.mark.parametrize(("role", "examples"), [("owner", 6), ("features", 3), ("ingest", 3), ("auditor", 3)])
+@pytest.mark.parametrize(("role", "examples"), [("owner", 3), ("features", 2), ("ingest", 2), ("auditor", 2)])
 def test_every_call_is_answered_as_documented(role: str, examples: int, tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:  # without a worker no webhook is called
         known = known_labels(party)
@@ -24,6 +24,7 @@ def test_every_call_is_answered_as_documented(role: str, examples: int, tmp_path
         assert len(found.operations) == sum(len(methods) for methods in documented.values())
         assert not [status for status in found.statuses if status >= 500]
         if role == "owner":
+            print("CASES", found.cases, len(found.succeeded), len(found.operations))
             assert found.cases > 1000
             missed = found.operations - found.succeeded
             assert len(found.succeeded) > 0.6 * len(found.operations), missed
