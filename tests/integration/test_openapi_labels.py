@@ -24,7 +24,6 @@ def test_every_call_is_answered_as_documented(role: str, examples: int, tmp_path
         assert len(found.operations) == sum(len(methods) for methods in documented.values())
         assert not [status for status in found.statuses if status >= 500]
         if role == "owner":
-            print("CASES", found.cases, len(found.succeeded), len(found.operations))
             assert found.cases > 1000
             missed = found.operations - found.succeeded
             assert len(found.succeeded) > 0.6 * len(found.operations), missed
