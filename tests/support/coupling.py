@@ -38,8 +38,9 @@ from shared.channels.base import Channel, smallest_unsigned
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.asking import population as parse_population
-from tests.support.exact_matrix import columns
+from tests.support.exact_matrix import columns, violations
 from tests.support.posterior import exp_below
+from tests.support.solved_once import solved_once
 
 Index = npt.NDArray[np.int64]
 Population = Any
@@ -163,7 +164,7 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
         progress=lambda what, share: progress.append((what, share)),
     )
     try:
-        with intercepted(world, outcomes, pair.domain):
+        with solved_once(), intercepted(world, outcomes, pair.domain):
             drawn = LocalEngine().draw(job)
         entries = [kind_module._entry(folder, role, name, rows) for role, name, rows in drawn.files]
         account = Account(Epsilon.parse("1000000"), plan.split.total)
@@ -243,7 +244,6 @@ def _message_pays(one: World, other: World, plan: ReleasePlan) -> list[str]:
         if first.as_json() != second.as_json():
             wrong.append("channels differ")
     for channel in {id(channel): channel for channel, _ in one.draws}.values():
-        limit = exp_below(plan.split.randomize.fraction)
-        if any(Fraction(most, least) > limit for most, least in set(columns(channel))):
+        if violations(list(set(columns(channel))), plan.split.randomize):
             wrong.append("the message costs more than ε_randomize")
     return wrong
