@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pytest
 
 from features_party.api import trainings as calls
+from features_party.api.schemas_trainings import TrainingOut
 from features_party.cli import app
 from features_party.cli import training as commands
 from features_party.client import AsyncFeaturesPartyClient
-from features_party.client import trainings as client_calls
 from features_party.models.export import export
 from features_party.models.folder import load_model
 from features_party.tables.feature_tables import read_features
@@ -28,7 +28,7 @@ from features_party.tables.output import write_table
 from features_party.training import learners, reading
 from features_party.training.effects import Effects
 from features_party.training.learner import Body, Fit, Graph, Learner, Ports, Sample, Seen, Task
-from shared.schemas.training import Learning, Training
+from shared.schemas.training import Learning
 from shared.service.cli import Progress
 from shared.service.commands import command
 from tests.support import shared_routes
@@ -72,7 +72,7 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = ModuleType(f"{learners.__name__}.constant")
     module.LEARNER = Constant  # type: ignore[attr-defined]  # what the module of a learner has
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    schemas: list[type[Learning]] = [Learning, Training, client_calls.WatchedTraining]
+    schemas = list(_with_subclasses(Learning))
     known = Learning.model_fields["model"].annotation
     _named(schemas, Literal["constant", "linear"])
     monkeypatch.setattr(learners, "MODELS", ("constant", "linear"))
@@ -85,10 +85,17 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     importlib.reload(calls)
 
 
+def _with_subclasses(schema: type[Learning]) -> Iterator[type[Learning]]:
+    yield schema
+    for other in schema.__subclasses__():
+        yield from _with_subclasses(other)
+
+
 def _named(schemas: list[type[Learning]], names: Any) -> None:
     for schema in schemas:
         schema.model_fields["model"].annotation = names
         schema.model_rebuild(force=True)
+    TrainingOut.model_rebuild(force=True)  # holds one of them
 
 
 @pytest.mark.usefixtures("constant")
