@@ -54,17 +54,14 @@ def labeled_frame(
     with closing(bootstrap(settings)) as party:
         if isinstance(features, str | os.PathLike):
             read = read_for_training(party.settings, Path(features), id_column, ())
-            table = read.features.add_column(0, id_column, read.ids)
+            table = read.whole
         else:
             table = as_table(features)
             read = feature_table(table, id_column)
         refuse_taken(table.column_names)
         accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
         check_one_label(accepted)
-        joined = join(accepted, read, correction)
-        found = joined.take(table)
-        for name, column in joined.labels.columns(joined.message, joined.index).items():
-            found = found.append_column(name, column)
+        found = join(accepted, read, correction).labelled(table)
     return to_kind(found)
 
 

@@ -148,15 +148,13 @@ class Joined:
         whole = len(self.position) == self.table.rows and np.array_equal(self.position, np.arange(self.table.rows))
         return values if whole else values.take(pa.array(self.position))
 
-    def as_table(self) -> pa.Table:
-        """Id and features with raw_label, corrected_label, noise_variance (of the corrected label) and release."""
-        import pyarrow as pa
-
-        features = self.features()
-        refuse_taken(features.column_names)
-        extra = self.labels.columns(self.message, self.index)
-        columns = [self.take(self.table.ids), *features.columns, *extra.values()]
-        return pa.table(columns, names=[self.table.id_column, *features.column_names, *extra])
+    def labelled(self, table: pa.Table) -> pa.Table:
+        """The matched rows of `table`, which has one for each of the feature table, with the columns ADDED."""
+        refuse_taken(table.column_names)
+        found = self.take(table)
+        for name, column in self.labels.columns(self.message, self.index).items():
+            found = found.append_column(name, column)
+        return found
 
 
 def release_names(messages: Sequence[AcceptedMessage]) -> list[str]:
