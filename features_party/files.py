@@ -86,7 +86,7 @@ def join_files(services: Services, files: Files, correction: str, progress: Prog
             work.list_unmatched(files.unmatched, force=files.force)
     return {
         "table": str(files.out),
-        "counts": joined.counts.as_json(),
+        "counts": joined.counts.model_dump(),
         "messages": [
             {"release": m.release, "already_accepted": not m.fresh, **c.as_json()}
             for m, c in zip(messages, joined.corrections, strict=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
 
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
@@ -25,28 +26,18 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Counts:
-    """All about ids, which are public. `repeated` ids occur in more than one message: each row is kept."""
+class Counts(BaseModel):
+    """All about ids, which are public; each row of an id in several messages is kept."""
+
+    model_config = ConfigDict(frozen=True)
 
     messages: int
     message_rows: int
     feature_rows: int
     matched: int
-    without_features: int
-    without_message: int
-    repeated: int
-
-    def as_json(self) -> dict[str, int]:
-        return {
-            "messages": self.messages,
-            "message_rows": self.message_rows,
-            "feature_rows": self.feature_rows,
-            "matched": self.matched,
-            "message_ids_without_features": self.without_features,
-            "features_without_message": self.without_message,
-            "ids_in_several_messages": self.repeated,
-        }
+    message_ids_without_features: int
+    features_without_message: int
+    ids_in_several_messages: int
 
 
 ADDED = ("raw_label", "corrected_label", "noise_variance", "release")
@@ -192,9 +183,9 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
         message_rows=rows,
         feature_rows=table.rows,
         matched=len(position),
-        without_features=len(lonely),
-        without_message=int(np.count_nonzero(used == 0)),
-        repeated=int(np.count_nonzero(used > 1)),
+        message_ids_without_features=len(lonely),
+        features_without_message=int(np.count_nonzero(used == 0)),
+        ids_in_several_messages=int(np.count_nonzero(used > 1)),
     )
     if not len(position):
         refuse_nothing_matched(rows, table.rows)
