@@ -47,41 +47,46 @@ from shared.service.cli import Progress, replacing, writable
 MIB = 1 << 20
 
 
-def join_files(
-    services: Services,
-    named: list[Path],
-    key: VerifyingKey | None,
-    features: Path,
-    id_column: str,
-    correction: str,
-    out: Path,
-    unmatched: Path | None,
-    progress: Progress,
-    *,
-    force: bool = False,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Files:
+    """Messages and features that meet, and where the result goes; `unmatched`: the ids that found no partner."""
+
+    messages: list[Path]
+    labels_key: VerifyingKey | None
+    features: Path
+    id_column: str
+    out: Path
+    unmatched: Path | None = None
+    force: bool = False
+
+    def check(self) -> None:
+        """Raises InvalidInput for a result that may not be written."""
+        for path in (self.out, self.unmatched):
+            if path is not None:
+                writable(path, self.force)
+
+
+def join_files(services: Services, files: Files, correction: str, progress: Progress) -> dict[str, Any]:
     """Write features with labels to `out`, of any size; returns counts and corrections."""
     check_correction(correction)
-    for path in (out, unmatched):
-        if path is not None:
-            writable(path, force)
+    files.check()
     progress("looking at the features", 0.0)
-    file = FeatureFile.open(features, id_column)
+    file = FeatureFile.open(files.features, files.id_column)
     settings = services.settings
     folder = services.home.incoming(services.home.spill)
     limits = {"memory_mb": settings.memory_limit_mb, "threads": settings.threads}
     with SpilledJoin.open(file, folder, progress, **limits) as work:
         work.load_features()
         progress("verifying", 0.0)
-        messages = services.messages.accept_all(named, key)
+        messages = services.messages.accept_all(files.messages, files.labels_key)
         check_one_label(messages)
         work.load_messages(messages, correction)
-        joined = work.write(out, force=force)
-        if unmatched is not None:
-            work.list_unmatched(unmatched, force=force)
+        joined = work.write(files.out, force=files.force)
+        if files.unmatched is not None:
+            work.list_unmatched(files.unmatched, force=files.force)
     return {
-        "table": str(out),
-        "counts": joined.counts.as_json(),
+        "table": str(files.out),
+        "counts": joined.counts.model_dump(),
         "messages": [
             {"release": m.release, "already_accepted": not m.fresh, **c.as_json()}
             for m, c in zip(messages, joined.corrections, strict=True)
@@ -119,29 +124,15 @@ def read_for_training(settings: Settings, features: Path, id_column: str, text: 
     return read_features(features, id_column, text=text)
 
 
-def train_files(
-    services: Services,
-    named: list[Path],
-    key: VerifyingKey | None,
-    features: Path,
-    id_column: str,
-    learning: Learning,
-    out: Path,
-    unmatched: Path | None,
-    progress: Progress,
-    *,
-    force: bool = False,
-) -> dict[str, Any]:
+def train_files(services: Services, files: Files, learning: Learning, progress: Progress) -> dict[str, Any]:
     """Train on files and save the model to the folder `out`; returns its card."""
-    for path in (out, unmatched):
-        if path is not None:
-            writable(path, force)
+    files.check()
     progress("reading features", 0.0)
-    table = read_for_training(services.settings, features, id_column, tuple(learning.categorical))
-    messages = services.messages.accept_all(named, key)
-    if unmatched is not None:
-        list_unmatched(join(messages, table, "none"), unmatched, force=force)
-    with replacing(out, force) as temporary:
+    table = read_for_training(services.settings, files.features, files.id_column, tuple(learning.categorical))
+    messages = services.messages.accept_all(files.messages, files.labels_key)
+    if files.unmatched is not None:
+        list_unmatched(join(messages, table, "none"), files.unmatched, force=files.force)
+    with replacing(files.out, files.force) as temporary:
         return services.trainer.train(messages, table, learning, temporary, progress)
 
 

@@ -11,12 +11,12 @@ As on the command line, every message is verified and accounted for in this part
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from features_party.bootstrap import Services, bootstrap
+from features_party.bootstrap import bootstrap
 from features_party.files import read_for_training
 from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
@@ -51,31 +51,18 @@ def labeled_frame(
     """
     check_correction(correction)
     to_kind = _converter(as_)
-    with services(settings) as party:
+    with closing(bootstrap(settings)) as party:
         if isinstance(features, str | os.PathLike):
             read = read_for_training(party.settings, Path(features), id_column, ())
-            table = read.features.add_column(0, id_column, read.ids)
+            table = read.whole
         else:
             table = as_table(features)
             read = feature_table(table, id_column)
         refuse_taken(table.column_names)
         accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
         check_one_label(accepted)
-        joined = join(accepted, read, correction)
-        found = joined.take(table)
-        for name, column in joined.labels.columns(joined.message, joined.index).items():
-            found = found.append_column(name, column)
+        found = join(accepted, read, correction).labelled(table)
     return to_kind(found)
-
-
-@contextmanager
-def services(settings: Settings | None = None) -> Iterator[Services]:
-    """This party's services for the length of one call."""
-    party = bootstrap(settings)
-    try:
-        yield party
-    finally:
-        party.close()
 
 
 def paths_of(messages: Messages) -> list[Path]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from features_party.frames import Messages, PathLike, key_of, paths_of, services
+from features_party.bootstrap import bootstrap
+from features_party.frames import Messages, PathLike, key_of, paths_of
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
 from features_party.tables.feature_tables import feature_table
@@ -75,7 +77,7 @@ class LabelDPRegressor(RegressorMixin, BaseEstimator):
         learning = as_model(given | columns, Learning)
         check_learning(learning)
         table = feature_table(as_table(X), self.id_column, "X")
-        with services() as party, tempfile.TemporaryDirectory() as folder:
+        with closing(bootstrap()) as party, tempfile.TemporaryDirectory() as folder:
             accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             self.card_: dict[str, Any] = party.trainer.train(
                 accepted, table, learning, Path(folder) / "model", actor="LabelDPRegressor"

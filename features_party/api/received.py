@@ -45,7 +45,7 @@ from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import SignedAnswer
 from features_party.receive.arrivals import Arrivals
-from features_party.receive.pull import pull, pull_answer
+from features_party.receive.pull import pull
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
 from shared.documents.answer import Answer
@@ -154,7 +154,7 @@ def accept_answer(
         if "payload" in body:
             return ctx.answers.accept(Answer.envelope_bytes(body), actor=who)
         wanted = as_model(body, AnswerPullIn)
-        return _pulled(ctx, wanted, who, partial(_answer, ctx, wanted))
+        return _pulled(ctx, wanted, who, partial(_answer, wanted))
 
     response.status_code, said = _once(ctx, caller, key, ANSWER.name, lambda: sent, take)
     return AcceptedAnswerOut(**said)
@@ -193,11 +193,11 @@ def _message(ctx: Services, release: str, folder: Path, service: LabelsService, 
     return arrivals.message(pull(service, release, arrivals.choose_key, ctx.settings.name, target, silent))
 
 
-def _answer(ctx: Services, wanted: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
+def _answer(wanted: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:
     if wanted.wait:
         with suppress(Unavailable):  # the pull says what is the matter
             await_published(service, wanted.answer, Patience(wanted.wait), silent, noun="answer")
-    return arrivals.answer(pull_answer(service, wanted.answer, arrivals.choose_key, ctx.settings.name))
+    return arrivals.pull_answer(service, wanted.answer)
 
 
 def _uploaded(ctx: Services, parts: list[tuple[str, Path]], folder: Path, who: str) -> AcceptedMessage:

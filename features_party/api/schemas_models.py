@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from features_party.api.schemas import CLIPPING, AtLabelsParty, Described, EpsilonOut, UnitOut
+from features_party.tables.join import Counts
 from features_party.training.capacity import Capacity
 from features_party.training.estimate import Interval
 from shared.schemas.base import Ask, whole
@@ -130,15 +131,8 @@ class EstimateOut(_Open):
     mse_why: str = Field(description="Why there is no `mse`, or how far it is identified.")
 
 
-class ReportOut(_Open):
+class ReportOut(_Open, Counts):
     rows: int
-    messages: int
-    message_rows: int
-    feature_rows: int
-    matched: int
-    message_ids_without_features: int
-    features_without_message: int
-    ids_in_several_messages: int
     corrected_mean: float
     noise_variance: float
     label_variance: float

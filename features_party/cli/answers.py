@@ -104,17 +104,14 @@ def verify_answers(file: Path, key: Any, as_json: bool) -> None:
 
 def fetch(url: str, answer: str, key: Any, api_key_file: Path | None, wait: float, quiet: bool) -> tuple[Any, Any]:
     """(the answer, accounted for and kept; the delivery of our receipts)."""
-    from features_party.receive.pull import pull_answer
     from features_party.receive.pull_since import Patience, await_published
 
     with progress("pull", quiet) as report, labels_party(url, api_key_file) as service:
         party, patience = services(), Patience(wait)
         if patience.seconds:
             await_published(service, answer, patience, report, noun="answer")
-
         arrivals = party.arrivals(key)
-        found = arrivals.answer(pull_answer(service, answer, arrivals.choose_key, party.settings.name))
-        return found, arrivals.acknowledge(service)
+        return arrivals.pull_answer(service, answer), arrivals.acknowledge(service)
 
 
 def pull_to(

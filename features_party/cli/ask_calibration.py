@@ -9,7 +9,7 @@ import typer
 
 from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKeyFile, labels_party
+from features_party.cli.door import ApiKeyFile, Url, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
 from shared.schemas.calibration import Calibration
 from shared.service.cli import AROUND, emit, progress, real
@@ -25,7 +25,7 @@ SHAPES = (
 @command(app, "ask-calibration", AROUND, cls=OptionalSeconds)
 def ask_calibration(
     *,
-    url: Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")],
+    url: Url,
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows calibrations (ask it).")],
     asked: Calibration,
     features: Annotated[

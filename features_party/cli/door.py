@@ -16,6 +16,7 @@ NO_KEY = (
     "Set FEATURES_PARTY_LABELS_API_KEY to the key that the labels party made for us, or give --api-key-file a file "
     "that holds it."
 )
+Url = Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")]
 # never the key itself: other users of the machine see command lines
 ApiKeyFile = Annotated[
     Path | None,

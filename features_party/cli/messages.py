@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from features_party.cli.app import LabelsKey, app, public_key, services
-from features_party.cli.door import ApiKeyFile, labels_party
+from features_party.cli.door import ApiKeyFile, Url, labels_party
 from shared.errors import InvalidInput
 from shared.numbers import decimal_of
 from shared.service.cli import emit, progress, real, table
@@ -36,7 +36,7 @@ def _is_number(following: list[str]) -> bool:
 
 @app.command(cls=OptionalSeconds)
 def pull(
-    url: Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")],
+    url: Url,
     out: Annotated[
         Path | None,
         typer.Option(

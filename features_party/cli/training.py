@@ -40,21 +40,11 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
-    from features_party.files import join_files
+    from features_party.files import Files, join_files
 
+    files = Files([*message, *(more or ())], public_key(labels_key), features, id_column, out, list_unmatched, force)
     with progress("join", as_json) as report:
-        data = join_files(
-            services(),
-            [*message, *(more or ())],
-            public_key(labels_key),
-            features,
-            id_column,
-            correction,
-            out,
-            list_unmatched,
-            report,
-            force=force,
-        )
+        data = join_files(services(), files, correction, report)
 
     def human() -> None:
         from features_party.cli.show import show_join
@@ -78,23 +68,13 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Account for the messages, join, correct, train, and save a model with its card."""
-    from features_party.files import train_files
+    from features_party.files import Files, train_files
     from features_party.models.trainer import check_learning
 
     check_learning(learning)
+    files = Files([*message, *(more or ())], public_key(labels_key), features, id_column, out, list_unmatched, force)
     with progress("train", as_json) as report:
-        card = train_files(
-            services(),
-            [*message, *(more or ())],
-            public_key(labels_key),
-            features,
-            id_column,
-            learning,
-            out,
-            list_unmatched,
-            report,
-            force=force,
-        )
+        card = train_files(services(), files, learning, report)
 
     def human() -> None:
         from features_party.cli.show import show_card

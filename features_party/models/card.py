@@ -113,7 +113,7 @@ def build_card(
         "importance": {name: round(share, 4) for name, share in model.body.importance(model.schema).items()},
         "report": {
             "rows": joined.counts.matched,
-            **joined.counts.as_json(),
+            **joined.counts.model_dump(),
             "corrected_mean": model.mean,
             "noise_variance": model.capacity.noise_variance,
             "label_variance": model.capacity.label_variance,

@@ -84,7 +84,7 @@ def evaluate_on_messages(
         for m in messages
         if (m.manifest.population.id, m.manifest.batch) in trained_on
     ]
-    return found.as_json() | {"messages": [m.release for m in messages], **joined.counts.as_json(), "notes": notes}
+    return found.as_json() | {"messages": [m.release for m in messages], **joined.counts.model_dump(), "notes": notes}
 
 
 def categories(saved: SavedModel) -> list[str]:

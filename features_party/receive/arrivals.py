@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from features_party.labels_service import LabelsService
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import Answers, SignedAnswer
 from features_party.receive.messages import Messages
-from features_party.receive.pull import Pulled
+from features_party.receive.pull import Pulled, pull_answer
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
 from shared.documents.signing import VerifyingKey
 
@@ -34,6 +35,10 @@ class Arrivals:
         found = found or self.messages.accept(pulled.path, self.labels_key, self.actor)
         self.key_ids.add(pulled.manifest.key_id)
         return found
+
+    def pull_answer(self, service: LabelsService, name: str) -> SignedAnswer:
+        """Fetch, verify and account for a published answer. Raises what `pull_answer` and `answer` raise."""
+        return self.answer(pull_answer(service, name, self.choose_key, self.answers.name))
 
     def answer(self, envelope: bytes) -> SignedAnswer:
         """Raises ReplayConflict where this answer was accepted with another document."""

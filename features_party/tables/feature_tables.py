@@ -37,6 +37,11 @@ class FeatureTable:
     def rows(self) -> int:
         return len(self.ids)
 
+    @property
+    def whole(self) -> pa.Table:
+        """The id column, then the features."""
+        return self.features.add_column(0, self.id_column, self.ids)
+
 
 def read_features(
     path: Path, id_column: str, *, text: Sequence[str] = (), name: str = "", most_bytes: int | None = None

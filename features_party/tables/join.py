@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
 
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
@@ -25,28 +26,18 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Counts:
-    """All about ids, which are public. `repeated` ids occur in more than one message: each row is kept."""
+class Counts(BaseModel):
+    """All about ids, which are public; each row of an id in several messages is kept."""
+
+    model_config = ConfigDict(frozen=True)
 
     messages: int
     message_rows: int
     feature_rows: int
     matched: int
-    without_features: int
-    without_message: int
-    repeated: int
-
-    def as_json(self) -> dict[str, int]:
-        return {
-            "messages": self.messages,
-            "message_rows": self.message_rows,
-            "feature_rows": self.feature_rows,
-            "matched": self.matched,
-            "message_ids_without_features": self.without_features,
-            "features_without_message": self.without_message,
-            "ids_in_several_messages": self.repeated,
-        }
+    message_ids_without_features: int
+    features_without_message: int
+    ids_in_several_messages: int
 
 
 ADDED = ("raw_label", "corrected_label", "noise_variance", "release")
@@ -148,15 +139,13 @@ class Joined:
         whole = len(self.position) == self.table.rows and np.array_equal(self.position, np.arange(self.table.rows))
         return values if whole else values.take(pa.array(self.position))
 
-    def as_table(self) -> pa.Table:
-        """Id and features with raw_label, corrected_label, noise_variance (of the corrected label) and release."""
-        import pyarrow as pa
-
-        features = self.features()
-        refuse_taken(features.column_names)
-        extra = self.labels.columns(self.message, self.index)
-        columns = [self.take(self.table.ids), *features.columns, *extra.values()]
-        return pa.table(columns, names=[self.table.id_column, *features.column_names, *extra])
+    def labelled(self, table: pa.Table) -> pa.Table:
+        """The matched rows of `table`, which has one for each of the feature table, with the columns ADDED."""
+        refuse_taken(table.column_names)
+        found = self.take(table)
+        for name, column in self.labels.columns(self.message, self.index).items():
+            found = found.append_column(name, column)
+        return found
 
 
 def release_names(messages: Sequence[AcceptedMessage]) -> list[str]:
@@ -194,9 +183,9 @@ def join(messages: list[AcceptedMessage], table: FeatureTable, correction: str =
         message_rows=rows,
         feature_rows=table.rows,
         matched=len(position),
-        without_features=len(lonely),
-        without_message=int(np.count_nonzero(used == 0)),
-        repeated=int(np.count_nonzero(used > 1)),
+        message_ids_without_features=len(lonely),
+        features_without_message=int(np.count_nonzero(used == 0)),
+        ids_in_several_messages=int(np.count_nonzero(used > 1)),
     )
     if not len(position):
         refuse_nothing_matched(rows, table.rows)

@@ -177,9 +177,9 @@ class SpilledJoin:
             message_rows=self.message_rows,
             feature_rows=self.feature_rows,
             matched=matches.rows,
-            without_features=lonely,
-            without_message=self.feature_rows - matches.examples,
-            repeated=matches.repeated,
+            message_ids_without_features=lonely,
+            features_without_message=self.feature_rows - matches.examples,
+            ids_in_several_messages=matches.repeated,
         )
 
     @contextmanager

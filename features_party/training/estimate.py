@@ -37,29 +37,20 @@ class Interval:
     low: float
     high: float
 
-    def as_json(self) -> dict[str, float]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class ErrorEstimate:
     """Squared errors over the true labels of `rows` rows; `mse`, `constant_mse` are None where only their difference is
-    identified, and `why` says so."""
+    identified, and `mse_why` says so."""
 
     rows: int
     mse: Interval | None
     constant_mse: Interval | None
     mse_below_constant: Interval
-    why: str
+    mse_why: str
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "rows": self.rows,
-            "mse": self.mse.as_json() if self.mse is not None else None,
-            "constant_mse": self.constant_mse.as_json() if self.constant_mse is not None else None,
-            "mse_below_constant": self.mse_below_constant.as_json(),
-            "mse_why": self.why,
-        }
+        return asdict(self)
 
     def as_card(self) -> dict[str, object]:
         """For a model's card: the gain over the constant and its interval at the top, which every estimate has."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labels_party.storage.secrets import Secrets
+from shared.documents.signing import save_once
 from shared.errors import InvalidFile
 from shared.service import folders
 from shared.service.home import Home as AnyHome
@@ -41,15 +42,8 @@ class Home(AnyHome):
         """The party's secret, made on first use; losing it means that ids charged earlier are no longer recognised."""
         path = self.secret_path
         if not path.exists():
-            temporary = path.with_name(f".secret-{secrets.token_hex(4)}")
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(32))
-                file.flush()
-                os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):  # another process was first, and its secret counts
-                os.link(temporary, path)
-            temporary.unlink()
+                save_once(path, secrets.token_bytes(32))
             folders.fsync_folder(path.parent)
         data = path.read_bytes()
         if len(data) != 32:

@@ -121,18 +121,7 @@ class SigningKey:
     def save(self, private_path: Path, public_path: Path) -> None:
         """Write both halves; never overwrites an existing private key (messages would lose their signer)."""
         private_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pem = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        # whole or not at all, so that another process or a restart never finds half a key
-        temporary = private_path.with_name(f".{private_path.name}-{secrets.token_hex(4)}")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(pem)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(temporary, private_path)
-        finally:
-            temporary.unlink()
+        save_once(private_path, self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         public_path.write_bytes(self.public.pem)
 
     def sign(self, payload_type: str, document: Any) -> bytes:
@@ -204,3 +193,18 @@ def _strict_base64(text: str) -> bytes:
     if base64.b64encode(data).decode("ascii") != text:
         raise ValueError("not the canonical base64 spelling")
     return data
+
+
+def save_once(path: Path, secret: bytes) -> None:
+    """Write a file that its owner alone may read: whole or not at all, so that another process or a restart never finds
+    half of it. Raises FileExistsError where there is one already."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()

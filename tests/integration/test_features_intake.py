@@ -174,7 +174,8 @@ def test_a_training_keeps_the_messages_that_it_was_asked_for(sender: Sender, key
         services.trainings.request(Training(feature_table=row["id"], messages=["rel_1"]))
     services.trainings.request(Training(feature_table=row["id"], messages=[second.digest]))
     check_one_label([first, second])
-    joined = join([first, second], services.feature_tables.open(row["id"])).as_table()
+    table = services.feature_tables.open(row["id"])
+    joined = join([first, second], table).labelled(table.whole)
     names = {f"rel_1-{m.digest}" for m in (first, second)}
     assert set(joined["release"].to_pylist()) == names
 

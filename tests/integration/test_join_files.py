@@ -118,7 +118,8 @@ def test_the_same_labels_as_in_memory(tmp_path: Path) -> None:
         spilled = work.write(tmp_path / "out.parquet")
     memory = join(accepted, feature_table(features, "id"))
     columns = ["id", "raw_label", "corrected_label", "noise_variance", "release"]
-    assert pq.read_table(tmp_path / "out.parquet").select(columns).equals(memory.as_table().select(columns))
+    labelled = memory.labelled(memory.table.whole).select(columns)
+    assert pq.read_table(tmp_path / "out.parquet").select(columns).equals(labelled)
     assert spilled.counts == memory.counts
     assert not (tmp_path / "spill").exists()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features_party.bootstrap import Services, bootstrap
-from features_party.files import train_files
+from features_party.files import Files, train_files
 from features_party.settings import Settings
 from shared.audit import events
 from shared.documents.signing import VerifyingKey
@@ -43,11 +43,8 @@ class Receiving:
         ids = [f"{batch}-{i}" for batch in batches for i in range(ROWS)]
         features, out = self.home / "features.parquet", self.home / f"model-{self.trained()}"
         pq.write_table(pa.table({"id": ids, "x": [float(i % 5) for i in range(len(ids))]}), features)
-        done = self._tried(
-            lambda: train_files(
-                self.services, messages, key, features, "id", Learning(model="linear"), out, None, lambda *_: None
-            )
-        )
+        files = Files(messages, key, features, "id", out)
+        done = self._tried(lambda: train_files(self.services, files, Learning(model="linear"), lambda *_: None))
         assert (done is not None) <= out.exists(), "a finished training left no model"
         return done is not None
 

@@ -40,7 +40,7 @@ def test_counts_and_values(sender: Sender, tmp_path: Path) -> None:
     message = accepted(sender, tmp_path, ids=["b", "a", "c"], labels=labels)
     path = features(tmp_path, pa.table({"id": ["x", "c", "a", "y"], "f": [0.0, 1.0, 2.0, 3.0]}))
     joined = join([message], read_features(path, "id"))
-    assert joined.counts.as_json() == {
+    assert joined.counts.model_dump() == {
         "messages": 1,
         "message_rows": 3,
         "feature_rows": 4,
@@ -49,7 +49,7 @@ def test_counts_and_values(sender: Sender, tmp_path: Path) -> None:
         "features_without_message": 2,
         "ids_in_several_messages": 0,
     }
-    table = joined.as_table().to_pydict()
+    table = joined.labelled(joined.table.whole).to_pydict()
     assert table["id"] == ["c", "a"]  # as in the feature table
     assert table["f"] == [1.0, 2.0]
     assert table["release"] == ["rel_1", "rel_1"]
@@ -77,8 +77,8 @@ def test_an_id_in_two_messages_keeps_both_rows(sender: Sender, tmp_path: Path) -
     path = features(tmp_path, pa.table({"id": ["a", "b", "c"], "f": [1, 2, 3]}))
     joined = join([first, second], read_features(path, "id"))
     assert joined.counts.matched == 4
-    assert joined.counts.repeated == 1
-    assert joined.as_table()["id"].to_pylist() == ["a", "b", "b", "c"]
+    assert joined.counts.ids_in_several_messages == 1
+    assert joined.labelled(joined.table.whole)["id"].to_pylist() == ["a", "b", "b", "c"]
     # each message is corrected by its own channel
     assert len(set(joined.noise_variance.tolist())) == 2
 
@@ -92,9 +92,9 @@ def test_nothing_in_common_is_refused(sender: Sender, tmp_path: Path) -> None:
 
 def test_a_column_the_join_adds_is_refused(sender: Sender, tmp_path: Path) -> None:
     message = accepted(sender, tmp_path, ids=["a"], labels=np.array([0.0]))
-    path = features(tmp_path, pa.table({"id": ["a"], "raw_label": [1]}))
+    table = read_features(features(tmp_path, pa.table({"id": ["a"], "raw_label": [1]})), "id")
     with pytest.raises(InvalidTable, match="raw_label"):
-        join([message], read_features(path, "id")).as_table()
+        join([message], table).labelled(table.whole)
 
 
 # --- feature tables: every bad input -----------------------------------------------------------------------
