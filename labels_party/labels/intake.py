@@ -64,7 +64,7 @@ class Intake:
                 "In this population examples belong to units, so its owner sends the list, with the unit of each: who "
                 "names the units decides what the bound per unit is worth."
             )
-        submission = Submission(batch, population, None)
+        submission = Submission(batch, population, None, owner=may_replace)
         record = partial(self.recorder.examples, call=call, may_replace=may_replace)
         return self._take(submission, Known(batch, population), sent, call, record)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from labels_party.labels.at_rest import example_schema, masked_schema
@@ -26,7 +26,7 @@ class Submission:
     population: Population
     mode: str | None
     fields: tuple[str, ...] = (ID, LABEL, UNIT)
-    owner: bool = True
+    owner: bool = field(kw_only=True)
 
     @property
     def kind(self) -> str:
