@@ -65,8 +65,7 @@ class Intake:
                 "names the units decides what the bound per unit is worth."
             )
         submission = Submission(batch, population, None, owner=may_replace)
-        record = partial(self.recorder.examples, call=call, may_replace=may_replace)
-        return self._take(submission, Known(batch, population), sent, call, record)
+        return self._take(submission, Known(batch, population), sent, call, partial(self.recorder.examples, call=call))
 
     def add_labels(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, mode: str = INSERT, owner: bool

@@ -19,7 +19,7 @@ class Submission:
     """`mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples.
 
     `fields`: what the sender calls the columns of id, label and unit, the unit last. Only the `owner` is told that an
-    id has a record; the insert of somebody else is set aside.
+    id has a record, and replaces a list; the insert of somebody else is set aside.
     """
 
     batch: Batch
