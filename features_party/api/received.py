@@ -52,16 +52,9 @@ from features_party.receive.uploads import arrange, untar
 from shared.documents.answer import Answer
 from shared.errors import Unavailable
 from shared.service.apikeys import Principal
+from shared.service.calls import IdempotencyKey
 from shared.service.cli import Progress
-from shared.service.http import (
-    LARGE,
-    PROBLEM_RESPONSES,
-    UPLOAD,
-    IdempotencyKey,
-    JsonRouter,
-    problem_responses,
-    read_body,
-)
+from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
 from shared.service.idempotency import IdempotentCall, Reply
 from shared.service.validation import as_model
 

@@ -31,14 +31,8 @@ from features_party.bootstrap import Services
 from features_party.tables.output import write_table
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
-from shared.service.http import (
-    PROBLEM_RESPONSES,
-    UPLOAD,
-    IdempotencyKey,
-    JsonRouter,
-    problem_responses,
-    read_body,
-)
+from shared.service.calls import IdempotencyKey
+from shared.service.http import PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
 from shared.service.idempotency import IdempotentCall, Reply
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)

@@ -13,7 +13,8 @@ from features_party.api.idempotent import idempotent
 from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas_trainings import State, TrainingOut
 from shared.schemas.training import Training
-from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, JsonRouter, problem_responses
+from shared.service.calls import IdempotencyKey
+from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
 
 router = JsonRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 

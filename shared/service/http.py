@@ -6,9 +6,9 @@ bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose r
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, Header
+from fastapi import Depends, FastAPI
 
 from shared.problems import PROBLEM_JSON, http_problem
 from shared.service.apikeys import ApiKeys
@@ -21,25 +21,10 @@ from shared.service.methods import Methods, known_request
 from shared.service.refusals import install_handlers
 
 __all__ = [
-    "LARGE",
-    "PROBLEM_RESPONSES",
-    "UPLOAD",
-    "Bounds",
-    "IdempotencyKey",
-    "JsonRouter",
-    "Receive",
-    "Scope",
-    "Send",
-    "install",
-    "problem_responses",
-    "read_body",
-    "require",
+    "LARGE", "PROBLEM_RESPONSES", "UPLOAD", "Bounds", "JsonRouter", "Receive", "Scope", "Send", "install",
+    "problem_responses", "read_body", "require",
 ]  # fmt: skip
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", description="Repeat a call safely: same key and body, same answer, one effect."),
-]
 Responses = dict[int | str, dict[str, Any]]
 _REFUSALS = {
     401: ("unauthenticated", "No valid API key"),
