@@ -24,7 +24,7 @@ from shared.client.conversation import ARROW, JSON, PARQUET, Conversation, Json,
 from shared.client.declared import BlockingClient, call
 from shared.client.downloads import Bytes, download
 from shared.client.drivers import Blocking
-from shared.client.listings import numbered
+from shared.client.listings import linked
 from shared.client.peer import Peer, problem_of
 from shared.client.published import PublishedCalls
 from shared.documents.manifest import FileEntry
@@ -88,7 +88,7 @@ class LabelsService(PublishedCalls, BlockingClient):
     @call
     def published(self, since: str, population: str | None = None) -> Conversation[list[ListedRelease]]:
         """The releases published for us on the day `since` (2026-11-01) or later, oldest first. Raises Unavailable."""
-        return numbered(at.RELEASES, _listed, since=since, population=population)
+        return linked(at.RELEASES, _listed, since=since, population=population)
 
     @call
     def download(

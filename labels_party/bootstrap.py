@@ -11,17 +11,16 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.kinds.answer import Parts
 from labels_party.kinds.calibration.kind import CalibrationKind
 from labels_party.kinds.feature_store import FeatureStore
-from labels_party.kinds.linear_model import LinearModelKind
-from labels_party.kinds.median import MedianKind
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
 from labels_party.kinds.message.statement import Statements
 from labels_party.kinds.prediction.predictors import Predictors
 from labels_party.kinds.prediction.queries import PredictionKind, Queries
-from labels_party.kinds.rectangle import RectangleKind
+from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
 from labels_party.labels.batches import Batches
 from labels_party.labels.erasures import Erasures
@@ -98,7 +97,6 @@ class Services:
     pipeline: Pipeline
     allowances: Allowances
     message: MessageKind
-    calibration: CalibrationKind
     features: FeatureStore
     predictors: Predictors
     queries: Queries
@@ -108,6 +106,12 @@ class Services:
     sender: Sender
     apikeys: ApiKeys
     idempotency: IdempotencyKeys
+
+    @property
+    def calibration(self) -> CalibrationKind:
+        found = self.work.kinds[CalibrationKind.name]
+        assert isinstance(found, CalibrationKind)
+        return found
 
     def close(self) -> None:
         self.worker.stop()
@@ -142,7 +146,7 @@ def bootstrap(
     try:
         upgrade(database, MIGRATIONS, HEAD)
         _check_keys(database, home)
-        secrets, key = home.secrets(), home.signing_key()
+        secrets, key = home.secrets(), home.own_key()
         _check_secret(database, secrets)
         _check_age(database, home)
     except BaseException:
@@ -168,16 +172,8 @@ def bootstrap(
     leases = Leases(database, workplace, lease)
     features = FeatureStore(database, batches, vault)
     message = MessageKind(priors, LocalEngine(), key, settings.rows_per_file)
-    calibration = CalibrationKind(key, work, vault, secrets)
-    # the kinds of charged work there are: one entry each, and nothing else needs to know of a new one
-    work.register(
-        message,
-        calibration,
-        MedianKind(key),
-        RectangleKind(key, features),
-        LinearModelKind(key, features),
-        PredictionKind(),
-    )
+    parts = Parts(key, features, work, vault, secrets)
+    work.register(message, PredictionKind(), *(kind.made(parts) for kind in KINDS.values()))
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
     pipeline.sweep()
     decisions = Decisions(work)
@@ -214,7 +210,6 @@ def bootstrap(
         pipeline=pipeline,
         allowances=allowances,
         message=message,
-        calibration=calibration,
         features=features,
         predictors=predictors,
         queries=Queries(predictors, work, key, home),
@@ -236,7 +231,7 @@ def bootstrap(
 def _check_keys(database: Database, home: Home) -> None:
     """A home whose database is in use must have its keys: new ones would hide that the old ones are lost."""
     used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
-    for path in (home.secret_path, home.signing_key_path):
+    for path in (home.secret_path, home.private_key):
         if used is not None and not path.exists():
             raise Unavailable(f"'{path}' is missing; restore it from the backup of this folder. Nothing was changed.")
 

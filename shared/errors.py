@@ -7,17 +7,25 @@ types to HTTP problem bodies; ``exit_code`` is the command line's (1 refusal, 2 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 
 class LabelDPError(Exception):
-    """Base of everything this project raises on purpose."""
+    """Base of everything this project raises on purpose. The kinds of this module have their own name as `code`, and
+    that in words as title, unless they say otherwise; `tests/unit/test_problems.py` holds the codes still."""
 
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
     exit_code: ClassVar[int] = 1
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:  # a part's own kinds are what they are derived from
+            name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+            cls.code = vars(cls).get("code", name)
+            cls.title = vars(cls).get("title", name.replace("-", " ").capitalize())
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -32,16 +40,11 @@ class LabelDPError(Exception):
 
 
 class InvalidInput(LabelDPError):
-    code = "invalid-input"
-    title = "Invalid input"
     exit_code = 2
 
 
 class InvalidRequest(InvalidInput):
     """The request itself is malformed: its JSON, a member, a query parameter."""
-
-    code = "invalid-request"
-    title = "Invalid request"
 
     def __init__(self, detail: str, places: Iterable[Mapping[str, str]] = ()) -> None:
         super().__init__(detail)
@@ -52,43 +55,35 @@ class InvalidRequest(InvalidInput):
 
 
 class InvalidEpsilon(InvalidInput):
-    code = "invalid-epsilon"
     title = "Invalid ε"
 
 
 class InvalidDomain(InvalidInput):
-    code = "invalid-domain"
     title = "Invalid label domain"
 
 
 class InvalidPrior(InvalidInput):
-    code = "invalid-prior"
-    title = "Invalid prior"
+    """A prior that is no distribution over the labels, or may not be used."""
 
 
 class InvalidLoss(InvalidInput):
-    code = "invalid-loss"
-    title = "Invalid loss"
+    """A loss that is unknown, or does not fit the labels."""
 
 
 class InvalidMechanism(InvalidInput):
-    code = "invalid-mechanism"
-    title = "Invalid mechanism"
+    """A mechanism, or its options, that cannot be had here."""
 
 
 class InvalidFile(InvalidInput):
-    code = "invalid-file"
     title = "Unreadable or malformed file"
 
 
 class InvalidTable(InvalidInput):
-    code = "invalid-table"
-    title = "Invalid table"
+    """Columns or cells of a table that are not as they must be."""
 
 
 class InvalidSettings(InvalidInput):
-    code = "invalid-settings"
-    title = "Invalid settings"
+    """The environment holds a setting that is unknown or impossible."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,6 @@ class RowProblem:
 class InvalidRows(InvalidInput):
     """Rows of an upload break a rule; nothing of the upload was stored."""
 
-    code = "invalid-rows"
     title = "Rows rejected"
     shown: ClassVar[int] = 20
 
@@ -142,7 +136,6 @@ class Refusal(LabelDPError):
 class BudgetExceeded(Refusal):
     """The ledger does not allow the charge. Figures are public: they come from the ledger alone."""
 
-    code = "budget-exceeded"
     title = "Privacy budget exceeded"
 
     def __init__(
@@ -159,108 +152,90 @@ class BudgetExceeded(Refusal):
 class SecondPersonNeeded(Refusal):
     """A release of a four-eyes population is approved or declined by somebody else than who asked for it."""
 
-    code = "second-person-needed"
     title = "Somebody else must decide this"
 
 
 class AlreadyReleased(Refusal):
-    code = "already-released"
     title = "Batch already carries a release"
 
 
 class OverlappingBatch(Refusal):
-    code = "overlapping-batch"
     title = "Batch overlaps another"
 
 
 class MissingLabels(Refusal):
-    code = "missing-labels"
     title = "Labels are missing"
 
 
 class VerificationFailed(Refusal):
     """A message was not accepted; nothing of it was parsed or stored."""
 
-    code = "verification-failed"
     title = "Message refused"
 
 
 class SignatureInvalid(VerificationFailed):
-    code = "signature-invalid"
     title = "Signature does not verify"
 
 
 class DigestMismatch(VerificationFailed):
-    code = "digest-mismatch"
     title = "Bytes do not match the signed manifest"
 
 
 class AudienceMismatch(VerificationFailed):
-    code = "audience-mismatch"
     title = "Message is for somebody else"
 
 
 class UnsupportedVersion(VerificationFailed):
-    code = "unsupported-version"
     title = "Message format is too new"
 
 
 class MalformedManifest(VerificationFailed):
-    code = "malformed-manifest"
     title = "Manifest is malformed"
 
 
 class MalformedReceipt(VerificationFailed):
     """A receiver's receipt, or the public key for receipts, is not one, or not of what it was sent for."""
 
-    code = "malformed-receipt"
     title = "Receipt is malformed"
 
 
 class MalformedAnswer(VerificationFailed):
     """A signed answer, or its result, is not one."""
 
-    code = "malformed-answer"
     title = "Answer is malformed"
 
 
 class ReceiptConflict(Refusal):
     """Another receipt stands where this one belongs: somebody's store has two histories."""
 
-    code = "receipt-conflict"
     title = "Another receipt is known"
 
 
 class NoReceiptKey(Refusal):
     """The owner has registered no key for the receipts of this audience; nothing is trusted on first use."""
 
-    code = "no-receipt-key"
     title = "No receipt key is registered"
 
 
 class ReplayConflict(VerificationFailed):
     """The same release or answer id came with another manifest or document."""
 
-    code = "replay-conflict"
     title = "Id seen with another document"
 
 
 class Contradicted(VerificationFailed):
     """What it states of its population or of the ε spent does not go with what was accepted before."""
 
-    code = "contradicted"
     title = "Contradicts what was accepted"
 
 
 class AuditChainBroken(Refusal):
-    code = "audit-chain-broken"
     title = "Audit store does not verify"
 
 
 class RemoteProblem(LabelDPError):
     """A problem body that a service answered with; `problem_code` is its stable code, `status` the HTTP status."""
 
-    code = "remote-problem"
     title = "The other side refused"
 
     def __init__(self, detail: str, status: int = 502, body: Mapping[str, object] | None = None) -> None:
@@ -282,14 +257,12 @@ class RemoteProblem(LabelDPError):
 class Conflict(LabelDPError):
     """The call does not fit the state of its object (an open batch, a published release ...)."""
 
-    code = "conflict"
     title = "Conflict with the current state"
 
 
 class DuplicateId(Conflict):
     """A second record of an id. Says nothing on whether the value is the same (invariant 8)."""
 
-    code = "duplicate-id"
     title = "Id already has a record"
 
     def __init__(self, detail: str, rows: Iterable[RowProblem] = ()) -> None:
@@ -301,7 +274,6 @@ class DuplicateId(Conflict):
 
 
 class IdempotencyConflict(LabelDPError):
-    code = "idempotency-conflict"
     title = "Idempotency key reused with another body"
 
 
@@ -315,14 +287,10 @@ class IdempotencyInFlight(Conflict):
 class NotFound(LabelDPError):
     """Also given for objects that exist but are not the caller's: a uniform denial."""
 
-    code = "not-found"
-    title = "Not found"
-
 
 class Unauthenticated(LabelDPError):
     """`reason` and `key_id` (of a key that was valid once) are for the log; the caller is told neither."""
 
-    code = "unauthenticated"
     title = "No valid API key"
 
     def __init__(self, detail: str, reason: str = "no key", key_id: str | None = None) -> None:
@@ -331,48 +299,38 @@ class Unauthenticated(LabelDPError):
 
 
 class TooLarge(InvalidInput):
-    code = "too-large"
     title = "Upload too large"
 
 
 class UnsupportedMediaType(InvalidInput):
-    code = "unsupported-media-type"
     title = "Unsupported content type"
 
 
 class RangeNotSatisfiable(InvalidInput):
-    code = "range-not-satisfiable"
     title = "Range cannot be served"
 
 
 class RequestTimeout(LabelDPError):
     """The caller stopped sending in the middle of a body, or sent it too slowly."""
 
-    code = "request-timeout"
     title = "Upload too slow"
 
 
 class Unavailable(LabelDPError):
     """Something below us failed (storage, randomness, the other party); nothing was released."""
 
-    code = "unavailable"
     title = "Temporarily unavailable"
 
 
 class Busy(Unavailable):
     """As many calls of this kind as the service takes at once are being answered."""
 
-    code = "busy"
-    title = "Busy"
-
 
 class RandomnessUnavailable(Unavailable):
-    code = "randomness-unavailable"
     title = "The operating system gave no randomness"
 
 
 class EpsilonNotProved(LabelDPError):
     """A fault of this code or of a library: a draw would cost more than was charged. Nothing was drawn."""
 
-    code = "epsilon-not-proved"
     title = "The charged ε could not be proved"

@@ -18,6 +18,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytes
 
 from tests.support import postgres
 from tests.support.labels import LabelsParty
+from tests.support.one_process import as_in_production, one_process
 from tests.support.processes import gate
 from tests.support.replayed_schemas import replayed_schemas, upgrade_itself
 
@@ -47,7 +48,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _whole_session() -> Iterator[None]:
-    with replayed_schemas(), gate.watched():
+    with replayed_schemas(), one_process(), gate.watched():
         yield
 
 
@@ -74,6 +75,12 @@ def postgres_databases(postgres_server: str | None) -> Iterator[postgres.Databas
 def migrations_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of migrations: nothing is replayed."""
     monkeypatch.setattr(alembic.command, "upgrade", upgrade_itself)
+
+
+@pytest.fixture
+def storage_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what waits for the disk: databases are made as they are in production."""
+    as_in_production(monkeypatch)
 
 
 @pytest.fixture

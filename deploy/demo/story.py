@@ -67,7 +67,7 @@ def publish(scene: Scene, batch: str) -> str:
     """Look ahead; charge first, then draw once. Returns the release."""
     t, population = scene.teller, scene.name(POPULATION)
     t.step("Advertiser", f"asks for a plan at ε = {plain(scene.epsilon)}")
-    plan = scene.owner.plan(population, str(scene.epsilon), len(scene.clicks))
+    plan = scene.owner.plan(population, epsilon=str(scene.epsilon), n=len(scene.clicks))
     t.say(
         f"It compares {len(plan['mechanisms'])} designs and recommends '{plan['recommendations'][0]['mechanism']}'. It "
         "reads no label, so it costs nothing. The advertiser takes the mechanism of the paper first."

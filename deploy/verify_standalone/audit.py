@@ -27,7 +27,7 @@ EVENT_MEMBERS = {
     *("format", "store", "party", "sequence", "previous", "time", "kind", "subject"),
     *("epsilon_nano", "delta", "unit", "audiences", "actor", "details"),
 }
-SUBJECT_MEMBERS = {"population", "population_name", "label", "batch", "release", "attempt"}
+SUBJECT_MEMBERS = {"population", "population_name", "label", "batch", "work", "attempt"}
 
 
 def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:

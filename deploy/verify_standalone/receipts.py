@@ -62,7 +62,7 @@ class Receipts:
             signed = details.get(PUBLISHED[kind])
             if not isinstance(signed, str):
                 refuse(f"event {number} does not say what was published")
-            self.published[event["subject"]["release"]] = signed
+            self.published[event["subject"]["work"]] = signed
         elif kind == "receipt-received":
             self._kept(number, event, details["receipt"])
         elif kind in ACCEPTED and "receipt" in details:
@@ -74,7 +74,7 @@ class Receipts:
         given = self.given.setdefault(receipt["labels_key_id"], [])
         said = (receipt["document_id"], receipt["document_digest"], receipt["labels_key_id"], receipt["accepted"])
         signed = details[ACCEPTED[event["kind"]]]
-        if said != (event["subject"]["release"], signed, details["key_id"], event["time"]):
+        if said != (event["subject"]["work"], signed, details["key_id"], event["time"]):
             refuse(f"event {number}: its receipt says something else than the event")
         if receipt["audience"] not in event["audiences"]:
             refuse(f"event {number}: its receipt is of another audience")
@@ -88,10 +88,10 @@ class Receipts:
         if (audience, named) not in self.keys:
             refuse(f"event {number}: its receipt is signed with a key that is not registered for '{audience}'")
         receipt, digest = open_receipt(number, envelope, self.keys[audience, named], named)
-        release = event["subject"]["release"]
-        if (receipt["document_id"], receipt["audience"]) != (release, audience):
+        work = event["subject"]["work"]
+        if (receipt["document_id"], receipt["audience"]) != (work, audience):
             refuse(f"event {number}: its receipt is of something else or of another audience")
-        if self.published.get(release) != receipt["document_digest"]:
+        if self.published.get(work) != receipt["document_digest"]:
             refuse(f"event {number}: its receipt is not of what was published")
         kept, place = self.kept.setdefault((named, receipt["labels_key_id"]), {}), receipt["position"]
         before = GENESIS if place == 1 else kept.get(place - 1, (receipt["previous"],))[0]

@@ -26,7 +26,7 @@ class Received:
             details.get("key_id"),
             subject["population"],
             subject["batch"],
-            subject["release"],
+            subject["work"],
         )
         if not isinstance(key, str) or not (name and batch and population):
             return 16, "it does not say what was accepted"

@@ -106,7 +106,7 @@ class Rules:
         elif kind.startswith("predictor-") and kind in OF_BATCHES:
             self._predictor(number, subject, details, kind)
         elif kind == "answer-shared":
-            if subject["release"] not in self.batches[subject["batch"]]["published"] or not event["audiences"]:
+            if subject["work"] not in self.batches[subject["batch"]]["published"] or not event["audiences"]:
                 broken(12, number, "an answer is shown that was not published, or to nobody")
         elif kind == "allowance-set":
             most, of = amount(details.get("epsilon")), details.get("answer")
@@ -172,7 +172,7 @@ class Rules:
     # --- releases and answers: waiting → approved → open → cancelled → over ----------------------------------
 
     def _release(self, number: int, event: Any, kind: str) -> None:
-        name, batch = event["subject"]["release"], event["subject"]["batch"]
+        name, batch = event["subject"]["work"], event["subject"]["batch"]
         work = self.works.get(name)
         same = work is not None and work["batch"] == batch
         state = work["state"] if work is not None and same else ""
@@ -217,7 +217,7 @@ class Rules:
     def _charged(self, number: int, event: Any, work: Any) -> None:
         subject, details, charge = event["subject"], event["details"], event["epsilon_nano"]
         known = self.populations[subject["population"]]
-        if not subject["release"] or (work is not None and work["state"] not in ("waiting", "approved")):
+        if not subject["work"] or (work is not None and work["state"] not in ("waiting", "approved")):
             broken(7, number, "it was charged before")
         if known["four eyes"] or work is not None:
             self._as_approved(number, event, work)
@@ -231,8 +231,8 @@ class Rules:
         if details.get("by_audience") is not None:
             self._by_audience(number, event)
         self.spent[place] = now
-        self.works[subject["release"]] = {"state": "open", "batch": subject["batch"], "charge": event}
-        self.batches[subject["batch"]]["unfinished"].add(subject["release"])
+        self.works[subject["work"]] = {"state": "open", "batch": subject["batch"], "charge": event}
+        self.batches[subject["batch"]]["unfinished"].add(subject["work"])
 
     @staticmethod
     def _as_approved(number: int, event: Any, work: Any) -> None:
@@ -263,13 +263,13 @@ class Rules:
         if event["kind"].endswith("-published"):
             if not event["audiences"] and "predictor" not in work["charge"]["details"]:
                 broken(12, number, "it is published for nobody")
-            self.batches[event["subject"]["batch"]]["published"].add(event["subject"]["release"])
+            self.batches[event["subject"]["batch"]]["published"].add(event["subject"]["work"])
         work["state"] = "over"
 
     # --- what audiences cause --------------------------------------------------------------------------------
 
     def _predictor(self, number: int, subject: Any, details: Any, kind: str) -> None:
-        name = subject["release"]
+        name = subject["work"]
         known = self.predictors.get(name)
         if kind == "predictor-retired":
             if known is None or known["retired"] or known["batch"] != subject["batch"]:

@@ -1,67 +1,40 @@
-"""The application factory."""
+"""The application of the features party."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from importlib.metadata import version
-
-import sqlalchemy as sa
 from fastapi import FastAPI
 
 from features_party.api import audit, models, received, tables, trainings
 from features_party.api.events import Streams
-from features_party.api.schemas import Health
 from features_party.bootstrap import Services
 from features_party.models.worker import Worker
-from shared.errors import Unavailable
-from shared.service.docs import install_docs
-from shared.service.http import install, problem_responses
-from shared.service.metrics import install_metrics
+from shared.service.application import application
 
 
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
     worker = Worker(services.trainings)
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    def start() -> None:
         services.home.sweep()
         if services.settings.worker:
             worker.start()
-        yield
+
+    def stop() -> None:
         worker.stop()
         services.close()
 
-    app = FastAPI(
+    app = application(
+        services,
+        [tables.router, received.messages, received.answers, trainings.router, models.router, audit.router],
         title="Features party",
-        version=version("label-dp-service"),
         summary="Privatized messages in, every ε accounted for, models out.",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        start=start,
+        stop=stop,
+        alive=worker.alive,
+        dead="The training worker is not running; restart the service.",
     )
-    app.state.services = services
     app.state.worker = worker
     app.state.stopping = lambda: False  # whoever serves it knows better
     app.state.streams = Streams(lambda: app.state.stopping())
-    install(app, services.apikeys, bounds=services.settings.bounds)
-    install_docs(app)
-    install_metrics(app)
-    for router in (tables.router, received.messages, received.answers, trainings.router, models.router, audit.router):
-        app.include_router(router)
-
-    @app.get("/healthz", tags=["service"])
-    async def healthz() -> Health:
-        """The process answers."""
-        return Health(status="ok")
-
-    @app.get("/readyz", tags=["service"], responses=problem_responses(503))
-    def readyz() -> Health:
-        """The database answers and the worker lives."""
-        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
-        if services.settings.worker and not worker.alive():
-            raise Unavailable("The training worker is not running; restart the service.")
-        return Health(status="ready")
-
     return app

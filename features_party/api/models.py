@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request, Response
 
 from features_party.api.context import Ctx, Reader, Trainer, actor, labels_service
-from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.rows import read_rows
 from features_party.api.schemas_models import (
     MOST_ROWS,
@@ -38,7 +37,10 @@ from features_party.receive.asking import (
 from features_party.training.encoding import Column
 from shared.documents.answer import Answer
 from shared.schemas.numbers import PLAIN
-from shared.service.http import LARGE, PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.calls import LARGE
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
+from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1/models", tags=["models"], responses=PROBLEM_RESPONSES)
 
@@ -73,7 +75,7 @@ def list_models(
     response: Response,
     ctx: Ctx,
     _: Reader,
-    page: Paged,
+    page: PagedEitherWay,
     training: Annotated[str | None, Query(max_length=40, description="Only the model of this training.")] = None,
 ) -> list[ModelOut]:
     """Models by the time they were made."""

@@ -29,7 +29,6 @@ from features_party.api.context import (
     workspace,
 )
 from features_party.api.idempotent import claimed, fingerprint, idempotent
-from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import (
     AcceptedAnswerOut,
     AcceptedOut,
@@ -52,10 +51,12 @@ from features_party.receive.uploads import arrange, untar
 from shared.documents.answer import Answer
 from shared.errors import Unavailable
 from shared.service.apikeys import Principal
-from shared.service.calls import IdempotencyKey
+from shared.service.calls import LARGE, UPLOAD
 from shared.service.cli import Progress
-from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from shared.service.idempotency import IdempotentCall, Reply
+from shared.service.json_bodies import JsonRouter, read_body
+from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 from shared.service.validation import as_model
 
 log = logging.getLogger("label_dp.features_party")
@@ -211,7 +212,7 @@ def _fingerprint(parts: list[tuple[str, Path]]) -> bytes:
 
 
 @messages.get("/messages", responses=LINK_DOCS)
-def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[MessageOut]:
+def list_messages(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[MessageOut]:
     """What was accepted, and the ε of each."""
     return [MessageOut(**row) for row in with_link(ctx.acceptances.page(MESSAGE, page), request, response)]
 
@@ -224,7 +225,7 @@ def get_message(release: str, ctx: Ctx, _: Reader) -> AcceptedOut:
 
 
 @answers.get("/answers", responses=LINK_DOCS)
-def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[AnswerOut]:
+def list_answers(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[AnswerOut]:
     """What was accepted, and the ε of each."""
     return [AnswerOut(**row) for row in with_link(ctx.acceptances.page(ANSWER, page), request, response)]
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from shared.schemas.base import Ask, whole
 
 KEY_HELP = "Your key at the labels party; by default the configured one, where the service's operator listed the URL."
+CLIPPING = "Bounds that were bought with ε_clip; null where none were."
 
 
 class TablePath(Ask):
@@ -33,14 +34,19 @@ class TableOut(BaseModel):
     created: str
 
 
-class IdListIn(Ask):
+class AtLabelsParty(Ask):
+    """A labels party, and our key there for this one call."""
+
+    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
+    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
+
+
+class IdListIn(AtLabelsParty):
     """Where to declare the example ids of an open batch. The key is used for this call and not kept."""
 
     model_config = whole({"url": "http://127.0.0.1:8001", "batch": "bat_0123456789abcdef"})
 
-    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])
-    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
 class IdListOut(BaseModel):
@@ -49,20 +55,16 @@ class IdListOut(BaseModel):
     answer: dict[str, Any] = Field(description="What the labels party answered.")
 
 
-class PullIn(Ask):
+class PullIn(AtLabelsParty):
     """A published release to fetch. The key is used for this call and not kept."""
 
-    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     release: str = Field(min_length=1, max_length=400, examples=["rel_0123456789abcdef"])
-    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
-class AnswerPullIn(Ask):
+class AnswerPullIn(AtLabelsParty):
     """A published answer to fetch. The key is used for this call and not kept."""
 
-    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     answer: str = Field(min_length=1, max_length=400, examples=["ans_0123456789abcdef"])
-    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
     wait: float = Field(
         default=0.0, ge=0, le=30, description="Seconds to wait for its publication before it is refused (409)."
     )
@@ -86,29 +88,37 @@ class UnitOut(BaseModel):
     max_examples: int | None
 
 
-class MessageSummary(BaseModel):
-    model_config = ConfigDict(extra="allow")
+class Described(BaseModel):
+    """What is said of messages and answers alike."""
 
-    release: str = Field(examples=["rel_0123456789abcdef"])
     batch: str
     population: str
     population_name: str
     label: str
-    audiences: list[str]
+    key_id: str
+    created: str
     n: int
+    epsilon: EpsilonOut
+    epsilon_spent: str = Field(description="Per example, by the labels party's ledger when it signed this.")
+    epsilon_lifetime: str
+
+
+class Summary(Described):
+    audiences: list[str]
     domain: str = Field(examples=["0:400:1"])
-    clipping: dict[str, Any] | None = Field(description="Bounds that were bought with ε_clip; null where none were.")
     mechanism: str
+    unit: UnitOut
+
+
+class MessageSummary(Summary):
+    model_config = ConfigDict(extra="allow")
+
+    release: str = Field(examples=["rel_0123456789abcdef"])
+    clipping: dict[str, Any] | None = Field(description=CLIPPING)
     channel: str
     outputs: int
     unbiased: bool
     loss: str
-    epsilon: EpsilonOut
-    epsilon_spent: str
-    epsilon_lifetime: str
-    unit: UnitOut
-    created: str
-    key_id: str
     manifest_digest: str
 
 
@@ -117,38 +127,29 @@ class AcceptedOut(BaseModel):
     message: MessageSummary
 
 
-class MessageOut(BaseModel):
-    release: str
+class Listed(BaseModel):
+    """What was accepted, as listings show it."""
+
     digest: str
     key_id: str
     population: str
     batch: str
-    mechanism: str
     n: int
     epsilon: EpsilonOut
     accepted: str
 
 
-class AnswerSummary(BaseModel):
+class MessageOut(Listed):
+    release: str
+    mechanism: str
+
+
+class AnswerSummary(Summary):
     answer: str = Field(examples=["ans_0123456789abcdef"])
     kind: str = Field(examples=["calibration"])
-    batch: str
-    population: str
-    population_name: str
-    label: str
-    audiences: list[str]
-    n: int
-    domain: str = Field(examples=["0:400:1"])
     parameters: dict[str, Any]
-    mechanism: str
     result: dict[str, Any]
-    epsilon: EpsilonOut
-    epsilon_spent: str
-    epsilon_lifetime: str
-    unit: UnitOut
     adjacency: str
-    created: str
-    key_id: str
     document_digest: str
 
 
@@ -157,18 +158,7 @@ class AcceptedAnswerOut(BaseModel):
     answer: AnswerSummary
 
 
-class AnswerOut(BaseModel):
+class AnswerOut(Listed):
     answer: str
     kind: str
-    digest: str
-    key_id: str
-    population: str
     population_name: str
-    batch: str
-    n: int
-    epsilon: EpsilonOut
-    accepted: str
-
-
-class Health(BaseModel):
-    status: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field
 
-from features_party.api.schemas import KEY_HELP, EpsilonOut
+from features_party.api.schemas import CLIPPING, AtLabelsParty, Described, EpsilonOut, UnitOut
+from features_party.training.capacity import Capacity
+from features_party.training.estimate import Interval
 from shared.schemas.base import Ask, whole
 from shared.schemas.calibration import Calibration
 
@@ -43,30 +45,17 @@ class CorrectionOut(_Open):
     rho: float | None = Field(description="Weight of bias against noise, less 1; null: not weighed.")
 
 
-class CardUnit(_Open):
-    kind: Literal["example", "unit"]
-    column: str | None
-    max_examples: int | None
+class CardUnit(_Open, UnitOut):
     epsilon_per_unit: str | None
 
 
-class CardMessage(_Open):
+class CardMessage(_Open, Described):
     release: str
-    batch: str
-    population: str
-    population_name: str
-    label: str
-    key_id: str
     manifest_digest: str
-    created: str
     mechanism: str
     loss: str
-    n: int
-    epsilon: EpsilonOut
-    epsilon_spent: str = Field(description="Per example, by the ledger when it released this.")
-    epsilon_lifetime: str
     unit: CardUnit
-    clipping: dict[str, Any] | None = Field(description="Bounds that were bought with ε_clip; null where none were.")
+    clipping: dict[str, Any] | None = Field(description=CLIPPING)
     correction: CorrectionOut
 
 
@@ -107,23 +96,6 @@ class CardCalibration(_Open):
     epsilon_lifetime: str
 
 
-class CapacityOut(_Open):
-    rows: int
-    noise_variance: float
-    label_variance: float
-    signal_share: float
-    effective_rows: float
-    depth: int
-    rounds: int
-    learning_rate: float
-    rows_per_leaf: float
-    leaf_penalty: float
-    subsample: float
-    columns_per_tree: float
-    max_bins: int
-    why: str
-
-
 class MemberOut(BaseModel):
     """A model of an ensemble, which adds `weight` times its difference from the mean of the labels."""
 
@@ -145,15 +117,6 @@ class StatisticOut(_Open):
     column: str = Field(description="The category.")
 
 
-class IntervalOut(_Open):
-    """A figure with its standard error and 95 % interval."""
-
-    estimate: float
-    standard_error: float
-    low: float
-    high: float
-
-
 class EstimateOut(_Open):
     """Mean squared error over the true labels below that of the constant, with its 95 % interval, from privatized
     labels of rows that the judged models did not see; `mse` itself where the channel identifies it."""
@@ -162,8 +125,8 @@ class EstimateOut(_Open):
     low: float
     high: float
     rows: int
-    mse: IntervalOut | None
-    constant_mse: IntervalOut | None
+    mse: Interval | None
+    constant_mse: Interval | None
     mse_why: str = Field(description="Why there is no `mse`, or how far it is identified.")
 
 
@@ -206,7 +169,7 @@ class Card(_Open):
     epsilon: list[CardEpsilon]
     epsilon_rule: str
     calibration: CardCalibration | None = Field(description="null: predictions are the model's own.")
-    capacity: CapacityOut
+    capacity: Capacity
     trees: int | None = Field(description="All members together; null: the model has none.")
     members: list[MemberOut] = Field(description="Of an ensemble; empty for other models.")
     features: list[FeatureOut]
@@ -223,7 +186,7 @@ class CalibratedOut(BaseModel):
     document_digest: str
 
 
-class AskCalibrationIn(Calibration):
+class AskCalibrationIn(AtLabelsParty, Calibration):
     """Which calibration to ask of which labels party. The key is used for this call and not kept."""
 
     model_config = ConfigDict(strict=True) | whole(
@@ -236,9 +199,7 @@ class AskCalibrationIn(Calibration):
     )
 
     feature_table: str = Field(max_length=40, description="Features of examples of the batch, whose scores are sent.")
-    url: str = Field(max_length=2000, examples=["http://127.0.0.1:8001"])
     batch: str = Field(min_length=1, max_length=400, examples=["bat_0123456789abcdef"])
-    api_key: SecretStr | None = Field(default=None, description=KEY_HELP)
 
 
 class AskedOut(BaseModel):

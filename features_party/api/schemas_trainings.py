@@ -6,20 +6,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.schemas.training import Learning
+
 State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
 
 
-class TrainingRequest(BaseModel):
+class TrainingRequest(Learning):
     """What was asked for."""
 
     feature_table: str
     messages: list[str]
     digests: list[str] = Field(description="The manifests that `messages` meant when the training was asked for.")
-    model: str
-    loss: str | None
-    correction: str
-    categorical: list[str]
-    exclude: list[str]
 
 
 class ProblemOut(BaseModel):

@@ -25,15 +25,16 @@ from features_party.api.context import (
     workspace,
 )
 from features_party.api.idempotent import claimed, fingerprint, idempotent
-from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
 from features_party.bootstrap import Services
 from features_party.tables.output import write_table
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
-from shared.service.calls import IdempotencyKey
-from shared.service.http import PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses, read_body
+from shared.service.calls import UPLOAD
+from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from shared.service.idempotency import IdempotentCall, Reply
+from shared.service.json_bodies import JsonRouter, read_body
+from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 
@@ -119,7 +120,7 @@ def _store(ctx: Services, caller: Principal, key: str | None, wanted: _Wanted) -
 
 
 @router.get("/feature-tables", responses=LINK_DOCS)
-def list_tables(request: Request, response: Response, ctx: Ctx, _: Reader, page: Paged) -> list[TableOut]:
+def list_tables(request: Request, response: Response, ctx: Ctx, _: Reader, page: PagedEitherWay) -> list[TableOut]:
     """Stored tables by the time they came."""
     return [TableOut(**row) for row in with_link(ctx.feature_tables.list(page), request, response)]
 

@@ -10,11 +10,11 @@ from starlette.concurrency import run_in_threadpool
 from features_party.api.context import Ctx, Reader, Trainer
 from features_party.api.events import Streams, event_stream
 from features_party.api.idempotent import idempotent
-from features_party.api.listings import LINK_DOCS, Paged, with_link
 from features_party.api.schemas_trainings import State, TrainingOut
 from shared.schemas.training import Training
-from shared.service.calls import IdempotencyKey
-from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from shared.service.json_bodies import JsonRouter
+from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1/trainings", tags=["trainings"], responses=PROBLEM_RESPONSES)
 
@@ -60,7 +60,7 @@ def list_trainings(
     response: Response,
     ctx: Ctx,
     _: Reader,
-    page: Paged,
+    page: PagedEitherWay,
     state: Annotated[State | None, Query(description="Only trainings in this state.")] = None,
 ) -> list[TrainingOut]:
     """Trainings by the time they were asked for."""

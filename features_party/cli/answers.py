@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
+from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
 from shared.service.cli import AROUND, emit, progress, replacing, table, writable
+from shared.service.party_commands import Force, Json
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
 app.add_typer(answers, name="answers", rich_help_panel=AROUND)
@@ -40,7 +41,7 @@ def answers_list(as_json: Json = False) -> None:
 @answers.command("show")
 def answers_show(
     answer: Annotated[str, typer.Argument(metavar="ANSWER", help="Its id, or the digest of its document.")],
-    out: Annotated[FilePath | None, typer.Option(help="Write the signed document to this file (.json).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the signed document to this file (.json).")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -57,7 +58,7 @@ def answers_show(
 @answers.command("accept")
 def answers_accept(
     files: Annotated[
-        list[FilePath], typer.Argument(metavar="FILE", help="A signed document (.json), or one a line, as predictions.")
+        list[Path], typer.Argument(metavar="FILE", help="A signed document (.json), or one a line, as predictions.")
     ],
     labels_key: LabelsKey = None,
     as_json: Json = False,
@@ -80,7 +81,7 @@ def answers_accept(
     emit(data, as_json, human)
 
 
-def verify_answers(file: FilePath, key: Any, as_json: bool) -> None:
+def verify_answers(file: Path, key: Any, as_json: bool) -> None:
     """`verify` of a file of answers: nothing is written."""
     from features_party.bootstrap import reader
     from features_party.cli.show import show_answer
@@ -117,7 +118,7 @@ def fetch(url: str, answer: str, key: Any, api_key_file: Path | None, wait: floa
 
 
 def pull_to(
-    out: FilePath | None,
+    out: Path | None,
     url: str,
     answer: str,
     key: Any,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from features_party.cli.answers import line
-from features_party.cli.app import FilePath, Json, LabelsKey, app, public_key, services
+from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
 from shared.schemas.calibration import Calibration
 from shared.service.cli import AROUND, emit, progress, real
 from shared.service.commands import command
+from shared.service.party_commands import Json
 
 SHAPES = (
     "auto (bins; if the loss is absolute monotone, or grid of two scores), bins, monotone, pieces, linear, "
@@ -27,7 +29,7 @@ def ask_calibration(
     batch: Annotated[str, typer.Option(help="Id of a batch whose owner allows calibrations (ask it).")],
     asked: Calibration,
     features: Annotated[
-        FilePath,
+        Path,
         typer.Option(
             "--features", "--examples", "--scores", help="Parquet or CSV file of features of examples, or of scores."
         ),

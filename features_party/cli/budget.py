@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from features_party.cli.app import Json, app, services
+from features_party.cli.app import app, services
 from shared.errors import NotFound
 from shared.service.cli import OFFICER, emit, table
+from shared.service.party_commands import Json
 
 
 @app.command(rich_help_panel=OFFICER)

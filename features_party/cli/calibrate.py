@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
+from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile
 from shared.errors import InvalidInput
 from shared.service.cli import AROUND, emit, progress, table, writable
+from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=AROUND)
@@ -19,9 +21,7 @@ def calibrate(
         str,
         typer.Option("--map", help="The signed map: a file, or the id of an answer (`answers list`)."),
     ],
-    out: Annotated[
-        FilePath | None, typer.Option(help="With --model: new folder; with --scores: table to write.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="With --model: new folder; with --scores: table to write.")] = None,
     labels_key: LabelsKey = None,
     url: Annotated[
         str | None, typer.Option(help="Fetch the answer that --map names from this labels party's service first.")
@@ -31,24 +31,24 @@ def calibrate(
         str | None,
         typer.Option(help="Folder of a model, or an id of the registry (without --out the result is registered)."),
     ] = None,
-    scores: Annotated[FilePath | None, typer.Option(help="Instead of a model: Parquet or CSV file of scores.")] = None,
+    scores: Annotated[Path | None, typer.Option(help="Instead of a model: Parquet or CSV file of scores.")] = None,
     id_column: Annotated[str | None, typer.Option(help="Column with example ids, of --scores or --examples.")] = None,
     score_column: Annotated[str | None, typer.Option(help="With --scores: its column with scores.")] = None,
     score_2_column: Annotated[
         str | None, typer.Option(help="With --scores and a map of two scores: the column with second scores.")
     ] = None,
     examples: Annotated[
-        FilePath | None, typer.Option("--examples", "--features", help="With --plots: features that were held out.")
+        Path | None, typer.Option("--examples", "--features", help="With --plots: features that were held out.")
     ] = None,
     label_column: Annotated[
         str | None, typer.Option(help="With --plots: the column with true labels, of --scores or --examples.")
     ] = None,
     message: Annotated[
-        list[FilePath] | None,
+        list[Path] | None,
         typer.Option("--message", help="With --plots: a privatized message of the examples instead; repeatable."),
     ] = None,
     plots: Annotated[
-        FilePath | None,
+        Path | None,
         typer.Option(help="Folder for reliability diagrams, before.png and after.png; needs the extra plots."),
     ] = None,
     clip: Annotated[

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from features_party.cli.app import FilePath
 from shared.errors import InvalidFile, InvalidInput, Unauthenticated
 
 NO_KEY = (
@@ -19,7 +18,7 @@ NO_KEY = (
 )
 # never the key itself: other users of the machine see command lines
 ApiKeyFile = Annotated[
-    FilePath | None,
+    Path | None,
     typer.Option(help="File with our key there, readable by us alone; default FEATURES_PARTY_LABELS_API_KEY."),
 ]
 MOST_BYTES = 1000

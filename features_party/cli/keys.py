@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from features_party.cli.app import FilePath, Json, apikey, app, services
+from features_party.cli.app import apikey, app, services
 from shared.service.cli import ADMINISTRATION, emit
-from shared.service.party_commands import Expires, add_apikey_list_and_revoke, create_apikey, show_own_key
+from shared.service.party_commands import Expires, Json, add_apikey_list_and_revoke, create_apikey, show_own_key
 
 
 @app.command()
@@ -21,7 +22,7 @@ def keygen(as_json: Json = False) -> None:
 
 @app.command("pin-key", rich_help_panel=ADMINISTRATION)
 def pin_key(
-    public_key: Annotated[FilePath, typer.Argument(metavar="PUB", help="The labels party's keys/signing.pub.")],
+    public_key: Annotated[Path, typer.Argument(metavar="PUB", help="The labels party's keys/signing.pub.")],
     as_json: Json = False,
 ) -> None:
     """Trust a labels party's key: its messages are then accepted without naming the key."""

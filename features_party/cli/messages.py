@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key, services
+from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, labels_party
 from shared.errors import InvalidInput
 from shared.numbers import decimal_of
 from shared.service.cli import emit, progress, real, table
+from shared.service.party_commands import Force, Json
 
 WAIT_SECONDS = 3600.0
 
@@ -36,7 +38,7 @@ def _is_number(following: list[str]) -> bool:
 def pull(
     url: Annotated[str, typer.Option(help="The labels party's service, for example http://127.0.0.1:8001.")],
     out: Annotated[
-        FilePath | None,
+        Path | None,
         typer.Option(
             help="Where the message goes (.parquet), its manifest beside it; with --since a folder. With --answer a "
             "copy (.json), where one is wanted."
@@ -146,7 +148,7 @@ def pull(
     emit(data, as_json, human)
 
 
-def _show(found: list[dict[str, Any]], folder: FilePath) -> None:
+def _show(found: list[dict[str, Any]], folder: Path) -> None:
     if not found:
         typer.echo("nothing was published for us since then, or --population names none of ours")
         return
@@ -157,7 +159,7 @@ def _show(found: list[dict[str, Any]], folder: FilePath) -> None:
 @app.command()
 def verify(
     path: Annotated[
-        FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or an answer (.json).")
+        Path, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or an answer (.json).")
     ],
     labels_key: LabelsKey = None,
     as_json: Json = False,

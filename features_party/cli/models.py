@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from features_party.cli.app import FilePath, Force, Json, app, services
+from features_party.cli.app import app, services
 from shared.service.cli import AROUND, emit, replacing, table, writable
+from shared.service.party_commands import Force, Json
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
 app.add_typer(models, name="models", rich_help_panel=AROUND)
@@ -19,14 +21,14 @@ def _open(name: str) -> Any:
     """A model by folder or id. A name of one part that is an existing folder is that folder."""
     from features_party.models.folder import load_model
 
-    folder = FilePath(name)
+    folder = Path(name)
     return load_model(folder) if folder.is_dir() else services(existing=True).models.open(name)
 
 
 @models.command("list")
 def models_list(as_json: Json = False) -> None:
     """The models of the registry, oldest first."""
-    from features_party.storage.paging import all_rows
+    from shared.service.paging import all_rows
 
     rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
@@ -73,7 +75,7 @@ def models_compare(
 @models.command("export")
 def models_export(
     model: Model,
-    out: Annotated[FilePath, typer.Option(help="File to write: a .zip for xgboost, an .onnx for onnx.")],
+    out: Annotated[Path, typer.Option(help="File to write: a .zip for xgboost, an .onnx for onnx.")],
     form: Annotated[
         str,
         typer.Option("--format", help="xgboost (booster, encoding and card) or onnx (the whole pipeline in one file)."),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from features_party.cli.app import FilePath, Force, Json, LabelsKey, app, public_key
+from features_party.cli.app import LabelsKey, app, public_key
 from shared.service.cli import OFFICER, emit, replacing, writable
+from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=OFFICER)
 def statement(
-    path: Annotated[FilePath, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
-    out: Annotated[FilePath, typer.Option(help="Where the page goes (.html).")],
+    path: Annotated[Path, typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder.")],
+    out: Annotated[Path, typer.Option(help="Where the page goes (.html).")],
     labels_key: LabelsKey = None,
     force: Force = False,
     as_json: Json = False,

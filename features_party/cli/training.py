@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,10 +10,7 @@ import typer
 from features_party.cli.app import (
     CorrectionName,
     Features,
-    FilePath,
-    Force,
     IdColumn,
-    Json,
     LabelsKey,
     Messages,
     MoreMessages,
@@ -25,6 +23,7 @@ from shared.errors import InvalidInput
 from shared.schemas.training import Learning
 from shared.service.cli import emit, progress
 from shared.service.commands import command
+from shared.service.party_commands import Force, Json
 
 
 @app.command()
@@ -32,7 +31,7 @@ def join(
     message: Messages,
     features: Features,
     id_column: IdColumn,
-    out: Annotated[FilePath, typer.Option(help="Table to write (.parquet or .csv).")],
+    out: Annotated[Path, typer.Option(help="Table to write (.parquet or .csv).")],
     labels_key: LabelsKey = None,
     correction: CorrectionName = "auto",
     list_unmatched: Unmatched = None,
@@ -70,7 +69,7 @@ def train(
     message: Messages,
     features: Features,
     id_column: IdColumn,
-    out: Annotated[FilePath, typer.Option(help="New folder for the model.")],
+    out: Annotated[Path, typer.Option(help="New folder for the model.")],
     learning: Learning,
     labels_key: LabelsKey = None,
     list_unmatched: Unmatched = None,
@@ -107,13 +106,13 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[FilePath, typer.Option(help="Folder of a model.")],
+    model: Annotated[Path, typer.Option(help="Folder of a model.")],
     examples: Annotated[
-        FilePath, typer.Option("--examples", "--features", help="Parquet or CSV file of features that were held out.")
+        Path, typer.Option("--examples", "--features", help="Parquet or CSV file of features that were held out.")
     ],
     label_column: Annotated[str | None, typer.Option(help="Its column with true labels.")] = None,
     message: Annotated[
-        list[FilePath] | None,
+        list[Path] | None,
         typer.Option("--message", help="Without true labels: a privatized message of these examples; repeatable."),
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="With --message: the column with example ids.")] = None,
@@ -152,10 +151,10 @@ def evaluate(
 
 @app.command()
 def predict(
-    model: Annotated[FilePath, typer.Option(help="Folder of a model.")],
+    model: Annotated[Path, typer.Option(help="Folder of a model.")],
     features: Features,
     id_column: IdColumn,
-    out: Annotated[FilePath, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
+    out: Annotated[Path, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
     force: Force = False,
     as_json: Json = False,
 ) -> None:

@@ -33,7 +33,7 @@ class InputCalls:
     @call
     def tables(self, limit: int | None = None) -> Conversation[list[Json]]:
         """Stored feature tables, oldest first."""
-        return linked(path(at.TABLES), limit)
+        return linked(at.TABLES, limit=limit)
 
     @call
     def table(self, table_id: str) -> Conversation[Json]:
@@ -69,7 +69,7 @@ class InputCalls:
     @call
     def messages(self, limit: int | None = None) -> Conversation[list[Json]]:
         """Accepted messages and the ε of each, oldest first."""
-        return linked(path(at.MESSAGES), limit)
+        return linked(at.MESSAGES, limit=limit)
 
     @call
     def message(self, release: str) -> Conversation[Json]:
@@ -91,7 +91,7 @@ class InputCalls:
     @call
     def answers(self, limit: int | None = None) -> Conversation[list[Json]]:
         """Accepted answers and the ε of each, oldest first."""
-        return linked(path(at.ANSWERS), limit)
+        return linked(at.ANSWERS, limit=limit)
 
     @call
     def answer(self, answer_id: str) -> Conversation[Json]:

@@ -22,7 +22,7 @@ class ModelCalls:
     @call
     def models(self, training: str | None = None, limit: int | None = None) -> Conversation[list[Json]]:
         """Models, oldest first; perhaps that of one training only."""
-        return linked(path(at.MODELS), limit, training=training)
+        return linked(at.MODELS, limit=limit, training=training)
 
     @call
     def model(self, model_id: str) -> Conversation[Json]:

@@ -51,7 +51,7 @@ class TrainingCalls:
         self, state: str | None = None, newest: bool = False, limit: int | None = None
     ) -> Conversation[list[Json]]:
         """Trainings, perhaps of one state, oldest or newest first."""
-        return linked(path(at.TRAININGS), limit, state=state, order="newest" if newest else "oldest")
+        return linked(at.TRAININGS, limit=limit, state=state, order="newest" if newest else "oldest")
 
     @call
     def cancel(self, training_id: str) -> Conversation[Json]:

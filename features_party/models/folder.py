@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from features_party.models.card_text import card_markdown
-from features_party.storage.home import place_folder
 from features_party.training.model import TrainedModel
 from shared.documents.bundle import open_file
 from shared.documents.canonical import digest
 from shared.errors import Conflict, InvalidFile, InvalidRequest
+from shared.service.folders import place_folder
 from shared.strict_json import read_json
 
 MODEL_FILE, CARD_FILE, CARD_TEXT = "model.json", "card.json", "card.md"

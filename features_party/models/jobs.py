@@ -23,7 +23,6 @@ from features_party.receive.messages import Messages
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
-from features_party.storage.paging import Listing, Page, select_page
 from features_party.tables.feature_tables import FeatureTables
 from shared.audit.store import Clock
 from shared.errors import Conflict, LabelDPError, NotFound
@@ -31,6 +30,7 @@ from shared.problems import http_problem, problem
 from shared.schemas.training import Learning, Training
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
+from shared.service.paging import Listing, Page, select_page
 
 log = logging.getLogger("label_dp.features_party")
 

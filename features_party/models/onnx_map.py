@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from shared.documents.kinds.calibration import ScoreMap, cuts_of
+from shared.maps.score_maps import ScoreMap, cuts_of
 from shared.maps.scores import ScoreGrid
 
 FloatArray = npt.NDArray[np.float64]

@@ -204,7 +204,7 @@ def trained_event(messages: list[AcceptedMessage], card: dict[str, Any], actor: 
             population_name=first.population.name,
             label=first.population.label,
             batch=first.batch if one else None,
-            release=first.id if one else None,
+            work=first.id if one else None,
         ),
         actor=actor,
         details={

@@ -17,7 +17,6 @@ from sqlalchemy.engine import Connection
 from features_party.receive.receipts import Receipts
 from features_party.receive.stated import contradiction
 from features_party.storage import tables
-from features_party.storage.paging import Listing, Page, all_rows, select_page
 from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, NO_CHARGE, SECOND_REFUSED, Event, Subject
 from shared.audit.receipts import ACCEPTANCES, signed_digest
 from shared.audit.store import AuditStore
@@ -27,6 +26,7 @@ from shared.documents.manifest import Manifest
 from shared.errors import Conflict, LabelDPError, MalformedAnswer, MalformedManifest, NotFound, ReplayConflict
 from shared.privacy import Epsilon, delta_string, parse_delta
 from shared.service.database import Database
+from shared.service.paging import Listing, Page, all_rows, select_page
 
 MAX_SUBJECT = 64  # the audit store indexes ids of this length
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -171,7 +171,7 @@ class Acceptances:
         `known` is the SHA-256 of the first. At no charge, as nothing of it is kept; once for each document."""
         details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
         details |= {"accepted": known, "refused": signed_digest(event)}
-        earlier = self.audit.events(connection, kind=SECOND_REFUSED, release=str(event.subject.release))
+        earlier = self.audit.events(connection, kind=SECOND_REFUSED, work=str(event.subject.work))
         if all(dict(e.details) != details for e in earlier):
             self.audit.append(connection, replace(event, kind=SECOND_REFUSED, split=NO_CHARGE, details=details))
 

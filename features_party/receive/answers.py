@@ -8,12 +8,13 @@ from typing import Any
 
 from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload, summary
 from features_party.receive.pinned import PinnedKeys
-from features_party.storage.home import Home, write_durably
+from features_party.storage.home import Home
 from shared.documents.answer import Answer, read_answer
 from shared.documents.kinds.calibration import CALIBRATION, Calibration
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidFile, LabelDPError, MalformedAnswer
+from shared.service.folders import write_durably
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def check_terms(asked: Calibration, scores: int) -> None:
     score, or of two; InvalidEpsilon."""
     Epsilon.parse(str(asked.epsilon), positive=True)
     if asked.scores_2 is not None and scores != 2:
-        raise InvalidInput("--numbers-2 goes with a second score; name its column with --score-2-column.")
+        raise InvalidInput("`scores_2` numbers second scores, and no second score is sent.")
     if asked.shape != AUTO and (scores == 2) != (asked.shape == GRID):
         raise InvalidInput(f"The shape '{GRID}' has two scores, which are columns of a file; other shapes have one.")
 

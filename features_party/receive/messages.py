@@ -11,11 +11,12 @@ from features_party.receive.acceptances import MESSAGE, Acceptances, Item, kept_
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.message_paths import message_paths
 from features_party.receive.pinned import PinnedKeys
-from features_party.storage.home import Home, place_folder
+from features_party.storage.home import Home
 from shared.documents.bundle import Bundle, VerifiedMessage, verify, verify_into
 from shared.documents.manifest import Manifest
 from shared.documents.signing import VerifyingKey
 from shared.errors import LabelDPError
+from shared.service.folders import place_folder
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from features_party.storage.home import write_durably
 from shared.documents.signing import VerifyingKey, named_key
 from shared.errors import InvalidInput, NotFound, SignatureInvalid
+from shared.service.folders import write_durably
 
 Keys = list[VerifyingKey]  # `list` is a method below
 

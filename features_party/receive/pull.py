@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features_party.labels_service import LabelsService
-from features_party.storage.home import place_folder
 from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, check_bytes, verify
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.manifest import Manifest
 from shared.documents.signing import VerifyingKey
 from shared.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, MalformedAnswer, MalformedManifest
 from shared.service.cli import Progress
-from shared.service.folders import fsync_folder
+from shared.service.folders import fsync_folder, place_folder
 
 ChooseKey = Callable[[bytes], VerifyingKey]
 ENDED = ("failed", "declined", "cancelled")

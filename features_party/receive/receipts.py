@@ -69,7 +69,7 @@ class Receipts:
         last = connection.execute(query.order_by(t.c.position.desc()).limit(1)).first()
         now = self.audit.now()
         receipt = Receipt(
-            document_id=str(event.subject.release),
+            document_id=str(event.subject.work),
             document_digest=signed_digest(event),
             labels_key_id=key_id,
             audience=self.name,

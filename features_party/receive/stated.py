@@ -30,7 +30,7 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Co
     except RuleBroken as broken:
         _record(audit, connection, event, broken)
         return Contradicted(
-            f"Together with what was accepted before, '{event.subject.release}' breaks rule {broken.rule.number}: "
+            f"Together with what was accepted before, '{event.subject.work}' breaks rule {broken.rule.number}: "
             f"{broken.rule.sentence} Nothing of it is kept; ask the labels party what it has charged."
         )
     return None
@@ -68,6 +68,6 @@ def _record(audit: AuditStore, connection: Connection, event: Event, broken: Rul
     details = {name: event.details[name] for name in ("answer", "key_id") if name in event.details}
     details |= {"refused": signed_digest(event), "rule": broken.rule.number, "epsilon": event.split.as_json()}
     details |= {name: value for name, value in event.details.items() if name.endswith(("_spent", "_lifetime"))}
-    earlier = audit.events(connection, kind=DOCUMENT_REFUSED, release=str(event.subject.release))
+    earlier = audit.events(connection, kind=DOCUMENT_REFUSED, work=str(event.subject.work))
     if all(dict(e.details) != details for e in earlier):
         audit.append(connection, replace(event, kind=DOCUMENT_REFUSED, split=NO_CHARGE, details=details))

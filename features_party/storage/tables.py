@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from shared.audit.store import audit_table, heads_table
+from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.database import Database
 from shared.service.idempotency import idempotency_table
@@ -14,11 +14,10 @@ from shared.service.migrations import upgrade
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"
+APPEND_ONLY = {"audit_events": SAME_EVENT}  # the database itself keeps it from changing
 
 metadata = sa.MetaData()
 audit_events = audit_table(metadata)
-# what a batch was charged, which every acceptance is held against
-sa.Index("ix_audit_events_batch_kind", audit_events.c.batch, audit_events.c.kind)
 seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
 

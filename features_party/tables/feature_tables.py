@@ -13,13 +13,13 @@ from sqlalchemy.engine import Connection
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
-from features_party.storage.paging import Listing, Page, select_page
 from shared.audit.store import Clock
 from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
 from shared.service.database import Database
 from shared.service.folders import fsync_folder
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
+from shared.service.paging import Listing, Page, select_page
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,18 +23,18 @@ labels would need an unbiased channel (DESIGN §4); this rule does not look at e
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from features_party.training.reading import number
+from pydantic import BaseModel, ConfigDict, computed_field
 
 FLOOR = 0.005
 SMALLEST = 1e-9  # keeps the figures finite when a domain has one value, or ε is next to nothing
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(BaseModel):
     """What the rule chose. `signal_share` is s, `effective_rows` n_eff; the rest is in the units of the rule above."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
     rows: int
     noise_variance: float
@@ -50,6 +50,7 @@ class Capacity:
     columns_per_tree: float
     max_bins: int
 
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated properties
     @property
     def why(self) -> str:
         return (
@@ -68,15 +69,12 @@ class Capacity:
         )
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self) | {"why": self.why}
+        return self.model_dump()
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Capacity:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
-        given = {name: value for name, value in data.items() if name != "why"}
-        for field in fields(cls):
-            number(given[field.name])
-        return cls(**given)
+    def from_json(cls, data: Any) -> Capacity:
+        """Inverse of `as_json`; raises ValueError for what is not one."""
+        return cls.model_validate(data)
 
 
 def choose_capacity(

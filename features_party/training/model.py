@@ -14,8 +14,8 @@ from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import Body, Seen
 from features_party.training.learners import learner
-from shared.documents.kinds.calibration import ScoreMap
 from shared.errors import InvalidFile
+from shared.maps.score_maps import ScoreMap
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,22 +1,13 @@
-"""The application factory."""
+"""The application of the labels party."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from importlib.metadata import version
-
-import sqlalchemy as sa
 from fastapi import FastAPI
 
 from labels_party.api import asking, audit, calibrations, daily, erasures, intake, plans, predictors, webhooks, work
-from labels_party.api.models import Health
 from labels_party.bootstrap import Services
 from labels_party.work.kind import FAMILIES
-from shared.errors import Unavailable
-from shared.service.docs import install_docs
-from shared.service.http import install
-from shared.service.metrics import install_metrics
+from shared.service.application import application
 
 DEPENDS_ON_LABELS = frozenset(
     {
@@ -40,46 +31,25 @@ DEPENDS_ON_LABELS = frozenset(
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    def start() -> None:
         if services.settings.worker:
             services.worker.start()
             services.sender.start()
-        yield
-        services.close()
 
-    app = FastAPI(
-        title="Labels party",
-        version=version("label-dp-service"),
-        summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-    )
-    app.state.services = services
+    parts = (intake, plans, work, calibrations, predictors, erasures, daily, webhooks, audit)
     kinds = [kind for kind in services.work.kinds.values() if kind.schema is not None]
-    silent = DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)}
-    install(app, services.apikeys, bounds=services.settings.bounds, silent=silent)
-    install_docs(app)
-    install_metrics(app, silent=silent)
-    for part in (intake, plans, work, calibrations, predictors, erasures, daily, webhooks, audit):
-        app.include_router(part.router)
-    for family in FAMILIES:
-        app.include_router(work.router_of(family))
-    for kind in kinds:
-        app.include_router(asking.router_of(kind))
-
-    @app.get("/healthz", tags=["service"])
-    async def healthz() -> Health:
-        """The process answers."""
-        return Health(status="ok")
-
-    @app.get("/readyz", tags=["service"])
-    def readyz() -> Health:
-        """The database answers and the worker lives."""
-        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
-        if services.settings.worker and not services.worker.alive():
-            raise Unavailable("The release worker is not running; restart the service.")
-        return Health(status="ready")
-
-    return app
+    return application(
+        services,
+        [
+            *(part.router for part in parts),
+            *map(work.router_of, FAMILIES),
+            *map(asking.router_of, kinds),
+        ],
+        title="Labels party",
+        summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
+        start=start,
+        stop=services.close,
+        alive=services.worker.alive,
+        dead="The release worker is not running; restart the service.",
+        silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
@@ -32,15 +33,24 @@ class PreviewOut(BaseModel):
 
 def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
     """Below /v1; none for a kind that is asked for in a way of its own."""
+    return _paths(type(kind), kind.path)
+
+
+def _paths(kind: type[Kind[Any, Any]], word: str) -> tuple[str, ...]:
     if kind.schema is None:
         return ()
-    path = f"/batches/{{batch}}/{kind.path}"
+    path = f"/batches/{{batch}}/{word}"
     return (path, f"{path}/plan") if kind.previewed else (path,)
 
 
 def router_of(kind: Kind[Any, Any]) -> JsonRouter:
-    """The calls that ask for work of a kind, and that say what it would cost."""
-    router = JsonRouter(prefix="/v1", tags=[kind.path.replace("-", " ")], responses=PROBLEM_RESPONSES)
+    """The calls that ask for work of a kind, and that say what it would cost: the same for every application."""
+    return _router(type(kind), kind.path)
+
+
+@cache
+def _router(kind: type[Kind[Any, Any]], word: str) -> JsonRouter:
+    router = JsonRouter(prefix="/v1", tags=[word.replace("-", " ")], responses=PROBLEM_RESPONSES)
     name, family, schema = kind.name, kind.family, kind.schema
     out = OUT[family.noun]
 
@@ -53,7 +63,7 @@ def router_of(kind: Kind[Any, Any]) -> JsonRouter:
         caller: Owner,
         key: IdempotencyKey = None,
     ) -> WorkOut:
-        kind = ctx.work.kinds[name]  # that of the party which answers
+        kind = ctx.work.kinds[name]
         _, population = ctx.database.read(f"{name}.population", lambda c: ctx.batches.get(c, batch))
         call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
         _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), actor(caller), call)
@@ -76,7 +86,7 @@ def router_of(kind: Kind[Any, Any]) -> JsonRouter:
         ),
     )
     takes = [LARGE] if kind.large else []
-    for path, (call, more) in zip(paths_of(kind), calls, strict=False):
+    for path, (call, more) in zip(_paths(kind, word), calls, strict=False):
         call.__annotations__["body"] = schema
         router.add_api_route(path, call, methods=["POST"], responses=REFUSALS, dependencies=takes, **more)
     return router

@@ -13,7 +13,8 @@ from labels_party.work.kind import RELEASES
 from shared.documents.statement import CONTENT_SECURITY_POLICY
 from shared.errors import NotFound
 from shared.service.audit_events import add_audit_calls
-from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 add_audit_calls(router, "auditor", "owner", own_key=lambda services: services.key, exact="owner")

@@ -99,7 +99,7 @@ async def create_calibration(
     The owner may ask at any time, an audience within the allowance. Examples without a score are left out of the fit.
     Scores of ids that are not in the batch are refused to the owner, and passed over for an audience.
     """
-    wish = CalibrationWish.parse(**asked.model_dump(exclude={"option"}), options=asked.options, two=SCORE_2 in columns)
+    wish = CalibrationWish.parse(asked.numbered(two=SCORE_2 in columns))
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
         raise NotFound(f"There is no batch '{batch}'.")

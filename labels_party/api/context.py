@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from labels_party.bootstrap import Services
 from shared.service.apikeys import Principal
-from shared.service.calls import IdempotencyKey as IdempotencyKey
+from shared.service.http import IdempotencyKey as IdempotencyKey
 from shared.service.http import require
 from shared.service.idempotency import IdempotentCall
 

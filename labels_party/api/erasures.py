@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Query, Request
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent, to_the_day
 from shared.schemas.base import Ask, whole
-from shared.schemas.numbers import PLAIN
-from shared.service.http import LARGE, PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.calls import LARGE
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
+from shared.service.json_bodies import JsonRouter
+from shared.service.links import LINK_DOCS, Paged, with_link
+from shared.service.paging import Listing
 
 router = JsonRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBLEM_RESPONSES)
 
@@ -31,7 +34,7 @@ class ErasureAsked(BaseModel):
 
 
 class Recall(BaseModel):
-    release: str
+    work: str
     published: str
 
 
@@ -50,13 +53,6 @@ class ErasureOut(BaseModel):
     audiences: list[str]
 
 
-class ErasureList(BaseModel):
-    """`next` is the `after` of the next page, null on the last one."""
-
-    erasures: list[ErasureOut]
-    next: str | None
-
-
 @router.post("/{population}/erasures", status_code=202, responses=problem_responses(409, 413), dependencies=[LARGE])
 def ask(
     population: str, body: ErasureIn, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
@@ -69,23 +65,25 @@ def ask(
     return ErasureAsked(**answer)
 
 
-@router.get("/{population}/erasures")
+@router.get("/{population}/erasures", responses=LINK_DOCS)
 def erasures(
+    request: Request,
+    response: Response,
     population: str,
     ctx: Ctx,
     caller: Auditor,
+    page: Paged,
     example_id: Annotated[str | None, Query(max_length=1024, description="What became of this one.")] = None,
-    after: Annotated[str, Query(max_length=40, description="`next` of the page before.")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000), PLAIN] = 200,
-) -> ErasureList:
+) -> list[ErasureOut]:
     """What was asked for and done, and which releases carry the label's randomized value and cannot be recalled."""
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
         ids: list[str | int] = [] if example_id is None else [example_id]
+        after = page.cursor or ""
         if not after.isprintable():  # no database takes every character, and no id has them
             return []
-        return ctx.erasures.list(connection, found, ids=ids, after=after, limit=limit + 1)
+        return ctx.erasures.list(connection, found, ids=ids, after=after, limit=page.limit + 1)
 
-    listed = [ErasureOut(**to_the_day(e, caller)) for e in ctx.database.read("erasure.list", look)]
-    return ErasureList(erasures=listed[:limit], next=listed[limit - 1].id if len(listed) > limit else None)
+    listing = Listing.of(ctx.database.read("erasure.list", look), page.limit, "id")
+    return [ErasureOut(**to_the_day(e, caller)) for e in with_link(listing, request, response)]

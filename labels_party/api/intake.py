@@ -34,8 +34,10 @@ from labels_party.ledger.populations import Population, declare
 from shared.errors import NotFound
 from shared.schemas.population import Batch
 from shared.schemas.population import Population as PopulationAsked
-from shared.service.http import LARGE, PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses
+from shared.service.calls import LARGE, UPLOAD
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
+from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOADED = problem_responses(409, 413, 415)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.schemas.base import Ask, whole
 
@@ -16,6 +16,10 @@ class UnitOut(BaseModel):
 
 
 class PopulationOut(BaseModel):
+    """As it was declared."""
+
+    model_config = ConfigDict(extra="allow")  # what the schema of a population declares beside these
+
     id: str
     name: str
     label: str
@@ -174,7 +178,3 @@ class PlanOut(BaseModel):
     left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
     recommendations: list[Recommendation]
     model_error_rule: str
-
-
-class Health(BaseModel):
-    status: str

@@ -13,8 +13,10 @@ from labels_party.labels.formats.formats import CSV, PARQUET
 from shared.errors import NotFound, UnsupportedMediaType
 from shared.schemas.predictor import Predictor, PredictorQuery
 from shared.service.apikeys import Principal
-from shared.service.http import PROBLEM_RESPONSES, UPLOAD, JsonRouter, problem_responses
+from shared.service.calls import UPLOAD
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
+from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", tags=["predictors"], responses=PROBLEM_RESPONSES)
 LEFT = "Queries-Left"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
 from labels_party.notify.outbox import EVENTS
 from shared.schemas.base import Ask, whole
-from shared.schemas.numbers import PLAIN
-from shared.service.http import PROBLEM_RESPONSES, JsonRouter, problem_responses
+from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
+from shared.service.json_bodies import JsonRouter
+from shared.service.links import Limit
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
 
@@ -90,9 +91,7 @@ def delete_webhook(webhook: str, ctx: Ctx, _: Owner) -> None:
 
 
 @router.get("/{webhook}/deliveries")
-def deliveries(
-    webhook: str, ctx: Ctx, _: Owner, limit: Annotated[int, Query(ge=1, le=1000), PLAIN] = 100
-) -> list[DeliveryOut]:
+def deliveries(webhook: str, ctx: Ctx, _: Owner, limit: Limit = 200) -> list[DeliveryOut]:
     """The newest notices: delivered, pending (with what went wrong last), or failed for good."""
     found = ctx.database.read("webhook.deliveries", lambda c: ctx.webhooks.deliveries(c, webhook, limit))
     return [DeliveryOut(**d) for d in found]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from email.utils import format_datetime
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import Body as Sent
@@ -33,17 +34,17 @@ from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseSta
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.request import RELEASE
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
-from labels_party.work.listing import Listing, Wanted, published
+from labels_party.work.listing import Wanted, published
 from labels_party.work.store import ENVELOPE
 from shared.errors import Conflict, NotFound, RangeNotSatisfiable
-from shared.schemas.numbers import PLAIN
 from shared.service.apikeys import Principal
 from shared.service.asgi import Receive, Scope, Send
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.json_bodies import JsonRouter
+from shared.service.links import LINK_DOCS, Paged, with_link
+from shared.service.paging import Listing, Page
 
 DAY = 86_400
-MAX_PAGE = 1000
 BYTES = problem_responses(409, 416)
 DECISION = problem_responses(403, 409, 413)
 OUT: dict[str, type[WorkOut]] = {RELEASES.noun: ReleaseOut, ANSWERS.noun: AnswerOut}
@@ -66,8 +67,6 @@ Release = Annotated[str, Path(alias="release")]
 Day = Annotated[date, BeforeValidator(_written_out)]
 Since = Annotated[Day | None, Query(description="First day of publication, such as 2026-11-01.")]
 InPopulation = Annotated[str | None, Query(max_length=200, description="Only this one (name or id).")]
-After = Annotated[str | None, Query(max_length=40, description="`next` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE), PLAIN]
 State = Annotated[ReleaseState | None, Query(description="Only releases in this state.")]
 Envelope = Annotated[dict[str, Any] | None, Sent(examples=[ENVELOPE_EXAMPLE])]
 
@@ -93,22 +92,15 @@ class ListedAnswer(ListedWork):
     sha256: str = Field(description="Of the payload of the signed document.")
 
 
-class ReleaseList(BaseModel):
-    """`next` is the `after` of the next page, null on the last one."""
-
-    releases: list[ListedRelease]
-    next: str | None
-
-
-class AnswerList(BaseModel):
-    """`next` is the `after` of the next page, null on the last one."""
-
-    answers: list[ListedAnswer]
-    next: str | None
+# a row of a family, and its list
+LISTED: dict[str, tuple[type[ListedWork], Any]] = {
+    RELEASES.noun: (ListedRelease, list[ListedRelease]),
+    ANSWERS.noun: (ListedAnswer, list[ListedAnswer]),
+}
 
 
 class ReceiptOut(BaseModel):
-    release: str = Field(description="Id of the release, or of the answer.")
+    work: str = Field(description="Id of the release, or of the answer.")
     audience: str
     position: int = Field(description="In the receiver's list of receipts for us, from 1.")
     digest: str = Field(description="SHA-256 of the receipt, which the next one names.")
@@ -143,12 +135,27 @@ class ServedFile(FileResponse):
             raise RangeNotSatisfiable("The Range header names no bytes of this file; ask for bytes=FIRST-LAST.")
 
 
+@cache
 def router_of(family: Family) -> JsonRouter:
-    """The calls of a family."""
-    noun, out = family.noun, OUT[family.noun]
+    """The calls of a family, the same for every application."""
+    noun, out, (listed, rows) = family.noun, OUT[family.noun], LISTED[family.noun]
     tag = f"{noun}s"
     router = JsonRouter(prefix="/v1", tags=[tag], responses=PROBLEM_RESPONSES)
     one = f"/{tag}/{{{noun}}}"
+
+    def list_all(
+        request: Request,
+        response: Response,
+        ctx: Ctx,
+        caller: Reader,
+        page: Paged,
+        since: Since = None,
+        population: InPopulation = None,
+    ) -> list[ListedWork]:
+        """Those that are published and meant for the caller (for the owner: all), of whatever kind, by day of
+        publication, newest last."""
+        found = _listed(ctx, caller, family, since, population, page)
+        return [listed(**row) for row in with_link(found, request, response)]
 
     def state(name: str, ctx: Ctx, caller: Viewer) -> WorkOut:
         """State and ε split; digest and files once it is published, and nothing of a draw before."""
@@ -199,7 +206,7 @@ def router_of(family: Family) -> JsonRouter:
         fresh, kept = ctx.receipts.keep(name, envelope, str(caller.audience), actor(caller), family)
         if not fresh:
             response.status_code = 200
-        return ReceiptOut(release=name, audience=kept.audience, position=kept.position, digest=kept.digest)
+        return ReceiptOut(work=name, audience=kept.audience, position=kept.position, digest=kept.digest)
 
     def add(method: str, path: str, call: Callable[..., Any], **more: Any) -> None:
         call.__annotations__["name"] = Annotated[str, Path(alias=noun)]
@@ -208,6 +215,8 @@ def router_of(family: Family) -> JsonRouter:
 
     served: dict[str, Any] = {"response_class": FileResponse, "responses": BYTES}
     kept = {**problem_responses(409, 413), 200: {"model": ReceiptOut, "description": "Kept before"}}
+    more = {"summary": f"List {tag}", "response_model": rows, "responses": LINK_DOCS}
+    router.add_api_route(f"/{tag}", list_all, methods=["GET"], **more)
     add("GET", one, state, response_model=out)
     add("GET", f"{one}/{family.document}", document, **served)
     add("GET", f"{one}/files/{{name}}", file, **served)
@@ -219,37 +228,6 @@ def router_of(family: Family) -> JsonRouter:
 
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
-
-
-@router.get("/releases", tags=["releases"])
-def list_releases(
-    ctx: Ctx,
-    caller: Reader,
-    since: Since = None,
-    population: InPopulation = None,
-    after: After = None,
-    limit: Limit = 100,
-) -> ReleaseList:
-    """Published releases whose audiences name the caller (for the owner: all), by day of publication, newest last."""
-    found = _listed(ctx, caller, RELEASES, since, population, after, limit)
-    listed = [ListedRelease(**release) for release in found.rows]
-    return ReleaseList(releases=listed, next=listed[-1].id if found.more else None)
-
-
-@router.get("/answers", tags=["answers"])
-def list_answers(
-    ctx: Ctx,
-    caller: Reader,
-    since: Since = None,
-    population: InPopulation = None,
-    after: After = None,
-    limit: Limit = 100,
-) -> AnswerList:
-    """Published answers of whatever kind, those of predictors included, that are meant for the caller (for the owner:
-    all), by day of publication, newest last."""
-    found = _listed(ctx, caller, ANSWERS, since, population, after, limit)
-    listed = [ListedAnswer(**answer) for answer in found.rows]
-    return AnswerList(answers=listed, next=listed[-1].id if found.more else None)
 
 
 @router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse, responses=BYTES)
@@ -309,13 +287,12 @@ def _listed(
     family: Family,
     since: date | None,
     population: str | None,
-    after: str | None,
-    limit: int,
+    page: Page,
 ) -> Listing:
     audience = caller.audience if caller.role == "features" else None
     if caller.role == "features" and audience is None:
-        return Listing([], False)
-    wanted = Wanted(audience, None if since is None else since.isoformat(), population, after, limit)
+        return Listing([], None)
+    wanted = Wanted(audience, None if since is None else since.isoformat(), population, page.cursor, page.limit)
     return ctx.database.read("published.list", lambda c: published(c, ctx.work, family, wanted))
 
 

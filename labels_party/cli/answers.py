@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from shared.service.answers import answer_rows, show_result
 from shared.service.cli import AROUND, emit, say, table
+from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=AROUND)
@@ -42,7 +44,7 @@ def answers(
 @app.command(rich_help_panel=AROUND)
 def answer(
     name: Annotated[str, typer.Argument(metavar="ANSWER", help="Id of a charged or published answer.")],
-    out: Annotated[FilePath, typer.Option(help="Where its signed document goes (.json).")],
+    out: Annotated[Path, typer.Option(help="Where its signed document goes (.json).")],
     force: Force = False,
     as_json: Json = False,
 ) -> None:

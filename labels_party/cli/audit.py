@@ -13,7 +13,7 @@ def _audited() -> Audited:
         party.audit,
         party.heads,
         party.key,
-        party.home.public_key_path,
+        party.home.public_key,
         party.receipts.signer,
         lambda connection, name: str(party.populations.get(connection, name).id),
         party.receipts.check,

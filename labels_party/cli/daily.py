@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import Json, app, services
+from labels_party.cli.app import app, services
 from shared.errors import InvalidInput
 from shared.service.cli import ADMINISTRATION, emit
+from shared.service.party_commands import Json
 
 
 @app.command(rich_help_panel=ADMINISTRATION)

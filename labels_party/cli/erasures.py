@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import FilePath, Json, app, services
+from labels_party.cli.app import app, services
 from shared.service.cli import OFFICER, emit, table, whole
+from shared.service.party_commands import Json
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
 
@@ -18,7 +19,7 @@ def erase(
     population: PopulationName,
     example: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; repeatable.")] = None,
     ids: Annotated[
-        FilePath | None, typer.Option(help="File of ids: one a line, or Parquet or CSV with --id-column.")
+        Path | None, typer.Option(help="File of ids: one a line, or Parquet or CSV with --id-column.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
     as_json: Json = False,
@@ -70,7 +71,7 @@ def erasures(
         rows = [
             [
                 *(str(e[name] or "") for name in ("id", "requested", "state", "effect", "batch")),
-                ", ".join(r["release"] for r in e["cannot_be_recalled"]),
+                ", ".join(r["work"] for r in e["cannot_be_recalled"]),
             ]
             for e in found
         ]

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from labels_party.cli.app import Json, apikey, app, services
-from shared.service.party_commands import Expires, add_apikey_list_and_revoke, create_apikey, show_own_key
+from labels_party.cli.app import apikey, app, services
+from shared.service.party_commands import Expires, Json, add_apikey_list_and_revoke, create_apikey, show_own_key
 
 
 @app.command()
 def keygen(as_json: Json = False) -> None:
     """Make the signing key (once) and show where its public half is; give that file to the features party."""
     party = services()
-    show_own_key(party.key.public.id, party.home.public_key_path, as_json)
+    show_own_key(party.key.public.id, party.home.public_key, as_json)
 
 
 @apikey.command("create")

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import Json, app, services
+from labels_party.cli.app import app, services
 from shared.schemas.plan import Plan
 from shared.service.cli import emit, say, table
 from shared.service.commands import command
 from shared.service.layout import number
+from shared.service.party_commands import Json
 
 
 @command(app)

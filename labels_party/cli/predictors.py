@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.app import app, services
 from shared.errors import InvalidInput
 from shared.schemas.features import pair
 from shared.schemas.predictor import Predictor
 from shared.service.cli import AROUND, emit, replacing, say, table, whole, writable
 from shared.service.commands import command
+from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from labels_party.kinds.prediction.queries import Answered
@@ -28,7 +29,7 @@ def create(
     *,
     asked: Predictor,
     features: Annotated[
-        FilePath | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
+        Path | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
     as_json: Json = False,
@@ -83,12 +84,12 @@ def retire(name: PredictorId, as_json: Json = False) -> None:
 def predict(
     name: PredictorId,
     query: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of one query; repeatable.")] = None,
-    queries: Annotated[FilePath | None, typer.Option(help="Or a table of queries (Parquet or CSV).")] = None,
+    queries: Annotated[Path | None, typer.Option(help="Or a table of queries (Parquet or CSV).")] = None,
     limit: Annotated[
         int | None,
         typer.Option(parser=whole("--limit", 1), metavar="INTEGER", help="Of --queries, the first so many rows only."),
     ] = None,
-    out: Annotated[FilePath | None, typer.Option(help="Where signed answers go, one JSON document a line.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where signed answers go, one JSON document a line.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from labels_party.cli.app import FilePath, Json, app, services
+from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting
 from shared.schemas.population import Population
 from shared.schemas.release import Release
 from shared.service.cli import emit, progress, warn
 from shared.service.commands import EXPERT_PANEL, command
+from shared.service.party_commands import Json
 
 
 @command(app)
 def privatize(
     *,
-    labels: Annotated[FilePath, typer.Option(help="Parquet or CSV file with ids and labels.")],
+    labels: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and labels.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
     rules: Population,
     asked: Release,
     out: Annotated[
-        FilePath,
+        Path,
         typer.Option(
             help="Where the message goes, say X.parquet; its signed manifest X.parquet.dsse.json and, if any, "
             "its private prior X.prior.parquet are put beside it. None is ever overwritten."
         ),
     ],
     examples: Annotated[
-        FilePath | None, typer.Option(help="File that lists all example ids; without it presence is public.")
+        Path | None, typer.Option(help="File that lists all example ids; without it presence is public.")
     ] = None,
     name: Annotated[
         str | None,
@@ -58,7 +60,7 @@ def privatize(
 @app.command()
 def message(
     release: Annotated[str, typer.Argument(help="Id of a published release.")],
-    out: Annotated[FilePath, typer.Option(help="Where its message goes.")],
+    out: Annotated[Path, typer.Option(help="Where its message goes.")],
     as_json: Json = False,
 ) -> None:
     """Write the message of a published release once more, byte for byte; nothing is charged."""
@@ -76,11 +78,11 @@ def message(
 @app.command()
 def inspect(
     path: Annotated[
-        FilePath,
+        Path,
         typer.Argument(metavar="MESSAGE", help="A message (.parquet) or its folder, or signed answers (.json)."),
     ],
     labels_key: Annotated[
-        FilePath | None, typer.Option(help="Public key to verify with; default this party's own.")
+        Path | None, typer.Option(help="Public key to verify with; default this party's own.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -89,7 +91,7 @@ def inspect(
     from shared.documents.bundle import verify
     from shared.documents.signing import VerifyingKey
 
-    key_path = labels_key if labels_key is not None else services(existing=True).home.public_key_path
+    key_path = labels_key if labels_key is not None else services(existing=True).home.public_key
     key = VerifyingKey.load(key_path)
     if path.suffix in (".json", ".ndjson") and path.is_file():
         from labels_party.cli.answers import show_answer

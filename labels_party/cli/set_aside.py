@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import Json, app, services
+from labels_party.cli.app import app, services
 from shared.service.cli import ADMINISTRATION, emit, table
+from shared.service.party_commands import Json
 
 set_aside = typer.Typer(
     help="Uploads of ingest keys in which an id had a record already; their batch does not seal before you decided.",

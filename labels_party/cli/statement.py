@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from shared.service.cli import OFFICER, emit, replacing, writable
+from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=OFFICER)
 def statement(
     release: Annotated[str, typer.Argument(help="Id of a published release.")],
-    out: Annotated[FilePath, typer.Option(help="Where the page goes (.html).")],
+    out: Annotated[Path, typer.Option(help="Where the page goes (.html).")],
     force: Force = False,
     as_json: Json = False,
 ) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from labels_party.cli.app import Json, app, services
+from labels_party.cli.app import app, services
 from shared.errors import Unavailable
 from shared.service.cli import ADMINISTRATION, emit, table
+from shared.service.party_commands import Json
 
 webhook = typer.Typer(help="Signed notices to your own services.", no_args_is_help=True)
 app.add_typer(webhook, name="webhook", rich_help_panel=ADMINISTRATION)

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from labels_party.cli.answers import show_answer
-from labels_party.cli.app import FilePath, Force, Json, app, services
+from labels_party.cli.app import app, services
+from shared.documents.kind import Kind
+from shared.documents.kinds.registry import KINDS
 from shared.errors import InvalidInput
-from shared.schemas.answers import ANSWERS
 from shared.schemas.base import Ask
-from shared.schemas.calibration import Allowance
+from shared.schemas.calibration import Allowance, Calibration
 from shared.schemas.population import Population
 from shared.service.cli import AROUND, emit, progress, table
 from shared.service.commands import Panel, command
+from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
-    from labels_party.files.jobs import Errand, LabelsFile
+    from labels_party.files.jobs import LabelsFile
 
 FILE = "A file of labels, sealed as a batch"
 BatchId = Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")]
-Labels = Annotated[FilePath | None, typer.Option(help="Parquet or CSV file of labels.", rich_help_panel=FILE)]
-Examples = Annotated[FilePath | None, typer.Option(help="File that lists all example ids.", rich_help_panel=FILE)]
+Labels = Annotated[Path | None, typer.Option(help="Parquet or CSV file of labels.", rich_help_panel=FILE)]
+Examples = Annotated[Path | None, typer.Option(help="File that lists all example ids.", rich_help_panel=FILE)]
 Rules = Annotated[Population | None, Panel(FILE)]
-Out = Annotated[FilePath, typer.Option(help="Where the signed answer goes (.json).")]
+Out = Annotated[Path, typer.Option(help="Where the signed answer goes (.json).")]
 As = Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")]
-KINDS = {answer.schema: answer.kind for answer in ANSWERS}
 
 
 def of_labels(
@@ -42,17 +44,15 @@ def of_labels(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    from labels_party.files.answers import AnswerErrand, wish_of
-
     of = _batch_or_labels(batch, labels, id_column, rules, examples)
     if labels is None and id_column is not None:
         raise InvalidInput("A sealed batch has its ids already; give --id-column with --labels only.")
-    _answer(of, AnswerErrand(out, force, _actor(name), KINDS[type(asked)], wish_of(asked)), as_json)
+    _answer(of, asked, out, force, name, as_json)
 
 
 def of_scores(
     *,
-    scores: Annotated[FilePath, typer.Option(help="Parquet or CSV file with ids and scores, from who has the model.")],
+    scores: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and scores, from who has the model.")],
     id_column: Annotated[str, typer.Option(help="Its column with example ids (and that of --labels).")],
     score_column: Annotated[str, typer.Option(help="Its column with scores.")],
     score_2_column: Annotated[str | None, typer.Option(help="Its column with second scores, for a map of two.")] = None,
@@ -66,20 +66,19 @@ def of_scores(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    from labels_party.files.answers import CalibrationErrand, wish_of
-
     columns = tuple(name for name in (id_column, score_column, score_2_column) if name is not None)
     of = _batch_or_labels(batch, labels, id_column, rules, examples)
-    wish = wish_of(asked, scores=len(columns) - 1)
-    _answer(of, CalibrationErrand(out, force, _actor(name), KINDS[type(asked)], wish, None, scores, columns), as_json)
+    assert isinstance(asked, Calibration)
+    asked = asked.numbered(two=score_2_column is not None)
+    _answer(of, asked, out, force, name, as_json, scores=scores, columns=columns)
 
 
 def of_features(
     *,
     asked: Ask,
-    out: Annotated[FilePath | None, typer.Option(help="Where the signed answer goes (.json).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the signed answer goes (.json).")] = None,
     features: Annotated[
-        FilePath | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
+        Path | None, typer.Option(help="Table of features (Parquet or CSV); default the one stored before.")
     ] = None,
     id_column: Annotated[
         str, typer.Option(help="Column with example ids of --features (and of --labels).")
@@ -95,24 +94,32 @@ def of_features(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    from labels_party.files.answers import AnswerErrand, planned, wish_of
+    from labels_party.files.answers import planned
 
-    of, wish = _batch_or_labels(batch, labels, id_column, rules, examples), wish_of(asked)
+    of = _batch_or_labels(batch, labels, id_column, rules, examples)
     if plan:
         if not isinstance(of, str) or features is not None or out is not None:
             raise InvalidInput("--plan looks at a sealed batch and the features stored with it: name it with --batch.")
-        told = planned(services(existing=True), of, KINDS[type(asked)], wish)
+        party = services(existing=True)
+        told = planned(party, of, party.work.asked_by(type(asked)), asked)
         emit(told, as_json, lambda: _show_plan(told))
         return
     if out is None:
         raise InvalidInput("Say where the signed answer goes with --out, or look first with --plan.")
-    table_of = None if features is None else (features, id_column)
-    _answer(of, AnswerErrand(out, force, _actor(name), KINDS[type(asked)], wish, table_of), as_json)
+    _answer(of, asked, out, force, name, as_json, features=None if features is None else (features, id_column))
 
 
 MADE = {"nothing": of_labels, "scores": of_scores, "features": of_features}
-for answer in ANSWERS:
-    command(app, answer.command, AROUND, asked=answer.schema)(MADE[answer.beside])
+
+
+def declare(kind: Kind[Any, Any]) -> None:
+    """The command of a kind of answer, if it is asked for of a batch."""
+    if kind.asks is not None:
+        command(app, kind.command, AROUND, asked=kind.asks)(MADE[kind.beside])
+
+
+for known in KINDS.values():
+    declare(known)
 
 
 @command(app, "allow-calibrations", AROUND)
@@ -134,10 +141,10 @@ def allow_calibrations(
 
 def _batch_or_labels(
     batch: str | None,
-    labels: FilePath | None,
+    labels: Path | None,
     id_column: str | None,
     rules: Population | None,
-    examples: FilePath | None,
+    examples: Path | None,
 ) -> str | LabelsFile:
     """The id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
     from labels_party.files.inputs import population_of
@@ -160,11 +167,19 @@ def _actor(name: str | None) -> str:
     return COMMAND_LINE if name is None else person(name)
 
 
-def _answer(of: str | LabelsFile, errand: Errand, as_json: bool) -> None:
+def _answer(
+    of: str | LabelsFile, asked: Ask, out: Path, force: bool, name: str | None, as_json: bool, **beside: Any
+) -> None:
+    """`beside`: members of the errand."""
+    from labels_party.files.answers import AnswerErrand, CalibrationErrand
     from labels_party.files.jobs import run
 
+    actor = _actor(name)
     with progress("answer", as_json) as report:
-        result = run(services(existing=isinstance(of, str)), of, errand, report)
+        party = services(existing=isinstance(of, str))
+        made = CalibrationErrand if "scores" in beside else AnswerErrand
+        errand = made(out, force, actor, party.work.asked_by(type(asked)), asked, **beside)
+        result = run(party, of, errand, report)
     emit(result, as_json, lambda: show_answer(result))
 
 

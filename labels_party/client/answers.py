@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.client import labels_paths as at
-from shared.client.asking import asks, members
+from shared.client.asking import Asking, asks, members
 from shared.client.conversation import Conversation, Json, Request, ask, path, post
 from shared.client.declared import call
-from shared.client.listings import as_record, numbered
+from shared.client.listings import linked
 from shared.client.tables import as_arrow, renamed
+from shared.documents.kind import Kind
+from shared.documents.kinds.linear_model import LinearModel
+from shared.documents.kinds.median import Median
+from shared.documents.kinds.rectangle import Rectangle
+from shared.documents.kinds.registry import KINDS
 from shared.schemas.calibration import Allowance, Calibration
-from shared.schemas.linear_model import LinearModel
-from shared.schemas.median import Median
-from shared.schemas.rectangle import Rectangle
 
 if TYPE_CHECKING:
     from shared.columnar.frames import Frame
+
+ASKED = "batches/{}/{}"
+P = ParamSpec("P")
+M = TypeVar("M", bound=BaseModel)
 
 
 class CalibrationOf(Calibration):
@@ -31,13 +38,38 @@ class CalibrationOf(Calibration):
     score_2_column: str | None = Field(default=None, description="Its column with second scores, of a map of two.")
 
 
+def charged(schema: Callable[P, M], word: str) -> Asking[Concatenate[str, P], [str, M], Json]:
+    """The call that asks for an answer, made of its schema."""
+
+    def ask_for(self: Any, batch: str, asked: M) -> Conversation[Json]:
+        """{told} The whole batch is charged."""
+        return post(ASKED, batch, word, body=members(asked))
+
+    return _named(schema, ask_for)  # type: ignore[no-any-return]  # what `asks` makes of it
+
+
+def planned(schema: Callable[P, M], word: str) -> Asking[Concatenate[str, P], [str, M], Json]:
+    """The call that says what it would cost."""
+
+    def look(self: Any, batch: str, asked: M) -> Conversation[Json]:
+        """What it would charge and do; nothing is charged. {told}"""
+        return post(f"{ASKED}/plan", batch, word, body=members(asked))
+
+    return _named(schema, look)  # type: ignore[no-any-return]  # the same
+
+
+def _named(schema: Any, talk: Any) -> Any:
+    talk.__doc__ = talk.__doc__.replace("{told}", schema.__doc__.splitlines()[0])
+    return asks(schema)(talk)
+
+
 class AnswerCalls:
-    """Calls of the owner, and of an audience for what it was allowed."""
+    """Calls of the owner, and of an audience for what it was allowed. Features are those that `put_features` sent."""
 
     @call
     def answers(self, since: str | None = None, population: str | None = None) -> Conversation[list[Json]]:
         """Every published answer that is meant for us (for the owner: all), of whatever kind, the newest last."""
-        return numbered(at.ANSWERS, as_record, since=since, population=population)
+        return linked(at.ANSWERS, since=since, population=population)
 
     @asks(CalibrationOf)
     def calibrate(self, batch: str, table: Frame, asked: CalibrationOf) -> Conversation[Json]:
@@ -56,33 +88,22 @@ class AnswerCalls:
         """How much of a sealed batch its audiences may charge by calibrations they ask for; "0" ends it."""
         return ask(Request("PUT", path(at.ALLOWANCE, batch), body=members(asked)))
 
-    @asks(Median)
-    def median(self, batch: str, asked: Median) -> Conversation[Json]:
-        """Charge the batch and ask for an approximate median of its labels."""
-        return post(at.MEDIANS, batch, body=members(asked))
+    if TYPE_CHECKING:  # `declare` makes these, and those of a kind that is new
+        median = charged(Median, "medians")
+        rectangle, plan_rectangle = charged(Rectangle, "rectangles"), planned(Rectangle, "rectangles")
+        linear_model = charged(LinearModel, "linear-models")
+        plan_linear_model = planned(LinearModel, "linear-models")
 
-    @asks(Rectangle)
-    def rectangle(self, batch: str, asked: Rectangle) -> Conversation[Json]:
-        """Charge the batch and ask for an interval of every feature that labels of at least `threshold` lie in.
 
-        The features are those of the table that `put_features` sent.
-        """
-        return post(at.RECTANGLES, batch, body=members(asked))
+def declare(kind: Kind[Any, Any]) -> None:
+    """The calls of a kind of answer, under the name of its command; scores have a call of their own."""
+    if kind.asks is None or kind.beside == "scores":
+        return
+    name, word = kind.command.replace("-", "_"), f"{kind.name}s"
+    setattr(AnswerCalls, name, charged(kind.asks, word))
+    if kind.beside == "features":
+        setattr(AnswerCalls, f"plan_{name}", planned(kind.asks, word))
 
-    @asks(Rectangle)
-    def plan_rectangle(self, batch: str, asked: Rectangle) -> Conversation[Json]:
-        """What `rectangle` would charge, and how many positive examples it would leave outside; nothing is charged."""
-        return post(at.RECTANGLE_PLAN, batch, body=members(asked))
 
-    @asks(LinearModel)
-    def linear_model(self, batch: str, asked: LinearModel) -> Conversation[Json]:
-        """Charge the batch and ask for a linear model of the label, trained once through the batch.
-
-        The features are those of the table that `put_features` sent.
-        """
-        return post(at.LINEAR_MODELS, batch, body=members(asked))
-
-    @asks(LinearModel)
-    def plan_linear_model(self, batch: str, asked: LinearModel) -> Conversation[Json]:
-        """What `linear_model` would charge, and what a step would get of it; nothing is charged."""
-        return post(at.LINEAR_MODEL_PLAN, batch, body=members(asked))
+for known in KINDS.values():
+    declare(known)

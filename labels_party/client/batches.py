@@ -11,7 +11,7 @@ from shared.client.conversation import Conversation, Json, Request, ask, delete,
 from shared.client.declared import call
 from shared.client.tables import as_arrow, renamed
 from shared.columnar.frames import chunked, length
-from shared.schemas.population import Batch, Population
+from shared.schemas.population import Batch, Population, Schedule
 from shared.service.cli import progress as bar
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class BatchCalls:
         """Delete an open batch with everything in it."""
         return delete(at.BATCH, batch)
 
-    @call
-    def reschedule(self, batch: str, seal_at: str | None, release: Json | None = None) -> Conversation[Json]:
+    @asks(Schedule)
+    def reschedule(self, batch: str, asked: Schedule) -> Conversation[Json]:
         """Move or (None) drop the end of an open batch's conversion window and the release that follows it."""
-        return ask(Request("PATCH", path(at.BATCH, batch), body={"seal_at": seal_at, "release": release}))
+        return ask(Request("PATCH", path(at.BATCH, batch), body=members(asked)))
 
     @call
     def put_examples(

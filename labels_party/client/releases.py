@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from pydantic import ConfigDict, Field
+
 from shared.client import labels_paths as at
 from shared.client.asking import asks, members
 from shared.client.conversation import Conversation, Json, content, entries, get, post
 from shared.client.declared import call
 from shared.client.waiting import until
+from shared.schemas.numbers import Decimalish
+from shared.schemas.plan import Plan
 from shared.schemas.release import Release
+
+
+class PlanOf(Plan):
+    """A plan, of one ε or of several."""
+
+    model_config = ConfigDict(strict=True)  # members are Python's values here, not the texts of a query
+
+    epsilon: Decimalish | list[Decimalish] = Field(description="ε to plan for, one or several.")  # type: ignore[assignment]  # a query repeats a member that has several values
 
 
 class ReleaseCalls:
@@ -28,25 +40,13 @@ class ReleaseCalls:
         """The release once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
         return until("published", "Release", at.RELEASE, release, timeout)
 
-    @call
-    def plan(
-        self,
-        population: str,
-        epsilon: str | list[str],
-        n: int | None = None,
-        loss: str = "squared",
-        *,
-        batch: str | None = None,
-        prior: str | None = None,
-        clip_quantile: str | None = None,
-        clip_epsilon: str | None = None,
-    ) -> Conversation[Json]:
-        """What this ε would give by mechanism, from public and already private facts only; of n examples, or a batch's.
+    @asks(PlanOf)
+    def plan(self, population: str, asked: PlanOf) -> Conversation[Json]:
+        """What an ε would give by mechanism, from public and already private facts only; of n examples, or a batch's.
 
-        `prior` latest: as with the carried-over one. `clip_quantile` goes with `clip_epsilon`.
+        With `prior` latest as with the carried-over one. `clip_quantile` goes with `clip_epsilon`.
         """
-        bounds = {"clip_quantile": clip_quantile, "clip_epsilon": clip_epsilon}
-        return get(at.PLAN, population, epsilon=epsilon, n=n, loss=loss, batch=batch, prior=prior, **bounds)
+        return get(at.PLAN, population, **members(asked))
 
     @call
     def cancel(self, release: str) -> Conversation[Json]:

@@ -44,7 +44,7 @@ class Errand(Protocol):
     def elsewhere(self) -> str:
         """What to say where the same examples are a batch of another population."""
 
-    def ready(self, services: Services, label: str) -> None:
+    def ready(self, services: Services, population: Population) -> None:
         """Read its own inputs, and refuse an output that cannot be written: before a batch is sealed for ever."""
 
     def check(self, population: Population, n: int) -> None:
@@ -62,10 +62,10 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
     progress("reading", 0.02)
     if isinstance(of, str):
         batch, population = look(services, of)
-        errand.ready(services, population.label)
+        errand.ready(services, population)
         note = ""
     else:
-        errand.ready(services, of.population.label)
+        errand.ready(services, of.population)
         batch, population, note = _sealed(services, of, errand, progress)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
     return result | ({"note": note} if note else {})

@@ -36,7 +36,7 @@ class Message:
     warned: Callable[[str], None] = lambda _: None
     elsewhere: str = "say --population and --additional-release"
 
-    def ready(self, _services: Services, _label: str) -> None:
+    def ready(self, _services: Services, _population: Population) -> None:
         check_target(self.out)
 
     def check(self, population: Population, n: int) -> None:
@@ -104,7 +104,7 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     return of_message(Manifest.from_payload(payload)) | {
         "message": str(out),
         "files": [str(name) for name in names],
-        "labels_key": str(services.home.public_key_path),
+        "labels_key": str(services.home.public_key),
     }
 
 

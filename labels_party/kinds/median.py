@@ -23,10 +23,9 @@ from labels_party.mechanisms.private_median.quantiles import EACH, histogram_qua
 from labels_party.work.kind import Asked, Job
 from shared.documents.adjacency import REPLACE_ONE
 from shared.documents.answer import AnswerMechanism
-from shared.documents.kinds.median import MEDIAN, METHODS, median_cost
+from shared.documents.kinds.median import MEDIAN, METHODS, Median, median_cost
 from shared.errors import InvalidEpsilon, InvalidInput
 from shared.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, delta_string, parse_delta
-from shared.schemas.median import Median
 
 AUTO = "auto"
 SLICES, RANKS = METHODS
@@ -47,24 +46,15 @@ class MedianWish:
     additional_release: bool
 
     @classmethod
-    def parse(
-        cls,
-        *,
-        epsilon: str | int | float,
-        delta: str | int | float = "0",
-        method: str = AUTO,
-        additional_release: bool = False,
-    ) -> MedianWish:
-        """`auto`: slices where a δ is given, ranks where none is. Raises InvalidEpsilon, InvalidInput."""
-        asked, atto = Epsilon.parse(epsilon, positive=True), parse_delta(delta)
-        if method not in (AUTO, *METHODS):
-            raise InvalidInput(f"The method of a median is {AUTO}, {' or '.join(METHODS)}.")
-        if asked < LEAST_EPSILON or asked > Epsilon.parse(64):
+    def parse(cls, asked: Median) -> MedianWish:
+        """`auto`: slices where a δ is given, ranks where none is. Raises InvalidEpsilon."""
+        epsilon, atto = Epsilon.parse(asked.epsilon, positive=True), parse_delta(asked.delta)
+        if epsilon < LEAST_EPSILON or epsilon > Epsilon.parse(64):
             raise InvalidEpsilon(f"A median needs an ε between {LEAST_EPSILON} and 64.")
-        chosen = (SLICES if atto else RANKS) if method == AUTO else method
-        if atto and chosen == RANKS:
+        method = (SLICES if atto else RANKS) if asked.method == AUTO else asked.method
+        if atto and method == RANKS:
             raise InvalidEpsilon("A median by ranks needs no δ; leave it out, or ask for one by slices.")
-        return cls(asked, atto, chosen, additional_release)
+        return cls(epsilon, atto, method, asked.additional_release)
 
     def split(self, n: int, k: int) -> EpsilonSplit:
         """What the batch is charged. Raises InvalidEpsilon, InvalidInput (too few labels for this ε and δ)."""
@@ -92,11 +82,10 @@ class MedianKind(AnswerKind[Median, MedianWish]):
 
     name = MEDIAN
     adjacency = REPLACE_ONE
-    path = "medians"
     schema = Median
 
     def wish(self, _population: Population, body: Median) -> MedianWish:
-        return MedianWish.parse(**body.model_dump())
+        return MedianWish.parse(body)
 
     def plan(self, batch: Batch, population: Population, wish: MedianWish) -> Asked:
         assert batch.n is not None
@@ -134,3 +123,5 @@ def _by_slices(job: Job, k: int, epsilon: Epsilon) -> Found:
 
 
 METHOD: dict[str, Callable[[Job, int, Epsilon], Found]] = {SLICES: _by_slices, RANKS: _by_ranks}
+
+KIND = MedianKind

@@ -7,26 +7,30 @@ charge, and a table of features stays in its place until the answers that were c
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from fractions import Fraction
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.answer import AnswerKind
+from labels_party.kinds.answer import AnswerKind, Parts
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import SEALED, Batch
 from labels_party.ledger.populations import Population
+from labels_party.mechanisms.private_median.rsc import Plan
 from labels_party.work.kind import Asked, Job
-from shared.costs.slices import Cost
+from shared.costs.sessions import rho_texts
+from shared.costs.slices import Cost, SliceNoise
 from shared.documents.adjacency import WHOLE_EXAMPLE
 from shared.documents.signing import SigningKey
 from shared.domain import Domain
 from shared.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput
-from shared.privacy import ATTO, Epsilon, EpsilonSplit, parse_delta
+from shared.privacy import ATTO, Epsilon, EpsilonSplit, delta_string, parse_delta
 
 LEAST_EPSILON, LARGEST_EPSILON = Epsilon.parse("0.001"), Epsilon.parse(64)
 IntArray = npt.NDArray[np.int64]
@@ -44,28 +48,38 @@ class Planned:
     facts: dict[str, str | int | bool | None]
 
 
-class Wish(Protocol):
+S = TypeVar("S", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Wish(Generic[S]):
     """What is asked for, checked as far as it can be without the batch; all of it public."""
 
-    @property
-    def schema(self) -> Schema: ...
+    asked: S
+    epsilon: Epsilon
+    delta_atto: int
+    schema: Schema
 
     @property
-    def epsilon(self) -> Epsilon: ...
+    def cost(self) -> Cost:
+        """The most that it may be charged."""
+        return Cost(self.epsilon.fraction, Fraction(self.delta_atto, ATTO))
 
-    @property
-    def additional_release(self) -> bool: ...
+    def session(self, n: int, found: Plan, noise: SliceNoise | None, slack: Fraction) -> dict[str, Any]:
+        """Parameters of an answer from n examples that says how its steps add up."""
+        return {
+            "features": self.schema.as_json(),
+            "examples": n,
+            "levels": self.schema.levels,
+            "slice_noise": 0 if noise is None else noise.mean,
+            "delta_of_bound": delta_string(int(slack * ATTO)),
+            "bound": found.rule,
+            "rho": rho_texts(found.rho),
+        }
 
-    def plan(self, domain: Domain, n: int) -> Planned:
-        """For n examples with features. Raises InvalidInput, InvalidEpsilon."""
 
-
-S = TypeVar("S", bound=BaseModel)
-W = TypeVar("W", bound=Wish)
-
-
-class FeatureKind(AnswerKind[S, W]):
-    """An answer made of the table of features."""
+class FeatureKind(AnswerKind[S, Wish[S]]):
+    """An answer made of the table of features; its schema has members `epsilon`, `delta` and `features`."""
 
     adjacency = WHOLE_EXAMPLE
     previewed = True
@@ -74,18 +88,41 @@ class FeatureKind(AnswerKind[S, W]):
         super().__init__(key)
         self.features = features
 
-    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
-        """Raises as `Wish.plan`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
+    @classmethod
+    def made(cls, parts: Parts) -> Self:
+        return cls(parts.key, parts.features)
+
+    @classmethod
+    @abstractmethod
+    def levels(cls, asked: S) -> int:
+        """Into how many places the range of a number is divided."""
+
+    @classmethod
+    @abstractmethod
+    def planned(cls, wish: Wish[S], domain: Domain, n: int) -> Planned:
+        """For n examples with features. Raises InvalidInput, InvalidEpsilon."""
+
+    @classmethod
+    def wish(cls, _population: Population, body: S) -> Wish[S]:
+        """Raises InvalidEpsilon, InvalidInput."""
+        given: Any = body
+        total = parse_total(given.epsilon, given.delta, cls.name.replace("-", " "))
+        features = [feature.model_dump() for feature in given.features]
+        return Wish(body, *total, Schema.from_json(features, cls.levels(body)))
+
+    def plan(self, batch: Batch, population: Population, wish: Wish[S]) -> Asked:
+        """Raises as `planned`, Conflict (no features), InvalidTable, InvalidRows (what is wrong with the features),
         Unavailable."""
         planned, features = self._planned(batch, population, wish)
-        additional = wish.additional_release
+        asked: Any = wish.asked
+        additional = asked.additional_release
         return self.asked(planned.split, planned.parameters, additional_release=additional, features=features)
 
-    def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
+    def preview(self, batch: Batch, population: Population, wish: Wish[S]) -> dict[str, Any]:
         planned, _ = self._planned(batch, population, wish)
         return {"epsilon": planned.split.as_json(), "parameters": planned.parameters, "facts": planned.facts}
 
-    def _planned(self, batch: Batch, population: Population, wish: W) -> tuple[Planned, str]:
+    def _planned(self, batch: Batch, population: Population, wish: Wish[S]) -> tuple[Planned, str]:
         def look(connection: Connection) -> tuple[str, str]:
             sealed = self.features.batches.segments(connection, batch.id, SEALED)
             return sealed[0].key if sealed else "", self.features.key(connection, batch.id)
@@ -96,7 +133,7 @@ class FeatureKind(AnswerKind[S, W]):
         n = self.features.count(sealed_key, features_key, wish.schema)
         if n < 1:
             raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
-        return wish.plan(population.domain, n), features_key
+        return self.planned(wish, population.domain, n), features_key
 
 
 def parse_total(epsilon: str | int | float, delta: str | int | float, what: str) -> tuple[Epsilon, int]:
@@ -107,6 +144,11 @@ def parse_total(epsilon: str | int | float, delta: str | int | float, what: str)
     if atto >= ATTO:
         raise InvalidEpsilon("δ must lie below 1.")
     return asked, atto
+
+
+def noise_of(given: dict[str, Any]) -> tuple[SliceNoise | None, Fraction]:
+    """(the noise of slices, the δ of the bound) of such parameters."""
+    return SliceNoise(given["slice_noise"]) if given["slice_noise"] else None, Fraction(given["delta_of_bound"])
 
 
 def check_paid(cost: Cost, job: Job) -> None:

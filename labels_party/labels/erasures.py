@@ -275,5 +275,5 @@ class Erasures:
             published = [s for s in standing(connection, row.batch) if s.state == PUBLISHED and s.published]
             for release in sorted(published, key=lambda s: str(s.published)):
                 if str(release.published) <= row.applied:
-                    sent.append({"release": release.id, "published": str(release.published)[:10]})
+                    sent.append({"work": release.id, "published": str(release.published)[:10]})
         return told | {"cannot_be_recalled": sent, "audiences": [*population.audiences] if sent else []}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,22 +32,47 @@ MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and th
 MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
 
 
+# members of the schema that stand otherwise here, in their columns, or among the rules
+READ = (
+    *("name", "label", "domain", "missing_label", "audiences", "lifetime_epsilon", "lifetime_delta", "unit_column"),
+    *("max_examples_per_unit", "alert_percent"),
+)
+
+
+def plain_members() -> list[str]:
+    """The others: each is one column, and one rule, of its own name."""
+    return [name for name in PopulationAsked.model_fields if name not in READ]
+
+
 @dataclass(frozen=True)
 class Population:
+    """`plain`: members that are kept as they were asked for."""
+
     id: str
     name: str
     label: str
     domain: Domain
-    out_of_domain: str
     missing_label: str | None
     audiences: tuple[str, ...]
     lifetime: Epsilon
+    plain: Mapping[str, Any]
     unit: PrivacyUnit = PER_EXAMPLE
     created: str = ""
-    four_eyes: bool = False
-    retention_days: int | None = None
     alert_percent: tuple[int, ...] = ()
     lifetime_delta: int = 0  # atto-δ per example; 0: only pure ε-DP is charged
+
+    @property
+    def out_of_domain(self) -> str:
+        return str(self.plain["out_of_domain"])
+
+    @property
+    def four_eyes(self) -> bool:
+        return bool(self.plain["four_eyes"])
+
+    @property
+    def retention_days(self) -> int | None:
+        days: int | None = self.plain["retention_days"]
+        return days
 
     @property
     def subject(self) -> Subject:
@@ -64,15 +90,13 @@ class Population:
         return {
             "label": self.label,
             "domain": self.domain.as_json(),
-            "out_of_domain": self.out_of_domain,
             "missing_label": self.missing_label,
             "audiences": sorted(self.audiences),
             "lifetime_epsilon": str(self.lifetime),
             "lifetime_delta": delta_string(self.lifetime_delta),
             "unit": self.unit.as_json(),
-            "four_eyes": self.four_eyes,
-            "retention_days": self.retention_days,
             "alert_percent": list(self.alert_percent),
+            **self.plain,
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -110,13 +134,11 @@ def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
         name=asked.name,
         label=asked.label,
         domain=domain,
-        out_of_domain=asked.out_of_domain,
         missing_label=None if asked.missing_label is None else _in_domain(asked.missing_label, domain),
         audiences=tuple(sorted(audiences)),
         lifetime=lifetime,
         unit=PrivacyUnit(asked.unit_column, asked.max_examples_per_unit),
-        four_eyes=asked.four_eyes,
-        retention_days=asked.retention_days,
+        plain={name: getattr(asked, name) for name in plain_members()},
         alert_percent=tuple(sorted(alerts)),
         lifetime_delta=lifetime_delta,
     )
@@ -162,17 +184,15 @@ class Populations:
                 name=population.name,
                 label=population.label,
                 domain=population.domain.as_json(),
-                out_of_domain=population.out_of_domain,
                 missing_label=population.missing_label,
                 audiences=list(population.audiences),
                 lifetime_nano=population.lifetime.nano,
                 unit_column=population.unit.unit_column,
                 max_examples_per_unit=population.unit.max_examples,
                 created=created,
-                four_eyes=population.four_eyes,
-                retention_days=population.retention_days,
                 alert_percent=list(population.alert_percent),
                 lifetime_delta_atto=population.lifetime_delta,
+                **population.plain,
             )
         )
         return Population(**{**population.__dict__, "created": created})
@@ -200,14 +220,12 @@ def _from_row(row: sa.Row[Any]) -> Population:
         name=row.name,
         label=row.label,
         domain=Domain.from_json(row.domain),
-        out_of_domain=row.out_of_domain,
         missing_label=row.missing_label,
         audiences=tuple(row.audiences),
         lifetime=Epsilon(row.lifetime_nano),
         unit=PrivacyUnit(row.unit_column, row.max_examples_per_unit),
         created=row.created,
-        four_eyes=bool(row.four_eyes),
-        retention_days=row.retention_days,
+        plain={name: row._mapping[name] for name in plain_members()},
         alert_percent=tuple(row.alert_percent or ()),
         lifetime_delta=row.lifetime_delta_atto,
     )

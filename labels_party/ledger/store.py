@@ -11,7 +11,8 @@ from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge, reaches
 from labels_party.notify.outbox import BUDGET_ALERT as OUTBOX_ALERT
 from labels_party.notify.outbox import Outbox
-from labels_party.storage.tables import audit_events, batches, work
+from labels_party.storage.tables import audit_events, batches
+from labels_party.storage.tables import work as works
 from shared.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import AuditChainBroken, BudgetExceeded, Conflict
@@ -77,7 +78,7 @@ class Ledger:
         connection: Connection,
         population: Population,
         batch: str,
-        release: str,
+        work: str,
         split: EpsilonSplit,
         actor: str,
         details: dict[str, Any],
@@ -91,8 +92,8 @@ class Ledger:
             if split.delta_atto:
                 most_delta = max(after.spent_delta, self.largest_delta(connection, population))
                 details |= {"delta_per_unit": delta_string(population.unit.bound_delta(most, most_delta) or 0)}
-        self.audit.append(connection, self._event(CHARGED, population, batch, release, split, actor, details))
-        self._alert(connection, population, batch, release, before, after)
+        self.audit.append(connection, self._event(CHARGED, population, batch, work, split, actor, details))
+        self._alert(connection, population, batch, work, before, after)
         return after
 
     def check(
@@ -106,33 +107,33 @@ class Ledger:
         return before, verdict.account
 
     def _alert(
-        self, connection: Connection, population: Population, batch: str, release: str, before: Account, after: Account
+        self, connection: Connection, population: Population, batch: str, work: str, before: Account, after: Account
     ) -> None:
         """An event and a notice for every threshold that a charge reached, in the transaction of the charge."""
         for percent in population.alert_percent:
             if reaches(after, percent) and not reaches(before, percent):
                 details = {"percent": percent, "spent": str(after.spent), "lifetime": str(after.lifetime)}
-                subject = Subject(population.id, population.name, population.label, batch, release)
+                subject = Subject(population.id, population.name, population.label, batch, work)
                 event = Event(
                     BUDGET_ALERT, subject, unit=population.unit, audiences=population.audiences, details=details
                 )
                 self.audit.append(connection, event)
-                data = {"population": population.id, "batch": batch, "release": release, "percent": percent}
+                data = {"population": population.id, "batch": batch, "work": work, "percent": percent}
                 data |= {"epsilon_spent": str(after.spent), "epsilon_lifetime": str(after.lifetime)}
                 self.outbox.queue(connection, OUTBOX_ALERT, population.id, data)
 
     def give_back(
-        self, connection: Connection, population: Population, batch: str, release: str, split: EpsilonSplit, actor: str
+        self, connection: Connection, population: Population, batch: str, work: str, split: EpsilonSplit, actor: str
     ) -> None:
-        """Undo the open charge of a cancelled release of which certainly no draw was begun.
+        """Undo the open charge of cancelled work of which certainly no draw was begun.
 
         Raises Conflict where one may have begun, RuleBroken where the chain does not allow it: nothing is returned.
         """
-        t = work
-        undrawn = (t.c.id == release, t.c.batch == batch, t.c.attempt == 0)
+        t = works
+        undrawn = (t.c.id == work, t.c.batch == batch, t.c.attempt == 0)
         if connection.execute(sa.select(t.c.id).where(*undrawn)).first() is None:
-            raise Conflict(f"A draw of '{release}' may have begun, so its charge stands.")
-        self.audit.append(connection, self._event(RETURNED, population, batch, release, split, actor, {}))
+            raise Conflict(f"A draw of '{work}' may have begun, so its charge stands.")
+        self.audit.append(connection, self._event(RETURNED, population, batch, work, split, actor, {}))
 
     def note(
         self,
@@ -140,14 +141,14 @@ class Ledger:
         kind: str,
         population: Population,
         batch: str,
-        release: str | None,
+        work: str | None,
         actor: str,
         details: dict[str, Any],
         attempt: int | None = None,
         audiences: tuple[str, ...] | None = None,
     ) -> None:
         """An event without a charge (requested, published, failed). `audiences`: default the population's."""
-        subject = Subject(population.id, population.name, population.label, batch, release, attempt)
+        subject = Subject(population.id, population.name, population.label, batch, work, attempt)
         told = population.audiences if audiences is None else audiences
         event = Event(kind, subject, unit=population.unit, audiences=told, actor=actor, details=details)
         self.audit.append(connection, event)
@@ -197,15 +198,15 @@ class Ledger:
         kind: str,
         population: Population,
         batch: str,
-        release: str,
+        work: str,
         split: EpsilonSplit,
         actor: str,
         details: dict[str, Any],
     ) -> Event:
-        subject = Ledger.subject(population, batch, release)
+        subject = Ledger.subject(population, batch, work)
         return Event(kind, subject, split, population.unit, population.audiences, actor, details)
 
     @staticmethod
-    def subject(population: Population, batch: str, release: str) -> Subject:
-        """Whom an event about a release is about."""
-        return Subject(population.id, population.name, population.label, batch, release)
+    def subject(population: Population, batch: str, work: str) -> Subject:
+        """Whom an event about charged work is about."""
+        return Subject(population.id, population.name, population.label, batch, work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol, cast
 
 import numpy as np
@@ -29,6 +30,7 @@ from shared.errors import InvalidMechanism, InvalidPrior
 from shared.losses import Loss
 from shared.numbers import decimal_of
 from shared.privacy import Epsilon
+from shared.schemas.release import MECHANISMS as NAMES
 
 FloatArray = npt.NDArray[np.float64]
 Options = Mapping[str, object]
@@ -198,28 +200,39 @@ def never(_options: Options) -> bool:
     return False
 
 
-def _mechanism(
+def mechanism(
     name: str, design: InnerDesign, *, needs_prior: Callable[[Options], bool], options: frozenset[str] = frozenset()
 ) -> Mechanism:
     return Mechanism(name, needs_prior, _checked(name, options, design), sample, options)
 
 
-MECHANISMS: dict[str, Mechanism] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        _mechanism("rr-on-bins", _rr_on_bins, needs_prior=always),
-        _mechanism("one-bit", _one_bit, needs_prior=clips_by_prior, options=frozenset({"clip"})),
-        _mechanism("unbiased", _unbiased, needs_prior=always),
-        _mechanism("balanced", _balanced, needs_prior=always),
-        _mechanism("rr", _rr, needs_prior=never),
-        _mechanism("rr-with-prior", _rr_with_prior, needs_prior=always),
-        _mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
-        _mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
-        _mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),
-        _mechanism("discrete-staircase", _staircase(discrete=True), needs_prior=never, options=ADDITIVE),
-        _mechanism("exponential", _exponential, needs_prior=never, options=frozenset({"tight"})),
+_HERE = {
+    known.name: known
+    for known in (
+        mechanism("rr-on-bins", _rr_on_bins, needs_prior=always),
+        mechanism("one-bit", _one_bit, needs_prior=clips_by_prior, options=frozenset({"clip"})),
+        mechanism("unbiased", _unbiased, needs_prior=always),
+        mechanism("balanced", _balanced, needs_prior=always),
+        mechanism("rr", _rr, needs_prior=never),
+        mechanism("rr-with-prior", _rr_with_prior, needs_prior=always),
+        mechanism("laplace", _laplace(discrete=False), needs_prior=never, options=ADDITIVE),
+        mechanism("discrete-laplace", _laplace(discrete=True), needs_prior=never, options=ADDITIVE),
+        mechanism("staircase", _staircase(discrete=False), needs_prior=never, options=ADDITIVE),
+        mechanism("discrete-staircase", _staircase(discrete=True), needs_prior=never, options=ADDITIVE),
+        mechanism("exponential", _exponential, needs_prior=never, options=frozenset({"tight"})),
     )
 }
+
+
+def load(name: str) -> Mechanism:
+    """One that stands here, or the `MECHANISM` of the module of its name."""
+    if name in _HERE:
+        return _HERE[name]
+    found: Mechanism = import_module(f"labels_party.mechanisms.{name.replace('-', '_')}").MECHANISM
+    return found
+
+
+MECHANISMS = {name: load(name) for name in NAMES}
 
 
 def get_mechanism(name: str) -> Mechanism:

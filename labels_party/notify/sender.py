@@ -193,9 +193,10 @@ def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
     default = {"https": 443, "http": 80}[parts.scheme]
     name = f"[{target.host}]" if ":" in target.host else target.host
     host = name if target.port == default else f"{name}:{target.port}"
+    trusted = _trusted() if parts.scheme == "https" else False  # without TLS there is no certificate to check
     # proxies of the environment would look up the name again
     with (
-        httpx.Client(verify=_trusted(), timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client,
+        httpx.Client(verify=trusted, timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client,
         client.stream(
             "POST",
             url,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from shared.audit.store import audit_table, heads_table
+from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.idempotency import idempotency_table
 
 metadata = sa.MetaData()
 HEAD = "0001"
+# tables that the database itself keeps from changing, and of each what an insert would replace
+APPEND_ONLY = {
+    "audit_events": SAME_EVENT,
+    "receipts": "(key_id = NEW.key_id AND labels_key_id = NEW.labels_key_id AND position = NEW.position) "
+    "OR digest = NEW.digest OR event = NEW.event OR (audience = NEW.audience AND work = NEW.work)",
+}
 
 audit_events = audit_table(metadata)
-# what a batch was charged is summed with every charge
-sa.Index("ix_audit_events_batch_kind", audit_events.c.batch, audit_events.c.kind)
 seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
 
@@ -175,10 +179,10 @@ receipts = sa.Table(
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("audience", sa.String(200), nullable=False),
-    sa.Column("release", sa.String(40), nullable=False),
+    sa.Column("work", sa.String(40), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("event", sa.BigInteger, nullable=False, unique=True),
-    sa.UniqueConstraint("audience", "release"),
+    sa.UniqueConstraint("audience", "work"),
 )
 
 webhooks = sa.Table(

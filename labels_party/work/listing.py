@@ -16,6 +16,7 @@ from labels_party.storage.tables import work as t
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
 from shared.errors import InvalidInput, NotFound
+from shared.service.paging import Listing
 
 DAY = 10  # characters of a timestamp's day: more of it would tell the second of a draw
 COLUMNS = [t.c[name] for name in ("id", "batch", "kind", "state", "published", "epsilon", "audiences", "sha256")]
@@ -31,12 +32,6 @@ class Wanted:
     population: str | None = None
     after: str | None = None
     limit: int = 100
-
-
-@dataclass(frozen=True)
-class Listing:
-    rows: list[dict[str, Any]]
-    more: bool
 
 
 def published(connection: Connection, works: Works, family: Family, wanted: Wanted) -> Listing:
@@ -78,9 +73,9 @@ def published(connection: Connection, works: Works, family: Family, wanted: Want
     role = "owner" if wanted.audience is None else "features"
     listed = [
         works.kinds[row.kind].seen(_described(row, seen[row.population], family), role, wanted.audience)
-        for row in found[: wanted.limit]
+        for row in found
     ]
-    return Listing(listed, len(found) > wanted.limit)
+    return Listing.of(listed, wanted.limit, "id")
 
 
 def everything(

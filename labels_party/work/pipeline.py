@@ -21,7 +21,7 @@ from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.standing import ENDED, PUBLISHED
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.files import INPUTS, LEFTOVER_SECONDS, reserve
+from labels_party.storage.files import INPUTS, reserve
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import work as table
 from labels_party.storage.tables import work_files
@@ -30,7 +30,7 @@ from labels_party.work.identity import Workplace
 from labels_party.work.kind import Drawn, Job, ProgressHook, WorkFile, no_progress
 from labels_party.work.store import ENVELOPE, Works
 from shared.errors import LabelDPError, Unavailable
-from shared.service.folders import fsync_folder
+from shared.service.folders import LEFTOVER_SECONDS, fsync_folder
 
 
 class Pipeline(Attempts):
@@ -84,7 +84,7 @@ class Pipeline(Attempts):
         if not there:
             return 0
         query = sa.select(table.c.inputs, table.c.state).where(table.c.inputs != "")
-        known = dict(self.database.read("work.inputs", lambda c: c.execute(query).tuples().all()))
+        known = {row.inputs: row.state for row in self.database.read("work.inputs", lambda c: c.execute(query).all())}
         removed = 0
         for folder in there:
             with contextlib.suppress(OSError):  # another process may sweep as well

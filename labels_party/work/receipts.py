@@ -75,7 +75,7 @@ class ReceiptBook:
             subject = self.works.ledger.subject(population, found.batch, name)
             answer = found.kind if family.noun == ANSWER else None
             placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor, answer))
-            row = {"audience": audience, "release": name, "digest": receipt.digest, "event": placed.sequence}
+            row = {"audience": audience, "work": name, "digest": receipt.digest, "event": placed.sequence}
             place = {"key_id": key.id, "labels_key_id": self.key.id, "position": receipt.position}
             place |= {"previous": receipt.previous}
             connection.execute(sa.insert(receipts).values(**place, **row))
@@ -123,9 +123,9 @@ class ReceiptBook:
     def check(self, connection: Connection) -> None:
         """The table, which is there for look-ups, says what the chained events say. Raises AuditChainBroken."""
         t = receipts
-        rows = {tuple(row) for row in connection.execute(sa.select(t.c.event, t.c.position, t.c.audience, t.c.release))}
+        rows = {tuple(row) for row in connection.execute(sa.select(t.c.event, t.c.position, t.c.audience, t.c.work))}
         kept = {
-            (e.sequence, e.details["position"], e.audiences[0], e.subject.release)
+            (e.sequence, e.details["position"], e.audiences[0], e.subject.work)
             for e in self.audit.events(connection, kind=RECEIVED)
         }
         if rows != kept:
@@ -179,12 +179,12 @@ class ReceiptBook:
         """True for this very receipt. Raises ReceiptConflict where it does not fit what was kept."""
         t = receipts
         listed = (t.c.key_id == key_id) & (t.c.labels_key_id == receipt.labels_key_id)
-        same = (t.c.audience == receipt.audience) & (t.c.release == receipt.document_id)
+        same = (t.c.audience == receipt.audience) & (t.c.work == receipt.document_id)
         near = t.c.position.between(receipt.position - 1, receipt.position + 1)
         rows = connection.execute(sa.select(t).where((listed & near) | same)).all()
         if any(row.digest == receipt.digest for row in rows):
             return True
-        if any(row.release == receipt.document_id for row in rows):
+        if any(row.work == receipt.document_id for row in rows):
             raise ReceiptConflict(
                 f"Another receipt of {noun} '{receipt.document_id}' was given by '{receipt.audience}' before: "
                 f"{ROLLED_BACK}."

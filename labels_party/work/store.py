@@ -23,7 +23,9 @@ from labels_party.storage.tables import work_files
 from labels_party.work.allowances import Allowances
 from labels_party.work.kind import ANSWERS, Asked, Family, Kind, Work, WorkFile
 from shared.audit.events import REQUESTED
+from shared.documents.kinds.registry import KINDS
 from shared.errors import AlreadyReleased, Conflict, NotFound, Unavailable
+from shared.schemas.base import Ask
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -44,6 +46,10 @@ class Works:
 
     def register(self, *kinds: Kind[Any, Any]) -> None:
         self.kinds |= {kind.name: kind for kind in kinds}
+
+    def asked_by(self, schema: type[Ask]) -> Kind[Any, Any]:
+        """The kind of answer that is asked for so."""
+        return self.kinds[next(kind.name for kind in KINDS.values() if kind.asks is schema)]
 
     # --- asking -------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from shared.documents.signing import VerifyingKey
 from shared.privacy import Epsilon, parse_delta
 
 ROLLBACK, FORK, ALTERED = "rollback", "fork", "altered"
-MISSING_RELEASE, MISSING_RECEIPT = "missing-release", "missing-receipt"
+MISSING_WORK, MISSING_RECEIPT = "missing-work", "missing-receipt"
 UNMATCHED = "unmatched"  # MATCHED is broken: what was accepted is not what was charged
 WITHOUT_PUBLICATION = frozenset({RETURNED, FAILED, ANSWER_FAILED, DECLINED})  # after these nothing is published
 ANOTHER = {RELEASE: "has another manifest", ANSWER: "is another document"}
@@ -66,14 +66,14 @@ class Charges:
     """What a labels party's chain has charged and not returned, for what a receiver accepted."""
 
     def __init__(self, events: list[Event]) -> None:
-        returned = {e.subject.release for e in events if e.kind == RETURNED}
-        self.ended = {e.subject.release for e in events if e.kind in WITHOUT_PUBLICATION}
+        returned = {e.subject.work for e in events if e.kind == RETURNED}
+        self.ended = {e.subject.work for e in events if e.kind in WITHOUT_PUBLICATION}
         self.charged: dict[str | None, Event] = {}
         self.spent: dict[str | None, tuple[int, int]] = {}
         self.declared = {e.subject.population: e for e in events if e.kind == POPULATION_CREATED}
         sums: dict[str | None, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for event in events:
-            name, batch = event.subject.release, event.subject.batch
+            name, batch = event.subject.work, event.subject.batch
             if event.kind == CHARGED and name not in returned:
                 nano, atto = sums[batch]
                 sums[batch] = nano + event.split.total.nano, atto + event.split.delta_atto
@@ -81,7 +81,7 @@ class Charges:
 
     def mismatch(self, accepted: Event) -> str:
         """Why `accepted` is not what was charged; "" where it is."""
-        name, details = accepted.subject.release, accepted.details
+        name, details = accepted.subject.work, accepted.details
         charge = self.charged.get(name)
         if charge is None:
             return "it is not charged there, or its charge was returned"
@@ -184,23 +184,23 @@ def _accepted(
         elif told is None:
             missing.add(name)
             found.find(
-                MISSING_RELEASE,
+                MISSING_WORK,
                 f"{what}, accepted {event.time} (event {event.sequence} of {features.called}), is not among the "
                 f"published ones of {labels.called}: that store was rolled back, forked or lost events.",
-                release=name,
+                work=name,
             )
         elif signed_digest(told) != signed_digest(event):
             found.find(
                 ALTERED,
                 f"{what} {ANOTHER[noun]} in {labels.called} than in {features.called}.",
-                release=name,
+                work=name,
             )
         elif why := charges.mismatch(event):
             found.find(
                 UNMATCHED,
                 f"{what}, accepted for ε {event.split.total} in {features.called}, breaks rule {MATCHED.number} "
                 f"({MATCHED.name}) in {labels.called}: {why}.",
-                release=name,
+                work=name,
                 rule=MATCHED.number,
             )
     return newer, missing
@@ -239,10 +239,10 @@ def _receipts(
     for receipt in lost + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
         if (labels.key.id, noun(receipt), receipt.document_id) not in at_features.accepted:
             found.find(
-                MISSING_RELEASE,
+                MISSING_WORK,
                 f"{noun(receipt).capitalize()} {receipt.document_id} has a receipt of {receipt.accepted} in "
                 f"{labels.called}, but is not among the accepted ones of {features.called}.",
-                release=receipt.document_id,
+                work=receipt.document_id,
             )
     if given and not any(key_id == features.key.id for _, key_id in at_labels.keys):
         found.notes.append("the labels party has no receipt key of this receiver, so it keeps no receipts of it")
@@ -256,7 +256,7 @@ def _receipts(
                 MISSING_RECEIPT,
                 f"Receipt {position} ({noun(receipt)} {receipt.document_id}, accepted {receipt.accepted}) is not in "
                 f"{labels.called}: it was not delivered yet (the next pull delivers it), or was lost there.",
-                release=receipt.document_id,
+                work=receipt.document_id,
                 receipt=position,
             )
     return newer

@@ -41,8 +41,8 @@ BATCH_PURGED = "batch-purged"
 ERASURE_REQUESTED = "erasure-requested"
 ERASED = "label-erased"
 RECEIPT_KEY = "receipt-key-registered"  # the owner says with which key an audience signs its receipts
-RECEIVED = "receipt-received"  # of a release that an audience accepted; its `details` hold the signed receipt
-# a charged computation other than a release: its id stands where a release's does, `details` name its kind
+RECEIVED = "receipt-received"  # of work that an audience accepted; its `details` hold the signed receipt
+# a charged computation other than a release: `details` name its kind
 ANSWER_PUBLISHED = "answer-published"
 ANSWER_SHARED = "answer-shared"  # its audience asked what was answered before, at no charge
 ANSWER_FAILED = "answer-failed"  # its charge is kept
@@ -61,7 +61,7 @@ class Subject:
     population_name: str | None = None
     label: str | None = None
     batch: str | None = None
-    release: str | None = None
+    work: str | None = None
     attempt: int | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Subject:
             "population_name": self.population_name,
             "label": self.label,
             "batch": self.batch,
-            "release": self.release,
+            "work": self.work,
             "attempt": self.attempt,
         }
 
@@ -179,7 +179,7 @@ def _check_types(data: dict[str, Any]) -> None:
         *(data[name] for name in ("store", "party", "previous", "time", "kind", "actor", "delta")),
         *data["audiences"],
     ]
-    optional = [subject[name] for name in ("population", "population_name", "label", "batch", "release")]
+    optional = [subject[name] for name in ("population", "population_name", "label", "batch", "work")]
     column, most, attempt = unit["column"], unit["max_examples"], subject["attempt"]
     if (
         not all(isinstance(text, str) for text in [*texts, *(t for t in optional if t is not None)])

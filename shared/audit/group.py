@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared.service.cli import emit, replacing, whole, writable
-from shared.service.party_commands import Json
+from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Limit = typer.Option(parser=whole("--limit", 1), metavar="INTEGER", help="At most this many events.")
 AgainstHelp = (
     "Compare this party's store with an export of the other party, or an older one of its own: finds a rollback, a "
-    "fork, a missing or altered release. After an EXPORT: that one with this one, of the same party."
+    "fork, missing or altered work. After an EXPORT: that one with this one, of the same party."
 )
 
 
@@ -54,7 +54,7 @@ def add_audit_commands(
     @group.command("show")
     def audit_show(
         population: Annotated[str | None, typer.Option(help=population)] = None,
-        release: Annotated[str | None, typer.Option(help="Only this release.")] = None,
+        work: Annotated[str | None, typer.Option(help="Only this release or answer, by its id.")] = None,
         batch: Annotated[str | None, typer.Option(help="Only this batch.")] = None,
         kind: Annotated[str | None, typer.Option(help=f"Only this kind of event, such as {kind}.")] = None,
         since: Annotated[str | None, typer.Option(help="Only from this day (or time) on, UTC.")] = None,
@@ -71,7 +71,7 @@ def add_audit_commands(
 
         def look(connection: Any) -> None:
             found = of.population(connection, population) if population is not None else None
-            events = Wanted(found, release, batch, kind, since).select(of.store, connection, limit=limit)
+            events = Wanted(found, work, batch, kind, since).select(of.store, connection, limit=limit)
             show(events, f"{party} party", as_json=as_json, lines=lines, totals_only=totals)
 
         of.database.read("audit.show", look)
@@ -79,9 +79,7 @@ def add_audit_commands(
     @group.command("export")
     def audit_export(
         out: Annotated[Path, typer.Option(help="File for the signed export.")],
-        force: Annotated[
-            bool, typer.Option("--force", help="Replace the output file if there is one already.")
-        ] = False,
+        force: Force = False,
         as_json: Json = False,
     ) -> None:
         """Write all events as one document signed with our own key; whoever has keys/signing.pub can verify it."""

@@ -36,13 +36,13 @@ class JudgedStore(AuditStore):
             wanted.append({"kind": POPULATION_CREATED, "population": subject.population or ""})
         if event.kind in ABOUT_POPULATION and subject.batch:
             wanted += [{"kind": kind, "batch": subject.batch} for kind in OF_BATCH]
-        works = [name for name in (subject.release, predictor) if isinstance(name, str) and name]
-        wanted += [{"release": name} for name in dict.fromkeys(works)]
+        works = [name for name in (subject.work, predictor) if isinstance(name, str) and name]
+        wanted += [{"work": name} for name in dict.fromkeys(works)]
         for columns in wanted:
             found.update({e.sequence: e for e in self.events(connection, **columns)})  # type: ignore[arg-type]  # columns only
         # what was charged of this work may be a query of a predictor
         for asked in {e.details["predictor"] for e in found.values() if "predictor" in e.details} - set(works):
-            found.update({e.sequence: e for e in self.events(connection, release=asked)})
+            found.update({e.sequence: e for e in self.events(connection, work=asked)})
         part = Rules()
         for number in sorted(found):
             part.judge(found[number])

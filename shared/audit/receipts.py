@@ -93,22 +93,22 @@ class Receipts:
 
     def add(self, event: Event) -> None:
         """Raises AuditChainBroken naming the event whose receipt does not fit."""
-        release = str(event.subject.release)
+        work = str(event.subject.work)
         if event.kind in PUBLICATIONS:
             if not isinstance(signed_digest(event), str):
                 raise AuditChainBroken(f"Audit event {event.sequence} does not say what was published.")
-            self.published[PUBLICATIONS[event.kind].noun, release] = event
+            self.published[PUBLICATIONS[event.kind].noun, work] = event
         elif event.kind == RECEIPT_KEY:
             key = _registered(event)
             self.keys.update({(audience, key.id): key for audience in event.audiences})
         elif event.kind == RECEIVED:
-            self._received(event, release)
+            self._received(event, work)
         elif event.kind in ACCEPTANCES:
-            self.accepted[str(event.details.get("key_id")), ACCEPTANCES[event.kind].noun, release] = event
+            self.accepted[str(event.details.get("key_id")), ACCEPTANCES[event.kind].noun, work] = event
             if "receipt" in event.details:
-                self._given(event, release)
+                self._given(event, work)
 
-    def _received(self, event: Event, release: str) -> None:
+    def _received(self, event: Event, work: str) -> None:
         envelope = event.details.get("receipt")
         audience = event.audiences[0] if len(event.audiences) == 1 else ""
         named = self._named(event, envelope)
@@ -118,7 +118,7 @@ class Receipts:
         receipt = self._opened(event, envelope, key)
         if not self.about(receipt):
             raise _wrong(event, "it is not of what was published")
-        if (receipt.document_id, receipt.audience) != (release, audience):
+        if (receipt.document_id, receipt.audience) != (work, audience):
             raise _wrong(event, "it is of something else or of another audience")
         # which of our keys signed it is in the manifest or answer, whose digest was compared
         kept = self.received[named, receipt.labels_key_id]
@@ -129,10 +129,10 @@ class Receipts:
         kept[receipt.position] = receipt
         self.moments[receipt.digest] = event.moment
 
-    def _given(self, event: Event, release: str) -> None:
+    def _given(self, event: Event, work: str) -> None:
         envelope, details = event.details["receipt"], event.details
         receipt = self._opened(event, envelope, self.key)
-        truth = (release, signed_digest(event), details.get("key_id"), event.time)
+        truth = (work, signed_digest(event), details.get("key_id"), event.time)
         if (receipt.document_id, receipt.document_digest, receipt.labels_key_id, receipt.accepted) != truth:
             raise _wrong(event, "it does not say what the event says")
         given = self.given[receipt.labels_key_id]

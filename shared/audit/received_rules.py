@@ -59,9 +59,9 @@ class ReceivedRules:
     def add(self, event: Event) -> None:
         details, subject = event.details, event.subject
         key = details.get("key_id")
-        if not isinstance(key, str) or not (subject.release and subject.batch and subject.population):
+        if not isinstance(key, str) or not (subject.work and subject.batch and subject.population):
             raise RuleBroken(rules.ACCEPTED, event.sequence, "it does not say what was accepted")
-        item = key, event.kind == ACCEPTED, subject.release
+        item = key, event.kind == ACCEPTED, subject.work
         if item in self.accepted:
             raise RuleBroken(rules.ACCEPTED, event.sequence, "it was accepted before")
         self.accepted.add(item)

@@ -197,7 +197,7 @@ class Rules:
     # --- releases and answers -----------------------------------------------------------------------------
 
     def _requested(self, event: Event) -> None:
-        name = event.subject.release
+        name = event.subject.work
         if not name or name in self.works:
             _refuse(rules.CHARGED_ONCE, event, "it was asked for or charged before")
         self.works[name] = Work(WAITING, event.subject.batch, asked=event)
@@ -216,7 +216,7 @@ class Rules:
         work.state, work.approver = GRANTED, event.actor
 
     def _charged(self, event: Event) -> None:
-        name, batch, details = event.subject.release, str(event.subject.batch), event.details
+        name, batch, details = event.subject.work, str(event.subject.batch), event.details
         population = self.populations[str(event.subject.population)]
         work = self.works.get(name or "")
         if not name or (work is not None and work.state not in (WAITING, GRANTED)):
@@ -279,16 +279,16 @@ class Rules:
         if event.kind in (kinds.PUBLISHED, kinds.ANSWER_PUBLISHED):
             if not event.audiences and "predictor" not in work.charge.details:  # the owner may ask one alone
                 _refuse(rules.PUBLISHED, event, "it is published for nobody")
-            self.batches[str(event.subject.batch)].published.add(str(event.subject.release))
+            self.batches[str(event.subject.batch)].published.add(str(event.subject.work))
         self._end(event, work)
 
     def _shared(self, event: Event) -> None:
-        if event.subject.release not in self.batches[str(event.subject.batch)].published or not event.audiences:
+        if event.subject.work not in self.batches[str(event.subject.batch)].published or not event.audiences:
             _refuse(rules.PUBLISHED, event, "an answer is shown that was not published, or to nobody")
 
     def _work(self, event: Event) -> Work | None:
         """The release or answer of an event that is about the same batch."""
-        work = self.works.get(event.subject.release or "")
+        work = self.works.get(event.subject.work or "")
         return work if work is not None and work.batch == event.subject.batch else None
 
     def _unfinished(self, event: Event) -> set[str]:
@@ -296,12 +296,12 @@ class Rules:
 
     def _end(self, event: Event, work: Work) -> None:
         work.state = ENDED
-        self._unfinished(event).discard(str(event.subject.release))
+        self._unfinished(event).discard(str(event.subject.work))
 
     # --- what audiences cause -----------------------------------------------------------------------------
 
     def _predictor(self, event: Event) -> None:
-        name, plan = event.subject.release, event.details.get("plan")
+        name, plan = event.subject.work, event.details.get("plan")
         plan = plan if isinstance(plan, Mapping) else {}
         if not name or name in self.predictors or event.details.get("predictor") != name:
             _refuse(rules.QUERIES, event, "it was made before")
@@ -312,7 +312,7 @@ class Rules:
         self.predictors[name] = Predictor(event.subject.batch, each, cap)
 
     def _retired(self, event: Event) -> None:
-        found = self.predictors.get(event.subject.release or "")
+        found = self.predictors.get(event.subject.work or "")
         if found is None or found.retired or found.batch != event.subject.batch:
             _refuse(rules.QUERIES, event, "it was not made, or retired before")
         found.retired = True

@@ -27,7 +27,7 @@ class Wanted:
     """
 
     population: str | None = None
-    release: str | None = None
+    work: str | None = None
     batch: str | None = None
     kind: str | None = None
     since: str | None = None
@@ -41,7 +41,7 @@ class Wanted:
 
     @property
     def columns(self) -> dict[str, str]:
-        found = {name: getattr(self, name) for name in ("population", "release", "batch", "kind")}
+        found = {name: getattr(self, name) for name in ("population", "work", "batch", "kind")}
         return {name: value for name, value in found.items() if value is not None}
 
     def select(
@@ -90,7 +90,7 @@ def split_words(event: Event) -> str:
 
 def _told(event: Event) -> str:
     subject, details = event.subject, event.details
-    batch, release = f"batch {subject.batch}", f"release {subject.release}"
+    batch, work = f"batch {subject.batch}", _called(event)
     sentences: dict[str, Callable[[], str]] = {
         kinds.CREATED: lambda: f"audit store {event.store} of the {event.party} was created",
         kinds.POPULATION_CREATED: lambda: (
@@ -99,22 +99,22 @@ def _told(event: Event) -> str:
         ),
         kinds.BATCH_SEALED: lambda: f"{batch} was sealed with {counted(details.get('n', '?'), 'example')}",
         kinds.REQUESTED: lambda: (
-            f"{release} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
+            f"{work} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
         ),
-        kinds.APPROVED: lambda: f"{release} of {batch} was approved; {details.get('requested_by')} had asked for it",
+        kinds.APPROVED: lambda: f"{work} of {batch} was approved; {details.get('requested_by')} had asked for it",
         kinds.DECLINED: lambda: (
-            f"{release} of {batch} was declined"
+            f"{work} of {batch} was declined"
             + (f": {details['reason']}" if details.get("reason") else "")
             + "; nothing was charged"
         ),
-        kinds.CANCELLED: lambda: f"{release} of {batch} was cancelled before any draw began",
-        kinds.CHARGED: lambda: f"{_called(event)} charged {split_words(event)} to {batch}",
-        kinds.RETURNED: lambda: f"{release} returned {split_words(event)} to {batch}: no draw had begun",
-        kinds.PUBLISHED: lambda: f"{release} of {batch} was published for {', '.join(event.audiences)}",
-        kinds.FAILED: lambda: f"{release} of {batch} failed ({details.get('code')}); its charge is kept",
+        kinds.CANCELLED: lambda: f"{work} of {batch} was cancelled before any draw began",
+        kinds.CHARGED: lambda: f"{work} charged {split_words(event)} to {batch}",
+        kinds.RETURNED: lambda: f"{work} returned {split_words(event)} to {batch}: no draw had begun",
+        kinds.PUBLISHED: lambda: f"{work} of {batch} was published for {', '.join(event.audiences)}",
+        kinds.FAILED: lambda: f"{work} of {batch} failed ({details.get('code')}); its charge is kept",
         kinds.BUDGET_ALERT: lambda: (
             f"{batch} has spent {details.get('spent')} of its lifetime ε {details.get('lifetime')}: "
-            f"the alert at {details.get('percent')} % was reached by {release}"
+            f"the alert at {details.get('percent')} % was reached by {work}"
         ),
         kinds.BATCH_PURGED: lambda: f"the labels of {batch} were deleted ({details.get('why')}); its releases stay",
         kinds.ERASURE_REQUESTED: lambda: (
@@ -130,14 +130,14 @@ def _told(event: Event) -> str:
             )
         ),
         kinds.ACCEPTED: lambda: (
-            f"{release} of {batch} was accepted and adds {split_words(event)} (population {subject.population_name})"
+            f"{work} of {batch} was accepted and adds {split_words(event)} (population {subject.population_name})"
         ),
         kinds.SECOND_REFUSED: lambda: (
-            f"another document of {_called(event)} was refused, though its labels party had signed it; its SHA-256 is "
+            f"another document of {work} was refused, though its labels party had signed it; its SHA-256 is "
             f"{details.get('refused')}"
         ),
         kinds.DOCUMENT_REFUSED: lambda: (
-            f"{_called(event)} of {batch} was refused, though its labels party had signed it: with what was accepted "
+            f"{work} of {batch} was refused, though its labels party had signed it: with what was accepted "
             f"before it breaks rule {details.get('rule')} (it states ε {details.get('epsilon_spent')} as spent); its "
             f"SHA-256 is {details.get('refused')}"
         ),
@@ -145,16 +145,13 @@ def _told(event: Event) -> str:
             f"receipts of {', '.join(event.audiences)} are signed with the key {details.get('key_id')}"
         ),
         kinds.RECEIVED: lambda: (
-            f"{', '.join(event.audiences)} acknowledged {_called(event)} with its receipt {details.get('position')}"
+            f"{', '.join(event.audiences)} acknowledged {work} with its receipt {details.get('position')}"
         ),
-        kinds.ANSWER_PUBLISHED: lambda: f"{_called(event)} of {batch} was published for {', '.join(event.audiences)}",
-        kinds.ANSWER_SHARED: lambda: (
-            f"{_called(event)} of {batch} was given to {', '.join(event.audiences)} too, at no charge"
-        ),
-        kinds.ANSWER_FAILED: lambda: f"{_called(event)} of {batch} failed ({details.get('code')}); its charge is kept",
+        kinds.ANSWER_PUBLISHED: lambda: f"{work} of {batch} was published for {', '.join(event.audiences)}",
+        kinds.ANSWER_SHARED: lambda: f"{work} of {batch} was given to {', '.join(event.audiences)} too, at no charge",
+        kinds.ANSWER_FAILED: lambda: f"{work} of {batch} failed ({details.get('code')}); its charge is kept",
         kinds.ANSWER_ACCEPTED: lambda: (
-            f"{_called(event)} of {batch} was accepted and adds {split_words(event)} "
-            f"(population {subject.population_name})"
+            f"{work} of {batch} was accepted and adds {split_words(event)} (population {subject.population_name})"
         ),
         kinds.ALLOWANCE_SET: lambda: (
             f"audiences may charge {batch} up to ε {details.get('epsilon')} by answers of kind {details.get('answer')}"
@@ -163,12 +160,14 @@ def _told(event: Event) -> str:
         kinds.PREDICTOR_RETIRED: lambda: f"predictor {details.get('predictor')} of {batch} was retired by its owner",
         kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
     }
-    return sentences.get(event.kind, lambda: f"{event.kind} {subject.release or subject.batch or ''}")()
+    return sentences.get(event.kind, lambda: f"{event.kind} {subject.work or subject.batch or ''}")()
 
 
 def _called(event: Event) -> str:
     """`release rel_1`, or what else was charged: `calibration ans_1`."""
-    return f"{event.details.get('answer', 'release')} {event.subject.release}"
+    work = str(event.subject.work)
+    noun = "answer" if work.startswith("ans_") else "release"  # not every event names the kind
+    return f"{event.details.get('answer', noun)} {work}"
 
 
 def _lifetime_delta(details: Any) -> str:

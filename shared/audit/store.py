@@ -36,11 +36,13 @@ def audit_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("kind", sa.String(40), nullable=False, index=True),
         sa.Column("population", sa.String(64), index=True),
         sa.Column("batch", sa.String(64), index=True),
-        sa.Column("release", sa.String(64), index=True),
+        sa.Column("work", sa.String(64), index=True),
         sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
         sa.Column("delta_atto", sa.BigInteger, nullable=False),
         # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
         sa.Column("at", sa.String(20)),
+        # what a batch was charged is summed with every charge and every acceptance
+        sa.Index("ix_audit_events_batch_kind", "batch", "kind"),
     )
 
 
@@ -56,6 +58,10 @@ def heads_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("made", sa.String(20), nullable=False),
         sa.Column("seen", sa.String(20), nullable=False),
     )
+
+
+# of the table of events: what an insert would replace
+SAME_EVENT = "sequence = NEW.sequence OR digest = NEW.digest"
 
 
 class AuditStore:
@@ -102,7 +108,7 @@ class AuditStore:
                 kind=placed.kind,
                 population=placed.subject.population,
                 batch=placed.subject.batch,
-                release=placed.subject.release,
+                work=placed.subject.work,
                 epsilon_nano=placed.split.total.nano,
                 delta_atto=placed.split.delta_atto,
                 at=placed.at or None,
@@ -111,7 +117,7 @@ class AuditStore:
         return placed
 
     def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
-        """Events in order, filtered by population=, batch=, release= or kind=."""
+        """Events in order, filtered by population=, batch=, work= or kind=."""
         t = self.table
         query = sa.select(t.c.body, t.c.at).where(t.c.sequence > after).order_by(t.c.sequence)
         for column, value in equal.items():
@@ -142,7 +148,7 @@ class AuditStore:
         count, head = check_chain(bytes(row.body) for row in rows)
         for row in rows:
             event = Event.from_body(bytes(row.body))
-            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.release, row.epsilon_nano)
+            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.work, row.epsilon_nano)
             subject = event.subject
             truth = (
                 event.sequence,
@@ -150,7 +156,7 @@ class AuditStore:
                 event.kind,
                 subject.population,
                 subject.batch,
-                subject.release,
+                subject.work,
                 event.split.total.nano,
             )
             another_day = row.at is not None and row.at[:DAY] != event.time
@@ -200,9 +206,7 @@ def read_export(envelope: bytes, key: VerifyingKey) -> Export:
     return Export([Event.from_body(body) for body in bodies], document.made)
 
 
-def append_only_ddl(
-    dialect: str, table: str = "audit_events", same: str = "sequence = NEW.sequence OR digest = NEW.digest"
-) -> list[str]:
+def append_only_ddl(dialect: str, table: str, same: str) -> list[str]:
     """Statements that make the database itself refuse to change or delete rows of `table` (a guard, not a proof).
 
     `same`: SQL that is true of a row which an insert of NEW would replace. All three are constants of a migration.
@@ -229,7 +233,7 @@ def append_only_ddl(
     ]
 
 
-def append_only_drop(dialect: str, table: str = "audit_events") -> list[str]:
+def append_only_drop(dialect: str, table: str) -> list[str]:
     if dialect == "sqlite":
         return [f"DROP TRIGGER {table}_no_{verb}" for verb in ("update", "delete", "replace")]
     return [

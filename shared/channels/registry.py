@@ -1,33 +1,21 @@
-"""Every kind of channel, and the one reader of what a signed document says of a channel."""
+"""Every kind of channel, which are the classes of this room that name theirs, and the one reader of what a signed
+document says of a channel."""
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from typing import cast
 
+from shared import channels
 from shared.channels.base import Channel, N
-from shared.channels.dense import DenseChannel
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.laplace import LaplaceChannel
-from shared.channels.one_bit import OneBitChannel
 from shared.channels.reading import malformed
-from shared.channels.rr import RRChannel
-from shared.channels.staircase import StaircaseChannel
-from shared.channels.top_labels import TopLabelsChannel
 from shared.domain import Domain
 from shared.errors import LabelDPError, MalformedManifest
 
-_KINDS: tuple[type[Channel], ...] = (
-    RRChannel,
-    OneBitChannel,
-    LaplaceChannel,
-    StaircaseChannel,
-    ExponentialChannel,
-    KnotsChannel,
-    TopLabelsChannel,
-    DenseChannel,
-)
-KINDS = {kind.kind: kind for kind in _KINDS}
+_MODULES = [import_module(f"{channels.__name__}.{found.name}") for found in pkgutil.iter_modules(channels.__path__)]
+_CLASSES = [found for module in _MODULES for found in vars(module).values() if isinstance(found, type)]
+KINDS = {found.kind: found for found in _CLASSES if issubclass(found, Channel) and found.kind}
 
 
 def channel_from_json(data: object, domain: Domain) -> Channel:

@@ -57,6 +57,7 @@ class Declared:
         value = re.sub(r"^\w+\[(.*)\]$", r"\1", signature.return_annotation)
         if verb == "follow":
             value = f"{'AsyncIterator' if awaited else 'Iterator'}[{value}]"
+        made.__name__ = name.rpartition(".")[2]
         made.__qualname__, made.__signature__ = name, signature.replace(return_annotation=value)
         made.__annotations__ = made.__annotations__ | {"return": value}
         return made  # type: ignore[no-any-return]  # one of the two functions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 from urllib.parse import parse_qsl
 
 import httpx
@@ -13,20 +13,7 @@ from shared.errors import Unavailable
 
 T = TypeVar("T")
 PAGE, MOST_PAGES = 500, 1000
-MAX_PAGE_BYTES = 1 << 22
-
-
-def linked(where: str, limit: int | None = None, **params: Any) -> Conversation[list[Json]]:
-    """The entries of pages that name the next one in their `Link` header, at most `limit`."""
-    found: list[Json] = []
-    query: dict[str, Any] = params | {"limit": PAGE if limit is None else max(1, min(limit, PAGE))}
-    while True:
-        answer: httpx.Response = yield Request("GET", where, params=query)
-        found += json_of(answer, list)
-        link = answer.links.get("next", {}).get("url")
-        if link is None or (limit is not None and len(found) >= limit):
-            return found[:limit]
-        query = query | dict(parse_qsl(link.partition("?")[2]))
+MAX_PAGE_BYTES = 1 << 24
 
 
 def as_record(entry: Any) -> Json | None:
@@ -34,27 +21,35 @@ def as_record(entry: Any) -> Json | None:
     return entry if isinstance(entry, dict) else None
 
 
-def numbered(template: str, read: Callable[[Any], T | None], **params: Any) -> Conversation[list[T]]:
-    """The entries of pages {template: [...], "next": id of the last one, or null}, each as `read` has it.
+@overload
+def linked(template: str, *, limit: int | None = None, **params: Any) -> Conversation[list[Json]]: ...
+
+
+@overload
+def linked(template: str, read: Callable[[Any], T | None], **params: Any) -> Conversation[list[T]]: ...
+
+
+def linked(
+    template: str, read: Callable[[Any], Any] = as_record, *, limit: int | None = None, **params: Any
+) -> Conversation[list[Any]]:
+    """The entries of pages that name the next one in their `Link` header, each as `read` has it, at most `limit`.
 
     Raises Unavailable where `read` finds an entry malformed (None), or where the pages do not end.
     """
-    found: list[T] = []
-    query: dict[str, Any] = params | {"limit": PAGE}
-    seen: set[Any] = set()
+    found: list[Any] = []
+    query: dict[str, Any] = params | {"limit": PAGE if limit is None else max(1, min(limit, PAGE))}
+    seen: set[str] = set()
     while len(seen) < MOST_PAGES:
         answer: httpx.Response = yield Request("GET", path(template), params=query, most=MAX_PAGE_BYTES)
-        page = json_of(answer, dict)
-        entries, after = page.get(template), page.get("next")
-        known = [read(entry) for entry in entries] if isinstance(entries, list) else [None]
-        good = [entry for entry in known if entry is not None]
-        last = entries[-1].get("id") if isinstance(entries, list) and good else None
+        entries = [read(entry) for entry in json_of(answer, list)]
+        link = answer.links.get("next", {}).get("url")
+        cursor = None if link is None else dict(parse_qsl(link.partition("?")[2])).get("cursor", "")
         # a page that comes again would never end
-        if len(good) < len(known) or (after is not None and (last is None or after != last or after in seen)):
+        if None in entries or (cursor is not None and (not entries or not cursor or cursor in seen)):
             raise Unavailable(f"The list of {template} is malformed; the service's version may be too old to have one.")
-        found += good
-        if after is None:
-            return found
-        seen.add(after)
-        query["after"] = after
+        found += entries
+        if cursor is None or (limit is not None and len(found) >= limit):
+            return found[:limit]
+        seen.add(cursor)
+        query["cursor"] = cursor
     raise Unavailable(f"The list of {template} does not end; ask for those since a later day.")

@@ -6,20 +6,24 @@ import math
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from shared.errors import InvalidInput
 
-IntArray = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    IntArray = npt.NDArray[np.int64]
+
 MISSING = -1  # the place of what is not there
 MOST_TEXT = 200
 
 
 def number_places(values: npt.NDArray[np.float64], low: float, high: float, levels: int) -> IntArray:
     """int64[n] in 0 … `levels` of float64[n] between `low` and `high`; outside are the ends, NaN is MISSING."""
+    import numpy as np
+
     missing = np.isnan(values)
     share = (np.clip(np.where(missing, low, values), low, high) - low) / (high - low)
     return np.where(missing, MISSING, np.floor(np.clip(share, 0.0, 1.0) * levels + 0.5)).astype(np.int64)
@@ -50,6 +54,8 @@ def category_text(value: Any, name: str) -> str | None:
 
 def feature_places(feature: Mapping[str, Any], columns: Mapping[str, Any], levels: int) -> IntArray:
     """int64[m] of a declared feature's column: its place in the range, or among the values. Raises InvalidInput."""
+    import numpy as np
+
     name = feature["name"]
     if name not in columns:
         raise InvalidInput(f"The table has no column '{name}'.")

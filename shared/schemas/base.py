@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
@@ -36,7 +36,8 @@ class Word:
 
     `name`: another option, or NO_OPTION, and `why`. `expert`: shown in a panel of its own. `read`: from what a person
     writes to the member, for each value where it is repeatable; raises ValueError with the form that was wanted.
-    `help`: where a command takes more, or less, than the description says.
+    `help`: where a command takes more, or less, than the description says. `to`: where the member goes by itself, as an
+    option of the mechanism, or under its own name into the manifest.
     """
 
     name: str = ""
@@ -44,6 +45,7 @@ class Word:
     expert: bool = False
     read: Callable[[str], Any] | None = None
     help: str = ""
+    to: Literal["", "mechanism", "manifest"] = ""
 
 
 EXPERT = Word(expert=True)
@@ -53,6 +55,12 @@ SINGULAR = "an option that is repeated names one"
 
 def word_of(field: FieldInfo) -> Word:
     return next((part for part in field.metadata if isinstance(part, Word)), Word())
+
+
+def members_to(asked: Ask, where: str) -> dict[str, Any]:
+    """The members that go there by themselves, by name."""
+    fields = type(asked).model_fields.items()
+    return {name: getattr(asked, name) for name, field in fields if word_of(field).to == where}
 
 
 def option_of(name: str, field: FieldInfo) -> str:

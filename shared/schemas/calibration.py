@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -48,6 +48,10 @@ class Calibration(QueryAsk):
         default=None, max_length=140, description="The same for second scores (float32 if not given)."
     )
     additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
+
+    def numbered(self, *, two: bool) -> Self:
+        """With `two` scores, both are numbered."""
+        return self.model_copy(update={"scores_2": "float32"}) if two and self.scores_2 is None else self
 
     @property
     def options(self) -> dict[str, str]:

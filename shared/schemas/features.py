@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, StrictFloat, StrictInt, StrictStr, Tag
 
-from shared.schemas.base import Ask
+from shared.schemas.base import SINGULAR, Ask, Word
 
 FORM = "NAME=LOW:HIGH for a number and its public range, NAME=a,b,c for texts"
 
@@ -47,6 +47,11 @@ def feature_of(text: str) -> dict[str, Any]:
     name, values = pair(text, FORM)
     ends = values.split(":")
     return {"name": name, "range": ends} if len(ends) == 2 else {"name": name, "values": values.split(",")}
+
+
+# as a member: a column each of the table of features
+Declared = Annotated[list[Feature], Word("--feature", SINGULAR, read=feature_of, help=f"{FORM}; repeatable.")]
+OF_TABLE = "Columns of the table of features: numbers by their public `range`, texts by their `values`."
 
 
 def number_of(text: str) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
-from shared.schemas.base import SINGULAR, Ask, Word, whole
-from shared.schemas.features import FORM, Feature, feature_of
+from shared.schemas.base import Ask, whole
+from shared.schemas.features import OF_TABLE, Declared
 from shared.schemas.numbers import Decimalish, Number
 
 
@@ -31,14 +31,7 @@ class Predictor(Ask):
     )
     epsilon: Decimalish = Field(description="ε of every query.")
     epsilon_cap: Decimalish = Field(description="ε that all its queries may charge together.")
-    features: Annotated[
-        list[Feature],
-        Word("--feature", SINGULAR, read=feature_of, help=f"{FORM}; repeatable."),
-    ] = Field(
-        min_length=1,
-        max_length=64,
-        description="Columns of the table of features: numbers by their public `range`, texts by their `values`.",
-    )
+    features: Declared = Field(min_length=1, max_length=64, description=OF_TABLE)
     threshold: Number | None = Field(
         default=None, description="Labels of at least that are 1, others 0; not for average and stable-ridge."
     )

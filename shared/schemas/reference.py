@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
 import types
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+import shared.schemas
 from shared.schemas.base import NO_OPTION, Ask, option_of, word_of
 from shared.schemas.numbers import text_of
 
@@ -68,3 +75,40 @@ def _meaning(field: FieldInfo) -> str:
     word = word_of(field)
     what = "There is no option" if word.name == NO_OPTION else "The option has another name"
     return (field.description or "") + (f" {what}: {word.why}." if word.why else "")
+
+
+def page() -> str:
+    """`deploy/guides/parameters.md`: everything that can be asked for, in alphabetical order."""
+    schemas = sorted(asked_for(), key=lambda schema: schema.__name__)
+    parts = [part for schema in schemas for part in (f"## {_title(schema)}\n", _what(schema), table(schema)) if part]
+    return INTRODUCTION + "\n" + "\n".join(parts)
+
+
+def asked_for(base: type[Ask] = Ask) -> Iterator[type[Ask]]:
+    """Every schema of this room, also those that others hold."""
+    for module in pkgutil.iter_modules(shared.schemas.__path__, "shared.schemas."):
+        importlib.import_module(module.name)
+    for schema in base.__subclasses__():
+        if schema.__module__.startswith("shared.schemas.") and schema.model_fields:
+            yield schema
+        yield from asked_for(schema)
+
+
+INTRODUCTION = """# What can be asked for
+
+Every parameter of both services: its member in a REST body or query and in Python, and its option on the command line.
+`.venv/bin/python -m shared.schemas.reference` prints this page from the declarations in `shared/schemas/`.
+"""
+
+
+def _title(schema: type[Ask]) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", schema.__name__).capitalize()
+
+
+def _what(schema: type[Ask]) -> str:
+    text = inspect.cleandoc(schema.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    return text and text + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

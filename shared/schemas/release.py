@@ -26,9 +26,19 @@ def _end_texts(ends: list[str | int | float]) -> list[str | int | float]:
     return [text_of(end) for end in ends]
 
 
+OPTION = Word(expert=True, to="mechanism")
 MECHANISMS = (
-    "auto (the best for a model, by the private prior, n and ε), rr-on-bins, one-bit, unbiased, balanced, rr, "
-    "rr-with-prior, laplace, discrete-laplace, staircase, discrete-staircase or exponential."
+    "rr-on-bins",
+    "one-bit",
+    "unbiased",
+    "balanced",
+    "rr",
+    "rr-with-prior",
+    "laplace",
+    "discrete-laplace",
+    "staircase",
+    "discrete-staircase",
+    "exponential",
 )
 
 
@@ -38,7 +48,12 @@ class Release(Ask):
     model_config = whole({"epsilon": "1", "mechanism": "one-bit"})
 
     epsilon: Decimalish = Field(description="ε of this release, all parts included.")
-    mechanism: str = Field(default="auto", examples=["auto", "rr-on-bins", "one-bit"], description=MECHANISMS)
+    mechanism: str = Field(
+        default="auto",
+        examples=["auto", "rr-on-bins", "one-bit"],
+        description="auto (the best for a model, by the private prior, n and ε), "
+        f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
+    )
     loss: Annotated[str | LossMatrix, Word(help="squared, absolute, poisson, or a file with a loss matrix.")] = Field(
         default="squared",
         examples=["squared", "absolute", "poisson"],
@@ -58,16 +73,21 @@ class Release(Ask):
     )
     clip: Annotated[
         Annotated[list[Number], AfterValidator(_end_texts)] | Literal["auto"] | None,
-        Word(expert=True, read=_ends, help="One bit only: A:B, public clipping ends, or auto (by the prior)."),
+        Word(
+            expert=True,
+            to="mechanism",
+            read=_ends,
+            help="One bit only: A:B, public clipping ends, or auto (by the prior).",
+        ),
     ] = Field(
         default=None,
         description="One bit only: public clipping ends, or 'auto': from the prior. By default those of the domain.",
         examples=[["0", "200"], "auto"],
     )
-    unclipped: Annotated[bool, EXPERT] = Field(
+    unclipped: Annotated[bool, OPTION] = Field(
         default=False, description="Additive noise only: outputs may leave the domain."
     )
-    tight: Annotated[bool, EXPERT] = Field(
+    tight: Annotated[bool, OPTION] = Field(
         default=False, description="exponential only: scale Δ/ε, still exactly ε, instead of the paper's 2Δ/ε."
     )
     clip_quantile: Annotated[Decimalish | list[Decimalish] | None, EXPERT] = Field(

@@ -13,11 +13,11 @@ from shared.audit.show import Wanted, describe
 from shared.documents.signing import SigningKey
 from shared.schemas.numbers import PLAIN
 from shared.service.apikeys import Principal
-from shared.service.http import JsonRouter, require
-from shared.service.links import link_docs, link_next
+from shared.service.http import require
+from shared.service.json_bodies import JsonRouter
+from shared.service.links import LINK_DOCS, Limit, with_link
+from shared.service.paging import Listing
 
-MOST = 1000
-LINK_DOCS = link_docs("after")
 EVENTS_DOCS = (
     "Audit events in order, each with its exact ε split and a sentence for people; a `Link` leads to the next page."
 )
@@ -26,18 +26,17 @@ Text = Annotated[str | None, Query(max_length=64)]
 
 def _wanted(
     population: Annotated[str | None, Query(max_length=64, description="Only this population, by its id.")] = None,
-    release: Text = None,
+    work: Annotated[str | None, Query(max_length=64, description="Only this release or answer, by its id.")] = None,
     batch: Text = None,
     kind: Annotated[str | None, Query(max_length=40, examples=["release-charged"])] = None,
     since: Annotated[
         str | None, Query(max_length=20, examples=["2026-11-20"], description="Only from this day or time on, UTC.")
     ] = None,
 ) -> Wanted:
-    return Wanted(population, release, batch, kind, since)
+    return Wanted(population, work, batch, kind, since)
 
 
 After = Annotated[int, Query(ge=0, lt=1 << 63, description="Sequence number to start behind."), PLAIN]
-Limit = Annotated[int, Query(ge=1, le=MOST), PLAIN]
 
 
 def add_audit_calls(
@@ -63,9 +62,8 @@ def add_audit_calls(
         found = ctx.database.read(
             "audit.show", lambda c: list(islice(asked.select(ctx.audit, c, after=after, limit=limit + 1), limit + 1))
         )
-        if len(found) > limit:
-            link_next(request, response, after=found[limit - 1].sequence)
-        return [describe(event, exact=full) for event in found[:limit]]
+        listing = Listing.of([describe(event, exact=full) for event in found], limit, "sequence")
+        return with_link(listing, request, response, "after")
 
     @router.get("/audit/export", tags=["audit"])
     def export(request: Request, _: Annotated[Principal, require(*roles)]) -> Response:

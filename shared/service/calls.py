@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, Request, routing
+from fastapi import Depends, FastAPI, Request, routing
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.routing import Match
 
@@ -18,10 +18,6 @@ SMALL_BODY = 1 << 20  # bytes of a body, where a route says nothing else
 LARGE_BODY = 1 << 25
 
 bearer = HTTPBearer(auto_error=False, description="An API key made with the `apikey create` command.")
-IdempotencyKey = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", description="Repeat a call safely: same key and body, same answer, one effect."),
-]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, LabelDPError
 from shared.schemas.base import Ask, option_of, word_of
 from shared.service.cli import whole
 
@@ -42,7 +42,7 @@ def command(
     several commands, each with the schema that its parameter `asked` has there, whose docstring is then the help.
 
     `rules: Population | None` is None where none of its options is given, and complete where one is. What the schema
-    refuses is an InvalidInput that names the option.
+    refuses is an InvalidInput that names the option. So does a typed error that names a member in `backticks`.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -72,7 +72,11 @@ def _with_options(function: Callable[..., None], asked: type[Ask] | None) -> Cal
     @functools.wraps(function)
     def run(**given: Any) -> None:
         read = {name: found.read(name, given) for name, found in schemas.items()}
-        function(**{name: given[name] for name in plain}, **read)
+        try:
+            function(**{name: given[name] for name in plain}, **read)
+        except LabelDPError as error:
+            error.detail = _in_options(error.detail, *(found.schema for found in schemas.values()))
+            raise
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -106,7 +110,7 @@ class _Schema:
 
     def _option(self, name: str, field: FieldInfo, kind: Any) -> Any:
         word, flag = word_of(field), option_of(name, field)
-        help_ = self._in_options(word.help or field.description or "")
+        help_ = _in_options(word.help or field.description or "", self.schema)
         more: dict[str, Any] = {}
         if kind in (int, list[int]):
             more = {"parser": whole(flag, *_bounds(field)), "metavar": "INTEGER"}
@@ -117,11 +121,6 @@ class _Schema:
             help_ = help_.rstrip(".") + "; repeatable."
         panel = EXPERT_PANEL if word.expert else self.panel.title
         return typer.Option(flag, help=help_, rich_help_panel=panel, **more)
-
-    def _in_options(self, text: str) -> str:
-        """Members that a description names in backticks are options here."""
-        fields = self.schema.model_fields
-        return re.sub(r"`(\w+)`", lambda m: option_of(m[1], fields[m[1]]) if m[1] in fields else m[1], text)
 
     def read(self, prefix: str, given: dict[str, Any]) -> Ask | None:
         """Raises InvalidInput."""
@@ -136,6 +135,12 @@ class _Schema:
             return self.schema(**values)
         except ValidationError as error:
             raise _refusal(error, values, self.schema) from None
+
+
+def _in_options(text: str, *schemas: type[Ask]) -> str:
+    """Members that a description, or a refusal, names in backticks are options here."""
+    fields = {name: field for schema in schemas for name, field in schema.model_fields.items()}
+    return re.sub(r"`(\w+)`", lambda m: option_of(m[1], fields[m[1]]) if m[1] in fields else m[1], text)
 
 
 def _panel(parameter: inspect.Parameter) -> Any:

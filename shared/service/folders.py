@@ -1,18 +1,21 @@
-"""Habits of both home folders: readable by their owner only, names made durable, one signing key made on first use."""
+"""Habits of both home folders: readable by their owner only, files and names made durable, leftovers removed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from shared.documents.signing import SigningKey
 from shared.errors import Unavailable
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 PUBLIC = ".pub"
+LEFTOVER_SECONDS = 86_400.0  # what is older and unfinished was left by a crash
 
 
 def fsync_folder(path: Path) -> None:
@@ -22,6 +25,55 @@ def fsync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write `data` beside `path`, then rename: a reader sees the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise Unavailable(f"'{path}' cannot be written ({error.strerror}).") from None
+    fsync_folder(path.parent)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make every file directly inside `folder`, and its names, durable."""
+    for path in folder.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    fsync_folder(folder)
+
+
+def place_folder(temporary: Path, target: Path) -> None:
+    """Rename a finished folder to its place; if a finished one is there already, the new one is dropped."""
+    sync_tree(temporary)
+    try:
+        temporary.rename(target)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not target.is_dir():
+            raise
+    fsync_folder(target.parent)
+
+
+def sweep(unfinished: Iterable[Path]) -> int:
+    """Remove files and folders that a crash left over a day ago; returns how many."""
+    removed = 0
+    for path in unfinished:
+        with contextlib.suppress(OSError):  # another process may sweep as well
+            if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                removed += 1
+    return removed
 
 
 def make_private(home: Path, folders: Iterable[Path], setting: str) -> None:
@@ -96,16 +148,3 @@ def _below(folder: Path, *, deep: bool) -> Iterator[Path]:
                 yield path
         if not deep:
             return
-
-
-def own_key(private: Path, public: Path) -> SigningKey:
-    """The party's signing key, made on first use; its public half lies beside it for the other side."""
-    if not private.exists():
-        # a second process may be quicker; its key then is the key
-        with contextlib.suppress(FileExistsError):
-            SigningKey.generate().save(private, public)
-        fsync_folder(private.parent)
-    key = SigningKey.load(private)
-    if not public.exists():
-        public.write_bytes(key.public.pem)
-    return key

@@ -1,30 +1,18 @@
-"""HTTP habits of both services, in the order in which a request meets them.
-
-Log line and id; a bug's last resort; bounded headers, the call that is meant, the caller's key and role; bounded
-bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose refusals are problem bodies.
-"""
+"""What the routes of both services say of themselves: their refusals, as OpenAPI, and who may call them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, Header
 
 from shared.problems import PROBLEM_JSON, http_problem
-from shared.service.apikeys import ApiKeys
-from shared.service.asgi import Receive, Scope, Send
-from shared.service.bodies import Bodies, Bounds
-from shared.service.calls import LARGE, UPLOAD, Calls, Require
-from shared.service.front import Front, LastResort, RequestLog
-from shared.service.json_bodies import JsonRouter, read_body
-from shared.service.methods import Methods, known_request
-from shared.service.refusals import install_handlers
+from shared.service.calls import Require
 
-__all__ = [
-    "LARGE", "PROBLEM_RESPONSES", "UPLOAD", "Bounds", "JsonRouter", "Receive", "Scope", "Send", "install",
-    "problem_responses", "read_body", "require",
-]  # fmt: skip
-
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="Repeat a call safely: same key and body, same answer, one effect."),
+]
 Responses = dict[int | str, dict[str, Any]]
 _REFUSALS = {
     401: ("unauthenticated", "No valid API key"),
@@ -57,21 +45,3 @@ PROBLEM_RESPONSES = problem_responses(401, 404, 422)
 def require(*roles: str) -> Any:
     """A dependency: the caller, if its key has one of `roles`; otherwise the same 404 as for an unknown object."""
     return Depends(Require(roles))
-
-
-def install(app: FastAPI, apikeys: ApiKeys, *, bounds: Bounds, silent: frozenset[str] = frozenset()) -> None:
-    """Give `app` these habits; call it before the routers are included.
-
-    Routes with the dependency UPLOAD take bodies up to `bounds.max_body_bytes`, those with LARGE up to LARGE_BODY, all
-    others SMALL_BODY at most. Routes in `silent` have no line in the log (invariant 1).
-    """
-    app.state.apikeys = apikeys
-    install_handlers(app)
-    app.router.redirect_slashes = False
-    app.router.dependencies.append(Depends(known_request))
-    # the last one added is met first
-    app.add_middleware(Methods, api=app)
-    app.add_middleware(Bodies, bounds=bounds)
-    app.add_middleware(Front, apikeys=apikeys, calls=Calls(app))
-    app.add_middleware(LastResort)
-    app.add_middleware(RequestLog, silent=silent)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from shared.audit.store import append_only_ddl, append_only_drop
 from shared.errors import Unavailable
 from shared.service.database import Database
 
@@ -42,11 +44,12 @@ def upgrade(database: Database, scripts: Path, head: str) -> None:
 
     def migrate(connection: sa.Connection) -> None:
         config = _config(database, scripts, connection)
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if current is not None and current not in known:
-            raise Unavailable(
-                "The database was written by a newer version of this software; upgrade the software first."
-            )
+        if current is not None:
+            known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+            if current not in known:
+                raise Unavailable(
+                    "The database was written by a newer version of this software; upgrade the software first."
+                )
         command.upgrade(config, head)
 
     database.write("schema.upgrade", migrate)
@@ -59,6 +62,23 @@ def downgrade(database: Database, scripts: Path, revision: str) -> None:
     database.write(
         "schema.downgrade", lambda connection: command.downgrade(_config(database, scripts, connection), revision)
     )
+
+
+def create(connection: sa.Connection, metadata: sa.MetaData, append_only: Mapping[str, str]) -> None:
+    """The first migration: the declared tables and the guards of those in `append_only`, each with SQL that is true of
+    a row which an insert of NEW would replace."""
+    metadata.create_all(connection, checkfirst=False)
+    for table, same in append_only.items():
+        for statement in append_only_ddl(connection.dialect.name, table, same):
+            connection.execute(sa.text(statement))
+
+
+def drop(connection: sa.Connection, metadata: sa.MetaData, append_only: Mapping[str, str]) -> None:
+    """What `create` made."""
+    for table in append_only:
+        for statement in append_only_drop(connection.dialect.name, table):
+            connection.execute(sa.text(statement))
+    metadata.drop_all(connection, checkfirst=False)
 
 
 def run_env() -> None:

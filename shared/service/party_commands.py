@@ -1,4 +1,4 @@
-"""The commands `serve`, `keygen` and `apikey` that both parties have; heavy parts are imported by the commands."""
+"""What both command lines have: options, `serve`, `keygen` and `apikey`; heavy parts are imported by the commands."""
 
 # annotations are read at once here: the help in them differs by party
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared.service.cli import emit, table, whole
+from shared.service.cli import emit, show_version, table, whole
 
 if TYPE_CHECKING:
     from shared.service.apikeys import ApiKeys
@@ -19,6 +19,27 @@ Expires = Annotated[
     typer.Option(metavar="DAYS|DATE", help="Valid for so many days, or until the end of this day (UTC); default ever."),
 ]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `apikey list` shows it.")]
+
+
+def commands_of(name: str, purpose: str) -> tuple[typer.Typer, typer.Typer, typer.Typer]:
+    """The command `name`, with its still empty groups `apikey` and `audit`."""
+    app = typer.Typer(
+        name=name, help=purpose, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+    )
+    apikey = typer.Typer(help="Keys for the REST interface.", no_args_is_help=True)
+    audit = typer.Typer(help="The append-only, hash-chained audit store.", no_args_is_help=True)
+    app.add_typer(apikey, name="apikey")
+    app.add_typer(audit, name="audit")
+
+    @app.callback()
+    def options(
+        _: Annotated[
+            bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return app, apikey, audit
 
 
 def add_serve(

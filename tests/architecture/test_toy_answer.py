@@ -1,18 +1,24 @@
-"""A new kind of answer is two registrations: its signed reader, and the kind that plans and computes it.
+"""A new kind of answer is two files, and its proof in the standalone verifier.
 
-Its command, one row of `shared.schemas.answers`, is not part of this test.
+`shared/documents/kinds/KIND.py`: what is asked for, its parameters, its result and its strict reader.
+`labels_party/kinds/KIND.py`: what it plans and computes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pydantic import Field
 
+from labels_party.cli import app, work
+from labels_party.client import answers
+from labels_party.kinds import registry as computed
 from labels_party.kinds.answer import AnswerKind, Computed
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
@@ -20,15 +26,19 @@ from labels_party.mechanisms.private_prediction.lattice import laplace_noise, no
 from labels_party.work.kind import Asked, Job
 from shared.costs.slices import Cost
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import Answer, AnswerMechanism, Kind, check_charge
+from shared.documents.answer import Answer, AnswerMechanism
+from shared.documents.kind import Kind, check_charge
 from shared.documents.kinds import registry
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.members import Strict
-from shared.errors import MalformedAnswer
+from shared.errors import InvalidRequest, MalformedAnswer
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import Decimalish
+from tests.architecture.doors import awaited, blocking, shell
+from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
+from tests.support.receipts import pair
 
 COUNT, LABELS = "count", label_table(400)
 EXACT = sum(label >= 3 for label in LABELS["label"].to_pylist())
@@ -55,6 +65,7 @@ class Count(Ask):
 
     epsilon: Decimalish = Field(description="ε of this count; the whole batch is charged.")
     at_least: int = Field(ge=0, description="The first position of the domain that counts.")
+    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
 class CountKind(AnswerKind[Count, Count]):
@@ -62,15 +73,11 @@ class CountKind(AnswerKind[Count, Count]):
 
     name = COUNT
     adjacency = REPLACE_ONE
-    path = "counts"
     schema = Count
-
-    def wish(self, _population: Population, body: Count) -> Count:
-        return body
 
     def plan(self, _batch: Batch, _population: Population, wish: Count) -> Asked:
         split = EpsilonSplit(ZERO, ZERO, Epsilon.parse(wish.epsilon, positive=True))
-        return self.asked(split, {"at_least": wish.at_least}, additional_release=False)
+        return self.asked(split, {"at_least": wish.at_least}, additional_release=wish.additional_release)
 
     def compute(self, job: Job) -> Computed:
         exact = sum(int((index >= job.work.plan["at_least"]).sum()) for _, index in job.labels.chunks())
@@ -80,12 +87,24 @@ class CountKind(AnswerKind[Count, Count]):
         return Computed({"count": found}, mechanism, self.adjacency)
 
 
+READ = Kind(COUNT, CountParameters, CountResult, _rule, Count)
+
+
 @pytest.fixture
-def party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabelsParty]:
-    """The two registrations, for the length of a test."""
-    monkeypatch.setitem(registry.KINDS, COUNT, Kind(COUNT, CountParameters, CountResult, _rule))
+def count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two files, for the length of a test; and what modules make of all files once, when they are imported."""
+    monkeypatch.setitem(registry.KINDS, COUNT, READ)
+    monkeypatch.setitem(computed.KINDS, COUNT, CountKind)
+    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+    work.declare(READ)
+    monkeypatch.setattr(answers.AnswerCalls, COUNT, None, raising=False)  # taken away at the end
+    answers.declare(READ)
+    monkeypatch.setattr(shared_routes, "_known", {})
+
+
+@pytest.fixture
+def party(tmp_path: Path, count: None) -> Iterator[LabelsParty]:
     with LabelsParty(tmp_path / "home", worker=False) as party:
-        party.services.work.register(CountKind(party.services.key))
         yield party
 
 
@@ -99,7 +118,7 @@ def test_it_is_asked_for_charged_drawn_listed_and_read(party: LabelsParty) -> No
     assert party.services.pipeline.run(answer)
     shown = reader.get(f"/v1/answers/{answer}").json()
     assert (shown["kind"], shown["state"], shown["parameters"]) == (COUNT, "published", {"at_least": 3})
-    assert [a["kind"] for a in reader.get("/v1/answers").json()["answers"]] == [COUNT]
+    assert [a["kind"] for a in reader.get("/v1/answers").json()] == [COUNT]
     envelope = reader.get(f"/v1/answers/{answer}/document").content
     found, _ = trusted_answer(envelope, party.services.key.public, "features-party")
     assert abs(found.result["count"] - EXACT) <= 40  # P = 2 e^-41 that noise of scale 1 is larger
@@ -119,3 +138,41 @@ def test_it_is_documented_and_refused_as_its_schema_says(party: LabelsParty) -> 
     refused = owner.post(f"/v1/batches/{batch}/counts", json={"epsilon": "1000", "at_least": 0})
     assert refused.json()["code"] == "budget-exceeded"
     assert party.spent(batch) == "0"
+
+
+def test_command_and_both_clients_ask_for_it(party: LabelsParty, tmp_path: Path) -> None:
+    batch, more = party.sealed_batch(LABELS), {"at_least": 3, "epsilon": "1"}
+    asked = blocking(party, lambda client: client.count(batch, **more))
+    again = awaited(party, lambda client: client.count(batch, "2", 4, additional_release=True))
+    assert [answer["parameters"] for answer in (asked, again)] == [{"at_least": 3}, {"at_least": 4}]
+    with pytest.raises(InvalidRequest, match="at_least"):
+        blocking(party, lambda client: client.count(batch, "1", -1))
+    assert "--at-least" in shell(party, tmp_path, "count", "--help")
+    options = ("--batch", batch, "--epsilon", "3", "--at-least", "3", "--additional-release", "--out", "count.json")
+    told = json.loads(shell(party, tmp_path, "count", *options, "--json"))
+    assert (told["kind"], told["parameters"], told["epsilon_spent"]) == (COUNT, {"at_least": 3}, "6")
+    assert "at least" in shell(party, tmp_path, "inspect", "count.json")
+    assert COUNT in shell(party, tmp_path, "answers", "--kind", COUNT)
+    pq.write_table(label_table(40, prefix="other"), tmp_path / "labels.parquet")
+    file = ("--labels", "labels.parquet", "--id-column", "example_id", "--label-column", "label", "--domain", "0:10")
+    file = (*file, "--population", "new", "--budget", "1", "--at-least", "0", "--out", "3.json")
+    assert "lifetime 1" in shell(party, tmp_path, "count", *file, "--epsilon", "2", code=1)
+    assert json.loads(shell(party, tmp_path, "count", *file, "--epsilon", "1", "--json"))["examples"] == 40
+    refused = ("--batch", batch, "--epsilon", "1", "--at-least", "-1", "--out", "2.json")
+    assert "--at-least" in shell(party, tmp_path, "count", *refused, code=2)
+    assert party.spent(batch) == "6"
+
+
+@pytest.mark.usefixtures("count")
+def test_its_receiver_accepts_it_acknowledges_it_and_both_audit_stores_agree(tmp_path: Path) -> None:
+    with pair(tmp_path) as both:
+        services = both.labels.services
+        batch = both.labels.sealed_batch(LABELS)
+        _, answer = services.work.ask(services.work.kinds[COUNT], batch, Count(epsilon="1", at_least=3), "test")
+        assert services.pipeline.run(answer["id"])
+        both.clock.move(minutes=1)
+        assert both.pull_answer(answer["id"]).problem is None
+        assert [release for release, _ in both.receiver.receipts()] == [answer["id"]]
+        for report in both.compare_both():
+            assert (report["agrees"], report["notes"]) == (True, []), report
+        services.database.read("check", services.audit.verify)

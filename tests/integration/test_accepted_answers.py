@@ -69,7 +69,7 @@ def test_every_kind_of_answer_is_accounted_for_once_and_acknowledged_in_one_list
         assert both.pull_answer(answer).sentence == "receipts: all were delivered before"
     services = both.receiver.services
     accepted = of_kind(services, ACCEPTED, ANSWER_ACCEPTED)
-    assert [e.subject.release for e in accepted] == [release, *answers.values()]
+    assert [e.subject.work for e in accepted] == [release, *answers.values()]
     assert [e.details.get("answer") for e in accepted] == [None, *answers]
     assert all(e.split.total > Epsilon(0) for e in accepted)
     kept = of_kind(both.labels.services, RECEIVED)
@@ -111,7 +111,7 @@ def test_a_party_that_lost_an_answer_is_found_by_both(both: Pair, party: str) ->
     both.restore(home, copy)
     for found in both.compare_both():
         kinds = [f["kind"] for f in found["findings"]]
-        assert kinds == (["missing-release"] if party == "labels" else ["rollback", "missing-release"]), found
+        assert kinds == (["missing-work"] if party == "labels" else ["rollback", "missing-work"]), found
         assert found["findings"][-1]["sentence"].startswith(f"Answer {answer}")
     # the same answer again on the same day would be the same history again
     said = both.pull() if party == "labels" else both.pull_answer()
@@ -216,7 +216,7 @@ def test_another_document_under_a_known_id_is_refused_and_on_record_once(
         else:
             with pytest.raises(errors.ReplayConflict, match="another manifest"):
                 party.messages.accept(tmp_path / "m.parquet")
-    of_release = [e for e in of_kind(party, SECOND_REFUSED) if e.subject.release == "rel_1"]
+    of_release = [e for e in of_kind(party, SECOND_REFUSED) if e.subject.work == "rel_1"]
     assert [set(e.details) for e in of_release] == [{"key_id", "accepted", "refused"}]
     assert "another document of release rel_1" in sentence(of_release[0])
     party.database.read("t", party.audit.verify)

@@ -20,7 +20,7 @@ Given = dict[str, list[str]]
 
 
 def ids(client: TestClient, **params: str | int) -> list[str]:
-    return [a["id"] for a in client.get("/v1/answers", params=params).json()["answers"]]
+    return [a["id"] for a in client.get("/v1/answers", params=params).json()]
 
 
 def given(party: LabelsParty) -> Given:
@@ -61,7 +61,7 @@ def test_a_receiver_sees_the_published_answers_that_are_meant_for_it(party_on: L
     assert ids(ours, population="private") == ids(ours, population="no such thing") == []
     assert ids(other, population="private") == answers["other"]
     assert ids(ours, since="2999-01-01") == []
-    for entry in ours.get("/v1/answers").json()["answers"]:
+    for entry in ours.get("/v1/answers").json():
         stated = ours.get(f"/v1/answers/{entry['id']}").json()
         for name in ("kind", "batch", "population", "audiences", "published", "sha256"):
             assert entry[name] == stated[name]
@@ -71,28 +71,26 @@ def test_a_receiver_sees_the_published_answers_that_are_meant_for_it(party_on: L
 
 def test_pages_skip_what_is_for_others_and_take_no_cursor_of_theirs(party_on: LabelsParty) -> None:
     party, answers = party_on, given(party_on)
-    ours, found, after = party.client("features"), [], {}
-    while True:
-        page = ours.get("/v1/answers", params={"limit": 1} | after).json()
-        found += [a["id"] for a in page["answers"]]
-        assert len(page["answers"]) == 1
-        if page["next"] is None:
-            break
-        after = {"after": page["next"]}
+    ours, found, following = party.client("features"), [], "?limit=1"
+    while following:
+        page = ours.get(f"/v1/answers{following}")
+        found += [a["id"] for a in page.json()]
+        assert len(page.json()) == 1
+        following = page.links.get("next", {}).get("url", "")
     assert sorted(found) == sorted(answers["both"])
-    nothing = ours.get("/v1/answers", params={"after": "ans_nothing"})
+    nothing = ours.get("/v1/answers", params={"cursor": "ans_nothing"})
     assert (nothing.status_code, nothing.json()["code"]) == (404, "not-found")
     for hidden in answers["own"] + answers["other"]:
-        said = ours.get("/v1/answers", params={"after": hidden})
+        said = ours.get("/v1/answers", params={"cursor": hidden})
         assert said.status_code == 404
         assert said.json()["detail"] == nothing.json()["detail"].replace("ans_nothing", hidden)
     other = party.client("features", "other")
     everything = ids(other)
-    assert ids(other, after=answers["own"][0]) == everything[everything.index(answers["own"][0]) + 1 :]
+    assert ids(other, cursor=answers["own"][0]) == everything[everything.index(answers["own"][0]) + 1 :]
 
 
 @pytest.mark.parametrize(
-    "params", [{"since": "yesterday"}, {"limit": 0}, {"limit": 5000}, {"after": "x" * 100}, {"kind": "median"}]
+    "params", [{"since": "yesterday"}, {"limit": 0}, {"limit": 5000}, {"cursor": "x" * 201}, {"kind": "median"}]
 )
 def test_bad_questions(party: LabelsParty, params: dict[str, str | int]) -> None:
     assert party.client("features").get("/v1/answers", params=params).status_code in (400, 422)
@@ -106,8 +104,8 @@ def test_what_is_not_published_shows_to_its_owner_on_the_command_line_only(run: 
         batch = party.sealed_batch(TABLE)
         answer = charged(party, batch, score_table(TABLE))
         for role in ("features", "owner"):
-            assert party.client(role).get("/v1/answers").json() == {"answers": [], "next": None}
-            assert party.client(role).get("/v1/answers", params={"after": answer}).status_code == 404
+            assert party.client(role).get("/v1/answers").json() == []
+            assert party.client(role).get("/v1/answers", params={"cursor": answer}).status_code == 404
         (row,) = run("answers", "--json").json
         assert (row["id"], row["state"], row["published"], row["sha256"]) == (answer, "charged", None, None)
         assert party.services.pipeline.run(answer)
@@ -128,7 +126,7 @@ def test_an_id_given_to_the_command_of_another_kind_is_told_what_it_names(run: R
         answer = ask(party, predictor).answer
         waiting = charged(party, party.sealed_batch(TABLE, "third", label="third"), score_table(TABLE))
         release = party.services.database.read("t", lambda c: party.services.audit.events(c, kind="release-published"))
-        name = str(release[0].subject.release)
+        name = str(release[0].subject.work)
     for command in ("statement", "message"):
         refused(run(command, answer, "--out", "x"), 1, f"no release '{answer}'", f"labels-party answer {answer} --out")
     refused(run("answer", name, "--out", "x"), 1, f"no answer '{name}'", f"labels-party message {name}", "statement")

@@ -314,9 +314,8 @@ def test_an_erasure_waits_for_the_computation_and_names_what_cannot_be_recalled(
         instead(party, erase)
         assert party.services.pipeline.run(answer)
         assert party.services.erasures.finish() == 0
-        listed = owner.get("/v1/populations/ruled/erasures").json()
-        (entry,) = listed["erasures"] if isinstance(listed, dict) else listed
-        assert [s["release"] for s in entry["cannot_be_recalled"]] == [answer]
+        (entry,) = owner.get("/v1/populations/ruled/erasures").json()
+        assert [s["work"] for s in entry["cannot_be_recalled"]] == [answer]
 
 
 def test_an_old_copy_of_the_database_is_noticed(tmp_path: Path) -> None:

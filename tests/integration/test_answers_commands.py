@@ -37,7 +37,7 @@ def advertiser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Label
 
 
 def calibration_of(party: LabelsParty) -> str:
-    found = party.services.database.read("t", lambda c: [e.subject.release for e in party.services.audit.scan(c)])
+    found = party.services.database.read("t", lambda c: [e.subject.work for e in party.services.audit.scan(c)])
     return next(str(f) for f in found if str(f).startswith("ans_"))
 
 
@@ -45,7 +45,7 @@ def calibration_of(party: LabelsParty) -> str:
 def shell(tmp_path: Path, advertiser: tuple[LabelsParty, str, str]) -> Shell:
     found = Shell(tmp_path)
     found.env["FEATURES_PARTY_LABELS_API_KEY"] = advertiser[2]
-    found.run("pin-key", advertiser[0].services.home.public_key_path)
+    found.run("pin-key", advertiser[0].services.home.public_key)
     scores = pa.table({"click_id": ["a", "b", "c"], "score": [0.0, 2.5, 5.0]})
     pq.write_table(scores, tmp_path / "scores.parquet")
     return found
@@ -190,7 +190,7 @@ def test_the_service_pulls_an_answer_by_its_id(tmp_path: Path, advertiser: tuple
     party, url, key = advertiser
     answer = calibration_of(party)
     with running(tmp_path, SENDER, labels_urls=(url,)) as api:
-        api.services.pinned.pin(party.services.home.public_key_path)
+        api.services.pinned.pin(party.services.home.public_key)
         body = {"url": url, "answer": answer, "api_key": key}
         found = api.trainer.post("/v1/answers", json=body)
         assert (found.status_code, found.json()["answer"]["answer"]) == (201, answer), found.text

@@ -41,8 +41,8 @@ class World:
 
     def seen(self, client: TestClient, answer: str) -> list[int]:
         """Whether the caller is shown an answer: in the list, by id, its document, as a cursor."""
-        listed = client.get("/v1/answers").json()["answers"]
-        paths = (f"/v1/answers/{answer}", f"/v1/answers/{answer}/document", f"/v1/answers?after={answer}")
+        listed = client.get("/v1/answers").json()
+        paths = (f"/v1/answers/{answer}", f"/v1/answers/{answer}/document", f"/v1/answers?cursor={answer}")
         return [200 if answer in [a["id"] for a in listed] else 404, *(client.get(p).status_code for p in paths)]
 
 
@@ -86,9 +86,9 @@ def test_an_equal_query_shows_the_same_answer_at_no_charge_and_is_on_record(worl
         assert world.seen(world.other, answer) == [200] * 4
     assert world.party.spent(world.batch) == before
     (shared,) = events(world.party, "answer-shared", world.batch)
-    assert (shared.audiences, shared.subject.release, shared.split.total.nano) == (("other",), answer, 0)
+    assert (shared.audiences, shared.subject.work, shared.split.total.nano) == (("other",), answer, 0)
     for client, name in ((world.ours, "features-party"), (world.other, "other")):  # who else asked is not told
-        (entry,) = [a for a in client.get("/v1/answers").json()["answers"] if a["id"] == answer]
+        (entry,) = [a for a in client.get("/v1/answers").json() if a["id"] == answer]
         assert entry["audiences"] == client.get(f"/v1/answers/{answer}").json()["audiences"] == [name]
     assert sorted(world.owner.get(f"/v1/answers/{answer}").json()["audiences"]) == AUDIENCES
 

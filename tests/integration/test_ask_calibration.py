@@ -54,7 +54,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, advertiser: tuple[LabelsPart
     """A publisher with a model, features and scores in files."""
     found = Shell(tmp_path_factory.mktemp("shell"))
     found.env["FEATURES_PARTY_LABELS_API_KEY"] = advertiser[2]
-    found.run("pin-key", advertiser[0].services.home.public_key_path)
+    found.run("pin-key", advertiser[0].services.home.public_key)
     found.run("pin-key", SENDER.public_key(found.folder))
     message_files(SENDER, found.folder / "sent")
     pq.write_table(WORLD.table(), found.folder / "features.parquet")
@@ -134,7 +134,7 @@ def test_refusals_are_sentences_and_charge_nothing(shell: Shell, advertiser: tup
         ((*ask, *FILES, "--model", "model", "--score-2-column", "x"), 2, "--model"),
         ((*ask, *FILES, "--model", "model", "--shape", "grid"), 2, "two scores"),
         ((*ask, *SCORES, "--score-2-column", "second", "--shape", "bins"), 2, "two scores"),
-        ((*ask, *SCORES, "--numbers-2", "0:1:10"), 2, "--score-2-column"),
+        ((*ask, *SCORES, "--numbers-2", "0:1:10"), 2, "--numbers-2 numbers second"),
         ((*ask, *SCORES, "--score-2-column", "score"), 2, "different one"),
         ((*ask, *SCORES, "--epsilon", "0"), 2, "ε"),
         ((*ask, *FILES, "--model", "m_none"), 1, "no model"),
@@ -161,7 +161,7 @@ def test_refusals_are_sentences_and_charge_nothing(shell: Shell, advertiser: tup
 def test_who_waited_in_vain_goes_on_with_the_same_command(shell: Shell, tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "labels", worker=False) as party:
         shell.env["FEATURES_PARTY_LABELS_API_KEY"] = party.services.apikeys.create("features", "features-party")[1]
-        shell.run("pin-key", party.services.home.public_key_path)
+        shell.run("pin-key", party.services.home.public_key)
         batch = allowed(party, "shop", "0.5")
         with serving(party.client().app) as url:
             ask = ("ask-calibration", "--url", url, "--batch", batch, "--epsilon", "0.5", *SCORES)
@@ -199,7 +199,7 @@ def test_the_service_asks_for_its_own_models(
     api: tuple[Api, str, str], advertiser: tuple[LabelsParty, str, str]
 ) -> None:
     (service, model, table), (party, url, key) = api, advertiser
-    service.services.pinned.pin(party.services.home.public_key_path)
+    service.services.pinned.pin(party.services.home.public_key)
     batch = party.sealed_batch(LABELS, "rest", label="revenue of rest")
     body = {"feature_table": table, "url": url, "batch": batch, "epsilon": "0.5", "api_key": key}
     path = f"/v1/models/{model}/ask-calibration"
@@ -239,6 +239,9 @@ def test_the_service_asks_for_its_own_models(
     is_problem(
         service.trainer.post("/v1/answers", json={"url": url, "answer": "a", "wait": 31}), 422, "invalid-request"
     )
+    refused = service.trainer.post(path, json=body | {"scores_2": "0:1:10"}).json()["detail"]
+    assert "`scores_2`" in refused
+    assert "--" not in refused  # members are named here, and options to who types a command
     assert party.spent(batch) == "0.5"
 
 

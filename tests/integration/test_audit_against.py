@@ -67,9 +67,9 @@ def test_a_labels_party_rolled_back_is_found_by_both(both: Pair) -> None:
     assert kinds(own) == ["rollback"]
     assert "rolled back" in sentences(own)
     for found in both.compare_both():
-        assert kinds(found) == ["missing-release"], found
+        assert kinds(found) == ["missing-work"], found
         assert lost in sentences(found)
-        assert found["findings"][0]["release"] == lost
+        assert found["findings"][0]["work"] == lost
 
 
 def test_the_next_pull_tells_that_the_labels_party_lost_a_release(both: Pair) -> None:
@@ -93,7 +93,7 @@ def test_a_features_party_rolled_back_is_found_by_both(both: Pair) -> None:
     both.restore(both.receiver.home, copy)
     assert kinds(both.receiver.compare(before)) == ["rollback"]
     for found in both.compare_both():
-        assert kinds(found) == ["rollback", "missing-release"], found
+        assert kinds(found) == ["rollback", "missing-work"], found
         assert lost in sentences(found)
     # accepting the same again on the same day is the same history again; it is told at once when it goes on otherwise
     other = both.release()
@@ -120,7 +120,7 @@ def test_two_histories_from_one_copy_are_a_fork(both: Pair, party: str) -> None:
     for found in both.compare_both():
         assert not found["agrees"]
         assert first in sentences(found)
-        assert kinds(found)[0] == ("missing-release" if party == "labels" else "fork"), found
+        assert kinds(found)[0] == ("missing-work" if party == "labels" else "fork"), found
 
 
 def test_a_receipt_that_did_not_arrive_is_named(both: Pair) -> None:
@@ -147,7 +147,7 @@ def test_another_manifest_or_split_at_one_side_is_altered(both: Pair) -> None:
 
     assert compared(features) == []
     cheaper = EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon.parse("0.5"))
-    changed = [replace(e, split=cheaper) if e.subject.release == release else e for e in features]
+    changed = [replace(e, split=cheaper) if e.subject.work == release else e for e in features]
     assert compared(changed) == ["unmatched"]
     other = {"manifest_sha256": "0" * 64}
     # its receipt at the labels party is of the manifest that was published, so it is left out here
@@ -182,7 +182,7 @@ def test_both_commands_compare_register_and_deliver(both: Pair) -> None:
         return done.stdout
 
     run("features-party", "keygen")
-    run("features-party", "pin-key", both.labels.services.home.public_key_path)
+    run("features-party", "pin-key", both.labels.services.home.public_key)
     public = both.folder / "second" / "keys" / "signing.pub"
     create = ("apikey", "create", "--role", "features", "--audience", "second", "--receipt-key")
     features["FEATURES_PARTY_LABELS_API_KEY"] = run("labels-party", *create, public).strip()

@@ -76,7 +76,7 @@ def test_rest_pages_and_filters(told: LabelsParty) -> None:
     assert walked == everything
     charged = auditor.get("/v1/audit/events", params={"kind": "release-charged"}).json()
     assert [e["epsilon"]["total"] for e in charged] == ["1", "0.5", "2"]
-    assert charged[0]["sentence"].startswith(f"release {charged[0]['subject']['release']} charged ε 1 = ")
+    assert charged[0]["sentence"].startswith(f"release {charged[0]['subject']['work']} charged ε 1 = ")
     batch = charged[0]["subject"]["batch"]
     assert {e["subject"]["batch"] for e in auditor.get(f"/v1/audit/events?batch={batch}").json()} == {batch}
     assert auditor.get("/v1/audit/events?since=2999-01-01").json() == []
@@ -121,7 +121,7 @@ def test_verify_names_the_first_broken_event(told: LabelsParty) -> None:
     from shared.audit.commands import verify_store
 
     def damage(connection: sa.Connection) -> None:
-        for statement in append_only_drop("sqlite"):
+        for statement in append_only_drop("sqlite", "audit_events"):
             connection.execute(sa.text(statement))
         t = audit_events
         body = connection.execute(sa.select(t.c.body).where(t.c.sequence == 4)).scalar_one()

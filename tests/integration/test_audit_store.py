@@ -66,7 +66,7 @@ def sql(database: Database, *statements: str, **values: object) -> None:
 
 
 def disarm(database: Database) -> None:
-    sql(database, *append_only_drop(database.dialect))
+    sql(database, *append_only_drop(database.dialect, "audit_events"))
 
 
 def test_events_are_chained_in_order_behind_a_first_one(filled: Database, store: AuditStore) -> None:
@@ -170,7 +170,7 @@ ATTACKS: dict[str, Attack] = {
     "a body that is no event": run("UPDATE audit_events SET body = '{}' WHERE sequence = 3"),
     "a copy with a smaller charge": run("UPDATE audit_events SET epsilon_nano = 0 WHERE sequence = 3"),
     "a copy with another batch": run("UPDATE audit_events SET batch = 'bat_9' WHERE sequence = 3"),
-    "a copy without its release": run("UPDATE audit_events SET release = NULL WHERE sequence = 3"),
+    "a copy without its work": run("UPDATE audit_events SET work = NULL WHERE sequence = 3"),
     "a copy of another kind": run("UPDATE audit_events SET kind = 'model-trained' WHERE sequence = 3"),
     "a copy of another population": run("UPDATE audit_events SET population = 'p' WHERE sequence = 3"),
     "a copy with a δ": run("UPDATE audit_events SET delta_atto = 1 WHERE sequence = 3"),

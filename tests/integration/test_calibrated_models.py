@@ -17,8 +17,9 @@ from features_party.models.folder import load_model
 from features_party.models.reliability import reliability
 from shared.audit.compare import Side, compare_parties
 from shared.audit.events import ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, POPULATION_CREATED, RETURNED, Event, Subject
-from shared.documents.kinds.calibration import ScoreMap, open_calibration
+from shared.documents.kinds.calibration import open_calibration
 from shared.errors import InvalidTable
+from shared.maps.score_maps import ScoreMap
 from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
 from tests.support.calibrations import signed
 from tests.support.features_api import WORLD, Api, message_files, running
@@ -265,7 +266,7 @@ def test_answers_stand_at_both_parties() -> None:
         return [f["kind"] for f in found.findings]
 
     assert findings([charged, published], [accepted]) == []
-    assert findings([charged], [accepted]) == ["missing-release"]
+    assert findings([charged], [accepted]) == ["missing-work"]
     altered = Event(ANSWER_ACCEPTED, subject, split, details=about | {"document_digest": "b" * 64})
     assert findings([charged, published], [altered]) == ["altered"]
     cheaper = Event(ANSWER_ACCEPTED, subject, EpsilonSplit(Epsilon(0), Epsilon(0), Epsilon(1)), details=about)

@@ -291,7 +291,7 @@ def test_the_python_client_buys_and_plans_bounds(tmp_path: Path) -> None:
             batch = client.open_batch("shop", presence="public")["id"]
             client.add_labels(batch, label_table(300))
             client.seal(batch)
-            told = client.plan("shop", "1", 300, clip_quantile="0.9", clip_epsilon="0.2")
+            told = client.plan("shop", "1", n=300, clip_quantile="0.9", clip_epsilon="0.2")
             assert told["recommendations"][0]["epsilon_split"]["clip"] == "0.2"
             release = client.wait(client.release(batch, "1", clip_quantile="0.9", clip_epsilon="0.2")["id"])
             assert (release["epsilon"]["clip"], release["clip_quantiles"]) == ("0.2", ["0.9"])

@@ -248,7 +248,7 @@ def test_a_damaged_file_and_an_absent_folder_are_unavailable(tmp_path: Path) -> 
         broken.dispose()
 
 
-def test_sqlite_keeps_its_promises(tmp_path: Path) -> None:
+def test_sqlite_keeps_its_promises(storage_itself: None, tmp_path: Path) -> None:
     opened = Database(f"sqlite:///{tmp_path / 'x.sqlite'}")
 
     def settings(connection: sa.Connection) -> dict[str, object]:

@@ -105,5 +105,5 @@ def test_a_comparison_on_one_day_misses_nothing(both: Pair) -> None:
     both.pull(lost)
     both.restore(both.labels.home, copy)
     found = both.receiver.compare(both.labels_export())
-    assert [one["kind"] for one in found["findings"]] == ["missing-release"]
-    assert found["findings"][0]["release"] == lost
+    assert [one["kind"] for one in found["findings"]] == ["missing-work"]
+    assert found["findings"][0]["work"] == lost

@@ -74,7 +74,7 @@ def test_a_release_is_charged_once_and_published_or_returned_once(tmp_path: Path
             )
             s.pipeline.run(release)  # where both workers came before the charge
             state = one.state(release).state
-            kinds = [e.kind for e in s.database.read("events", lambda c, r=release: s.audit.events(c, release=r))]
+            kinds = [e.kind for e in s.database.read("events", lambda c, r=release: s.audit.events(c, work=r))]
             if state == "failed" and events.CHARGED not in kinds:
                 assert kinds == [events.REQUESTED, events.CANCELLED]
             else:

@@ -105,8 +105,8 @@ def test_after_a_release_it_is_said_what_cannot_be_recalled(resting: LabelsParty
     manifest = owner.get(f"/v1/releases/{first}/manifest").content
     erase(owner, "who-3", "nobody")
     resting.services.erasures.finish()
-    told = auditor.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()["erasures"]
-    assert [r["release"] for r in told[0]["cannot_be_recalled"]] == [first]
+    told = auditor.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()
+    assert [r["work"] for r in told[0]["cannot_be_recalled"]] == [first]
     assert (told[0]["effect"], told[0]["audiences"]) == ("after a release", ["features-party"])
     page = auditor.get(f"/v1/releases/{first}/statement").text
     assert "Erased, 1 example of this batch" in page
@@ -176,8 +176,8 @@ def test_a_draw_in_progress_is_waited_for_and_a_charged_release_is_not(resting: 
     assert s.pipeline.under(lease, s.pipeline.draw_and_publish)
     assert s.erasures.finish() == 0
     assert labels_of(resting, batch)["who-3"] == 0
-    told = owner.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()["erasures"][0]
-    assert [r["release"] for r in told["cannot_be_recalled"]] == [release]
+    told = owner.get("/v1/populations/shop/erasures", params={"example_id": "who-3"}).json()[0]
+    assert [r["work"] for r in told["cannot_be_recalled"]] == [release]
 
     resting.charge(batch, additional_release=True)
     erase(owner, "who-4")
@@ -265,7 +265,7 @@ def test_an_erasure_during_a_purge_leaves_no_label_behind(
     assert erasures.finish() == 0
     left = [key for key in vault.keys(f"{batch}/") if key.endswith(".parquet")]
     assert left == []
-    told = owner.get("/v1/populations/shop/erasures").json()["erasures"][0]
+    told = owner.get("/v1/populations/shop/erasures").json()[0]
     assert told["effect"] == "labels were purged already"
 
 
@@ -277,9 +277,9 @@ def test_purged_labels_need_no_erasing_but_are_told(resting: LabelsParty) -> Non
     resting.services.retention.purge(batch, "test")
     erase(owner, "who-3")
     assert resting.services.erasures.finish() == 0
-    told = owner.get("/v1/populations/shop/erasures").json()["erasures"][0]
+    told = owner.get("/v1/populations/shop/erasures").json()[0]
     assert told["effect"] == "labels were purged already"
-    assert [r["release"] for r in told["cannot_be_recalled"]] == [release]
+    assert [r["work"] for r in told["cannot_be_recalled"]] == [release]
 
 
 def test_only_the_owner_asks_and_lists_are_paged(resting: LabelsParty) -> None:
@@ -292,11 +292,11 @@ def test_only_the_owner_asks_and_lists_are_paged(resting: LabelsParty) -> None:
         assert resting.client(role).get("/v1/populations/shop/erasures").status_code == 404
     erase(owner, *(f"who-{i}" for i in range(5)))
     seen: list[str] = []
-    after: str | None = ""
-    while after is not None:
-        page = owner.get("/v1/populations/shop/erasures", params={"limit": 2, "after": after}).json()
-        seen += [e["id"] for e in page["erasures"]]
-        after = page["next"]
+    following = "?limit=2"
+    while following:
+        page = owner.get(f"/v1/populations/shop/erasures{following}")
+        seen += [e["id"] for e in page.json()]
+        following = page.links.get("next", {}).get("url", "")
     assert len(seen) == len(set(seen)) == 5
     for bad in ([], ["x" * 5000], [None], [True]):
         assert owner.post("/v1/populations/shop/erasures", json={"example_ids": bad}).status_code == 422
@@ -309,7 +309,7 @@ def test_the_worker_of_a_service_does_it_by_itself(tmp_path: Path) -> None:
         seal(owner, batch)
         erase(owner, "who-3")
         until = time.monotonic() + 20
-        while owner.get("/v1/populations/shop/erasures").json()["erasures"][0]["state"] != "done":
+        while owner.get("/v1/populations/shop/erasures").json()[0]["state"] != "done":
             assert time.monotonic() < until
             time.sleep(0.05)
         assert labels_of(party, batch)["who-3"] == 0

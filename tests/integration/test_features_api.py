@@ -107,7 +107,7 @@ def test_pull_and_id_list_with_a_real_labels_party(tmp_path: Path, sender: Sende
         ).json()
         batch = owner.post(f"/v1/populations/{population['id']}/batches", json={"presence": "id-list"}).json()
         services = features_party(tmp_path / "home")
-        services.pinned.pin(party.services.home.public_key_path)
+        services.pinned.pin(party.services.home.public_key)
         with serving(owner.app) as url, TestClient(create_app(services)) as app:
             api = Api(services, app)
             table = api.table()

@@ -265,7 +265,7 @@ def test_pull_from_a_real_labels_party(shell: Shell) -> None:
     with LabelsParty(shell.folder / "labels-party") as party:
         release = party.release(party.sealed_batch(labels), "2")
         key = party.services.apikeys.create("features", "features-party")[1]
-        public = party.services.home.public_key_path
+        public = party.services.home.public_key
         with serving(party.client().app) as url:
             where = ("pull", "--url", url, "--release", release, "--out", "p.parquet", "--labels-key", public)
             wrong = key_file(shell.folder / "wrong.key", "wrong")

@@ -70,7 +70,7 @@ def test_the_split_is_written_exactly_and_once(
         "population_name": "shop",
         "label": "revenue",
         "batch": "bat_1",
-        "release": "rel_1",
+        "work": "rel_1",
         "attempt": None,
     }
     assert event.audiences == ("other", "features-party")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -56,7 +55,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Boosting that would take hours."""
     choose = fitting.choose_capacity
     monkeypatch.setattr(
-        fitting, "choose_capacity", lambda *a, **k: dataclasses.replace(choose(*a, **k), rounds=10_000_000)
+        fitting, "choose_capacity", lambda *a, **k: choose(*a, **k).model_copy(update={"rounds": 10_000_000})
     )
 
 

@@ -55,7 +55,7 @@ def test_a_file_of_a_key_is_its_owners_alone(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     with LabelsParty(tmp_path / "labels", worker=False) as party:
         key = party.services.apikeys.create("features", "features-party")[1]
-        public = party.services.home.public_key_path
+        public = party.services.home.public_key
         with serving(party.client().app) as url:
             ask = ("pull", "--url", url, "--release", "none", "--out", "x.parquet", "--labels-key", public)
             for mode in (0o644, 0o640, 0o604, 0o620):

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from labels_party.labels import receive
+from labels_party.labels import checked
 from tests.support.label_storm import Storm
 
 
@@ -60,6 +60,6 @@ def test_a_bad_label_that_is_taken_is_noticed(
     def clipped(labels: Any, domain: Any, _rule: str, _field: str = "label") -> Any:
         return domain.index(labels)[0]
 
-    monkeypatch.setattr(receive, "positions", clipped)
+    monkeypatch.setattr(checked, "positions", clipped)
     with pytest.raises(AssertionError):
         asyncio.run(_storm(tmp_path, caplog).run(500))

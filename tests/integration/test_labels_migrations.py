@@ -129,7 +129,7 @@ def test_a_failed_migration_leaves_the_old_schema(database: Database, monkeypatc
     def broken(*_of: str) -> list[str]:
         return ["CREATE TABLE half (a INTEGER)", "THIS IS NOT SQL"]
 
-    monkeypatch.setattr("shared.audit.store.append_only_ddl", broken)
+    monkeypatch.setattr("shared.service.migrations.append_only_ddl", broken)
     with pytest.raises(Unavailable):
         upgrade(database, MIGRATIONS, HEAD)
     assert tables(database) == set()

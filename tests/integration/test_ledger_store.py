@@ -56,7 +56,7 @@ def test_sixty_four_clients_of_four_processes_get_exactly_the_cap(party_on: Labe
     assert sum(f.granted + f.refused for f in found) == 256
     assert party_on.spent(batch) == "0.0000001"
     events = party_on.services.database.read("e", lambda c: party_on.services.audit.events(c, kind=CHARGED))
-    assert len({(e.subject.release, e.sequence) for e in events}) == 100
+    assert len({(e.subject.work, e.sequence) for e in events}) == 100
     count, _ = party_on.services.database.read("v", party_on.services.audit.verify)
     assert count == 3 + 100
 
@@ -126,7 +126,7 @@ def test_there_is_no_total_beside_the_events(party_on: LabelsParty) -> None:
     database = party_on.services.database
 
     def attack(connection: sa.Connection) -> None:
-        for statement in append_only_drop(database.dialect):
+        for statement in append_only_drop(database.dialect, "audit_events"):
             connection.execute(sa.text(statement))
         connection.execute(sa.text("UPDATE audit_events SET epsilon_nano = 1 WHERE kind = 'release-charged'"))
 

@@ -131,7 +131,7 @@ def test_audit_says_and_checks_it(party: LabelsParty) -> None:
     assert [(t["delta_spent"], t["delta_lifetime"]) for t in totals] == [("0.0000004", DELTA)]
     export = party.client("auditor").get("/v1/audit/export").content
     assert [e.split.delta_atto for e in verify_export(export, party.services.key.public)][-1] == 4 * 10**11
-    others = (replace(events[-1], subject=replace(events[-1].subject, release=name)) for name in ("rel_y", "rel_z"))
+    others = (replace(events[-1], subject=replace(events[-1].subject, work=name)) for name in ("rel_y", "rel_z"))
     over = [*events, *others]
     with pytest.raises(RuleBroken, match=r"rule 8 .* lifetime ε or δ"):
         check_rules(over)

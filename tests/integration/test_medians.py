@@ -23,7 +23,7 @@ from labels_party.files.jobs import look
 from labels_party.kinds.median import MedianWish
 from shared.audit.rules import check_rules
 from shared.documents.answer import Answer
-from shared.documents.kinds.median import Median, open_median
+from shared.documents.kinds.median import Median, VerifiedMedian, open_median
 from shared.documents.signing import ANSWER_TYPE, SigningKey, open_envelope
 from shared.errors import (
     AlreadyReleased,
@@ -34,6 +34,7 @@ from shared.errors import (
     VerificationFailed,
 )
 from tests.integration.test_release_pipeline import Crash, CrashAt
+from tests.support.asked import median_wish
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
 from tests.support.labels_cli import Run, refused
@@ -81,7 +82,7 @@ def published(client: TestClient, median: str) -> dict[str, Any]:
     raise AssertionError(state)
 
 
-def fetched(party: LabelsParty, client: TestClient, median: str) -> Median:
+def fetched(party: LabelsParty, client: TestClient, median: str) -> VerifiedMedian:
     assert published(client, median)["state"] == "published"
     envelope = client.get(f"/v1/answers/{median}/document").content
     return open_median(envelope, party.services.key.public, "features-party")
@@ -205,7 +206,7 @@ def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charg
     faults = CrashAt()
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying)
-    _, answer = dying.services.work.ask(dying.services.work.kinds["median"], batch, MedianWish.parse(**SLICES), "test")
+    _, answer = dying.services.work.ask(dying.services.work.kinds["median"], batch, median_wish(**SLICES), "test")
     faults.point = "answer.publish:before-commit"
     with pytest.raises(Crash):
         dying.services.pipeline.run(answer["id"])
@@ -289,7 +290,7 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty) -> None:
 )
 def test_a_wish_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises((InvalidEpsilon, InvalidInput)):
-        MedianWish.parse(**options)
+        median_wish(**options)
 
 
 # --- on the command line ------------------------------------------------------------------------------------
@@ -343,14 +344,12 @@ def test_what_an_interrupted_command_left_is_taken_up_for_what_it_costs_only(tmp
     with LabelsParty(tmp_path / "home", worker=False) as party:
         for domain, needed in (("0:400", True), ("0:100", False)):
             batch = sealed(party, name=domain, label=domain, domain=domain)
-            first, other = (
-                MedianWish.parse(epsilon="1", delta=delta, method="slices") for delta in ("0.0000001", "0.0000002")
-            )
-            _, answer = party.services.work.ask(party.services.work.kinds["median"], batch, first, "test")
-            looked = look(party.services, batch)
+            first, other = (Median(epsilon="1", delta=delta, method="slices") for delta in ("0.0000001", "0.0000002"))
+            kind, looked = party.services.work.kinds["median"], look(party.services, batch)
+            _, answer = party.services.work.ask(kind, batch, MedianWish.parse(first), "test")
 
-            def errand(wish: MedianWish) -> AnswerErrand:
-                return AnswerErrand(tmp_path / "m.json", False, "test", "median", wish)
+            def errand(asked: Median, kind: Any = kind) -> AnswerErrand:
+                return AnswerErrand(tmp_path / "m.json", False, "test", kind, asked)
 
             assert errand(first).start(party.services, *looked) == answer["id"]
             if needed:

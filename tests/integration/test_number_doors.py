@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
 from shared.schemas.base import Ask, QueryAsk
 from tests.support.labels import LabelsParty
+from tests.support.labels_api import answers
 from tests.support.labels_cli import Run, arguments, refused
 from tests.support.number_doors import BAD_TEXTS, BAD_VALUES, body_doors, query_doors, routes
 from tests.support.own_features import FEATURES, MODEL, NUMBERS, RECTANGLE, sealed, tables
@@ -120,10 +120,8 @@ def _state(party: LabelsParty) -> tuple[Any, Any, Any]:
     return events, owner.get("/v1/populations/shop/budget").json(), owner.get("/v1/predictors").json()
 
 
-def _send(client: Any, method: str, url: str, body: Any, batch: str) -> httpx.Response:
-    text = json.dumps(body).replace('"BATCH"', json.dumps(batch))
-    response: httpx.Response = client.request(method, url, content=text, headers={"content-type": "application/json"})
-    return response
+def _text(body: Any, batch: str) -> str:
+    return json.dumps(body).replace('"BATCH"', json.dumps(batch))
 
 
 def test_every_body_that_takes_a_number_is_tried(party: LabelsParty) -> None:
@@ -156,17 +154,19 @@ def test_bodies(door: str, party: LabelsParty, places: dict[str, str]) -> None:
     method, url = _url(door, places)
     members = sorted(m for d, m in body_doors(owner.app) if d == door and m not in TEXTS)  # type: ignore[arg-type]  # the application
     assert members
+    tried: list[tuple[str, Any, str]] = []
     for member in members:
         for number, bad in enumerate((*BAD_TEXTS, *BAD_VALUES)):
             if bad == "-0" and member.split(".")[-1] in SIGNED:
                 continue
             forms = _with(_bodies(door, member), member, bad)
-            for body in forms if number < 12 else forms[:1]:
-                answer = _send(owner, method, url, body, places["batch"])
-                assert answer.status_code == 422, (member, bad if len(str(bad)) < 99 else "long", answer.text[:300])
-                problem = answer.json()
-                assert problem["code"].startswith("invalid-"), problem
-                assert problem["detail"].endswith("."), problem
+            tried += [(member, bad, _text(body, places["batch"])) for body in (forms if number < 12 else forms[:1])]
+    found = answers(owner, [(method, url, text) for *_, text in tried])
+    for (member, bad, _), answer in zip(tried, found, strict=True):
+        assert answer.status_code == 422, (member, bad if len(str(bad)) < 99 else "long", answer.text[:300])
+        problem = answer.json()
+        assert problem["code"].startswith("invalid-"), problem
+        assert problem["detail"].endswith("."), problem
     assert _state(party) == before
 
 
@@ -177,7 +177,7 @@ def test_the_same_bodies_as_they_were_are_taken(door: str, party: LabelsParty, p
     for number, body in enumerate(BODIES[door].values()):
         whole = body | ({"name": f"taken {number}"} if door == "POST /v1/populations" else {})
         more = {} if "/plan" in url or "release" not in url else {"additional_release": True}
-        answer = _send(party.client(), method, url, whole | more, places["batch"])
+        (answer,) = answers(party.client(), [(method, url, _text(whole | more, places["batch"]))])
         assert answer.status_code in (200, 201, 202, 409), answer.text
         assert answer.status_code != 409 or answer.json()["code"] in ("already-released", "budget-exceeded"), (
             answer.text

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from labels_party.kinds.linear_model import LinearModelWish
-from labels_party.kinds.rectangle import RectangleWish
+from labels_party.kinds.linear_model import LinearModelKind
+from labels_party.kinds.rectangle import RectangleKind
 from shared.audit.rules import check_rules
 from shared.documents.kinds.linear_model import open_linear_model
 from shared.documents.kinds.rectangle import open_rectangle
@@ -22,6 +22,7 @@ from shared.errors import Conflict, InvalidEpsilon, InvalidInput
 from shared.privacy import Epsilon, parse_delta
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support import real_data
+from tests.support.asked import feature_wish
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import is_problem
 from tests.support.own_features import (
@@ -306,15 +307,14 @@ def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_i
 ) -> None:
     with LabelsParty(tmp_path / "home", worker=False) as party:
         batch, store = sealed(party, LABELS, TABLE), party.services.features
-        wish = RectangleWish.parse(**RECTANGLE)
-        plan = RectangleWish.plan
+        wish, plan = feature_wish(RectangleKind, **RECTANGLE), RectangleKind.planned
 
-        def replaced(self: RectangleWish, domain: Any, n: int) -> Any:
+        def replaced(wish: Any, domain: Any, n: int) -> Any:
             store.put(batch, TABLE.slice(0, 900))
-            return plan(self, domain, n)
+            return plan(wish, domain, n)
 
         with monkeypatch.context() as patch:
-            patch.setattr(RectangleWish, "plan", replaced)
+            patch.setattr(RectangleKind, "planned", staticmethod(replaced))
             with pytest.raises(Exception, match="replaced meanwhile"):
                 party.services.work.ask(party.services.work.kinds["rectangle"], batch, wish, "test")
         assert party.spent(batch) == "0"
@@ -331,7 +331,8 @@ def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charg
     faults = CrashAt()
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying, LABELS, TABLE)
-    wish = RectangleWish.parse(**RECTANGLE) if kind == "rectangle" else LinearModelWish.parse(**MODEL)
+    rectangle = kind == "rectangle"
+    wish = feature_wish(RectangleKind, **RECTANGLE) if rectangle else feature_wish(LinearModelKind, **MODEL)
     _, answer = dying.services.work.ask(dying.services.work.kinds[kind], batch, wish, "test")
     faults.point = "answer.publish:before-commit"
     with pytest.raises(Crash):
@@ -397,7 +398,7 @@ def test_both_python_clients_send_features_ask_wait_and_fetch(party: LabelsParty
 )
 def test_a_wish_for_a_rectangle_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises((InvalidEpsilon, InvalidInput)):
-        RectangleWish.parse(**(RECTANGLE | options))
+        feature_wish(RectangleKind, **(RECTANGLE | options))
 
 
 @pytest.mark.parametrize(
@@ -405,4 +406,4 @@ def test_a_wish_for_a_rectangle_that_makes_no_sense_is_refused(options: dict[str
 )
 def test_a_wish_for_a_linear_model_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises((InvalidEpsilon, InvalidInput)):
-        LinearModelWish.parse(**(MODEL | options))
+        feature_wish(LinearModelKind, **(MODEL | options))

@@ -70,7 +70,7 @@ def test_every_method_answers_and_is_charged_for_it(ready: tuple[LabelsParty, st
     assert value in (0.0, 1.0) if method in ("soft-majority", "walk") else 0 <= value <= 10
     assert found.left == described(party, predictor)["queries_left"] == 3
     (charge,), (published,) = events(party, "release-charged", batch), events(party, "answer-published", batch)
-    assert charge.subject.release == published.subject.release == answer.id
+    assert charge.subject.work == published.subject.work == answer.id
     assert charge.details["predictor"] == predictor
     assert published.details["sha256"] == digest
     forged = json.loads(found.envelope)

@@ -45,7 +45,7 @@ def test_a_pull_is_accounted_for_and_acknowledged(tmp_path: Path, database_url: 
         assert both.pull(first).as_json() == {"delivered": 1, "problem": None}
         assert both.pull(second).delivered == 1
         events = kept(both)
-        assert [e.subject.release for e in events] == [first, second]
+        assert [e.subject.work for e in events] == [first, second]
         assert all(e.split.total.nano == 0 and e.audiences == ("features-party",) for e in events)
         opened = [open_receipt(e.details["receipt"], both.receiver.key.public) for e in events]
         assert [r.position for r in opened] == [1, 2]
@@ -213,7 +213,7 @@ def test_over_rest_the_receipt_goes_with_the_message(both: Pair) -> None:
         body = {"url": both.url, "release": release, "api_key": both.api_key}
         answer = app.post("/v1/messages", json=body, headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == 201, answer.text
-        assert [e.subject.release for e in kept(both)] == [release]
+        assert [e.subject.work for e in kept(both)] == [release]
 
 
 def test_a_receipt_key_is_a_pem_file_or_base64(both: Pair) -> None:

@@ -1,4 +1,4 @@
-"""The reference for people names every call that the two services have, and no other."""
+"""The reference for people names every call and command that there is, and no other; parameters are the schemas'."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+import typer
+
+import features_party.cli
+import labels_party.cli
+from shared.schemas.reference import page
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
 from tests.support.messages import Sender
 
-REFERENCE = (Path(__file__).parents[2] / "deploy" / "guides" / "reference.md").read_text(encoding="utf-8")
+GUIDES = Path(__file__).parents[2] / "deploy" / "guides"
+REFERENCE = (GUIDES / "reference.md").read_text(encoding="utf-8")
 EVERYWHERE = {"/healthz", "/readyz", "/metrics"}
 
 
@@ -35,3 +42,18 @@ def test_it_names_every_call_of_the_labels_party(party: LabelsParty) -> None:
 def test_it_names_every_call_of_the_features_party(tmp_path: Path) -> None:
     with running(tmp_path, Sender()) as api:
         assert named("features") == documented(api.trainer.get("/openapi.json").json())
+
+
+@pytest.mark.parametrize("party", [labels_party.cli, features_party.cli], ids=["labels-party", "features-party"])
+def test_it_names_every_command(party: Any) -> None:
+    name = party.__name__.split(".")[0].replace("_", "-")
+    text = REFERENCE.split(f"| `{name}` | purpose |")[1].split("\n\n")[0]
+    listed = [word for line in text.splitlines()[2:] for word in re.findall(r"`([\w-]+)`", line.split(" | ")[0])]
+    command: Any = typer.main.get_command(party.app)
+    assert sorted(listed) == sorted(command.commands)
+
+
+def test_parameters_are_those_of_the_schemas() -> None:
+    written = (GUIDES / "parameters.md").read_text(encoding="utf-8")
+    again = "write it again: .venv/bin/python -m shared.schemas.reference > deploy/guides/parameters.md"
+    assert written == page(), again

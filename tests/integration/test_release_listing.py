@@ -31,7 +31,7 @@ def test_a_receiver_sees_its_own_published_releases(party_on: LabelsParty) -> No
     stranger, owner = party.client("features", "nobody"), party.client("owner")
 
     def ids(client, **params):  # type: ignore[no-untyped-def]  # a test shorthand
-        return [r["id"] for r in client.get("/v1/releases", params=params).json()["releases"]]
+        return [r["id"] for r in client.get("/v1/releases", params=params).json()]
 
     assert sorted(ids(ours)) == sorted(releases["both"])
     assert sorted(ids(other)) == sorted(ids(owner)) == sorted(releases["both"] + releases["other"])
@@ -39,7 +39,7 @@ def test_a_receiver_sees_its_own_published_releases(party_on: LabelsParty) -> No
     assert sorted(ids(ours, population="shop")) == sorted(releases["both"])
     assert ids(ours, population="private") == ids(ours, population="no such thing") == []
     assert ids(ours, since="2999-01-01") == []
-    (entry, *_) = ours.get("/v1/releases").json()["releases"]
+    (entry, *_) = ours.get("/v1/releases").json()
     assert len(entry["published"]) == 10  # the day, not the second of the draw
     assert entry["epsilon"] == "1"
     manifest = ours.get(f"/v1/releases/{entry['id']}").json()["manifest_sha256"]
@@ -50,29 +50,29 @@ def test_what_is_not_published_does_not_show(tmp_path: Path) -> None:
     with LabelsParty(tmp_path / "labels", worker=False) as party:
         ours = party.client("features")
         release = party.charge(party.sealed_batch(label_table(30)))
-        assert ours.get("/v1/releases").json() == {"releases": [], "next": None}
-        assert ours.get("/v1/releases", params={"after": release}).status_code == 404
+        assert ours.get("/v1/releases").json() == []
+        assert ours.get("/v1/releases", params={"cursor": release}).status_code == 404
         assert party.services.pipeline.run(release)
-        assert [r["id"] for r in ours.get("/v1/releases").json()["releases"]] == [release]
+        assert [r["id"] for r in ours.get("/v1/releases").json()] == [release]
 
 
 def test_pages(party_on: LabelsParty) -> None:
     party = party_on
     releases = published(party)
     ours = party.client("features")
-    first = ours.get("/v1/releases", params={"limit": 2}).json()
-    second = ours.get("/v1/releases", params={"limit": 2, "after": first["next"]}).json()
-    assert sorted(r["id"] for r in first["releases"] + second["releases"]) == sorted(releases["both"])
-    assert second["next"] is None
-    hidden = ours.get("/v1/releases", params={"after": releases["other"][0]})
-    nothing = ours.get("/v1/releases", params={"after": "rel_nothing"})
+    first = ours.get("/v1/releases", params={"limit": 2})
+    second = ours.get(f"/v1/releases{first.links['next']['url']}")
+    assert sorted(r["id"] for r in first.json() + second.json()) == sorted(releases["both"])
+    assert "next" not in second.links
+    hidden = ours.get("/v1/releases", params={"cursor": releases["other"][0]})
+    nothing = ours.get("/v1/releases", params={"cursor": "rel_nothing"})
     assert hidden.status_code == nothing.status_code == 404
     assert hidden.json()["code"] == nothing.json()["code"] == "not-found"
     strange = hidden.json()["detail"].replace(releases["other"][0], "X"), nothing.json()["detail"]
     assert strange[0] == strange[1].replace("rel_nothing", "X")
 
 
-@pytest.mark.parametrize("params", [{"since": "yesterday"}, {"limit": 0}, {"limit": 5000}, {"after": "x" * 100}])
+@pytest.mark.parametrize("params", [{"since": "yesterday"}, {"limit": 0}, {"limit": 5000}, {"cursor": "x" * 201}])
 def test_bad_questions(party: LabelsParty, params: dict[str, str | int]) -> None:
     assert party.client("features").get("/v1/releases", params=params).status_code in (400, 422)
     assert party.client("ingest").get("/v1/releases").status_code == 404
@@ -82,7 +82,7 @@ def test_pull_since_by_command(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     with LabelsParty(tmp_path / "labels") as party:
         releases = published(party)
-        public = party.services.home.public_key_path
+        public = party.services.home.public_key
         key = party.services.apikeys.create("features", "features-party")[1]
         with serving(party.client().app) as url:
             ask = ("pull", "--url", url, "--since", "2020-01-01", "--out", "in", "--labels-key", public)

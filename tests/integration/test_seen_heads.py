@@ -142,7 +142,7 @@ def test_the_commands(both: Pair) -> None:
         assert done.returncode == code, (done.stdout, done.stderr)
         return done.stdout
 
-    public = both.labels.services.home.public_key_path
+    public = both.labels.services.home.public_key
     assert "fork: " in run("features-party", features, one, "--against", two, code=1)
     assert "fork: " in run("features-party", nothing, one, "--against", two, "--key", public, code=1)
     assert "fork: " in run("labels-party", labels, one, "--against", two, "--key", public, code=1)

@@ -151,7 +151,7 @@ def test_every_checker_finds_an_event_that_was_written_past_the_rules(both: Pair
     (published,) = [e for e in chain(labels) if e.kind == PUBLISHED]
     (charge,) = [e for e in chain(labels) if e.kind == "release-charged"]
     (declared,) = [e for e in chain(labels) if e.kind == POPULATION_CREATED]
-    free = replace(published, subject=replace(published.subject, release="rel_free"))
+    free = replace(published, subject=replace(published.subject, work="rel_free"))
     copy = both.keep_copy(labels.home)
     written = {
         11: replace(charge, kind=RETURNED, details={}),
@@ -218,7 +218,7 @@ def compared(own: lies.Chain, accepted: list[dict[str, Any]], made: str = "") ->
 def accepted(release: str, spent: str = "2", key: SigningKey = KEYS[0]) -> dict[str, Any]:
     stated = {"epsilon_spent": spent, "epsilon_lifetime": "3", "delta_spent": "0", "delta_lifetime": "0.000001"}
     details = {"manifest_digest": lies.published(release)["details"]["manifest_sha256"], "key_id": key.public.id}
-    about = lies.ABOUT | lies.TOLD | {"batch": "bat_1", "release": release}
+    about = lies.ABOUT | lies.TOLD | {"batch": "bat_1", "work": release}
     return lies.event("message-accepted", epsilon=1, **about, details=details | stated)
 
 
@@ -228,7 +228,7 @@ def test_an_export_that_says_it_is_old_does_not_hide_what_its_own_chain_denies(m
     second = [lies.charge("rel_2"), lies.published("rel_2")]
     for end in ([lies.cancelled("rel_1"), lies.returned("rel_1")], [lies.failed("rel_1")]):
         found = compared([lies.charge("rel_1"), *end, *second], [accepted("rel_1"), accepted("rel_2")], made)
-        assert [(one["kind"], one["release"]) for one in found.findings] == [("missing-release", "rel_1")]
+        assert [(one["kind"], one["work"]) for one in found.findings] == [("missing-work", "rel_1")]
     # the control: of what it does not know an older export cannot tell, on a day after its last event
     newer = accepted("rel_3", "3") | {"time": "2026-11-21"}
     assert not compared(second, [newer], made).findings

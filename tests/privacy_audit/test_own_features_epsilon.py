@@ -15,12 +15,13 @@ import pyarrow as pa
 import pytest
 
 from labels_party.kinds.feature_store import FeatureStore
-from labels_party.kinds.linear_model import LinearModelKind, LinearModelWish
+from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.kinds.own_features import Planned
-from labels_party.kinds.rectangle import RectangleKind, RectangleWish
+from labels_party.kinds.rectangle import RectangleKind
 from shared.domain import Domain
 from shared.errors import EpsilonNotProved
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from tests.support.asked import planned as plan_of
 from tests.support.asking import population as parse_population
 from tests.support.auditor import audit
 from tests.support.jobs import job
@@ -57,15 +58,15 @@ def answered(kind: Any, data: list[Example], planned: Planned, paid: EpsilonSpli
 
 
 def rectangles(data: list[Example], epsilon: int) -> list[tuple[Any, ...]]:
-    wish = RectangleWish.parse(epsilon=epsilon, threshold=5, features=X, bits=3, slice=len(data) // 2)
-    planned = wish.plan(POPULATION.domain, len(data))
+    of, n = POPULATION.domain, len(data)
+    planned = plan_of(RectangleKind, of, n, epsilon=epsilon, threshold=5, features=X, bits=3, slice=n // 2)
     runs = (answered(RectangleKind, data, planned)["sides"][0] for _ in range(RUNS))
     return [(side["first"], side["last"]) for side in runs]
 
 
 def models(data: list[Example], epsilon: int) -> list[bool]:
-    wish = LinearModelWish.parse(epsilon=epsilon, features=X, rule="hardest", steps=1, minibatch=1)
-    planned = wish.plan(POPULATION.domain, len(data))
+    of, n = POPULATION.domain, len(data)
+    planned = plan_of(LinearModelKind, of, n, epsilon=epsilon, features=X, rule="hardest", steps=1, minibatch=1)
     runs = (answered(LinearModelKind, data, planned) for _ in range(RUNS))
     return [float(run["constant"]) + float(run["weights"][0]["weight"]) > 0 for run in runs]
 
@@ -88,11 +89,11 @@ def test_control_answers_drawn_at_eight_times_their_epsilon_are_found(draw: Any,
 def test_an_answer_that_costs_more_than_was_charged_reads_no_label() -> None:
     data, domain = RECTANGLES[0], POPULATION.domain
     wishes: list[tuple[Any, Any]] = [
-        (RectangleKind, RectangleWish.parse(epsilon=2, threshold=5, features=X, bits=3, slice=2)),
-        (LinearModelKind, LinearModelWish.parse(epsilon=2, features=X, steps=2)),
+        (RectangleKind, {"threshold": 5, "bits": 3, "slice": 2}),
+        (LinearModelKind, {"steps": 2}),
     ]
-    for kind, wish in wishes:
-        planned = wish.plan(domain, len(data))
+    for kind, members in wishes:
+        planned = plan_of(kind, domain, len(data), epsilon=2, features=X, **members)
         with pytest.raises(EpsilonNotProved, match="costs more than was charged"):
             answered(kind, data, planned, EpsilonSplit(ZERO, ZERO, Epsilon.parse("1.999999998")))
         assert answered(kind, data, planned, EpsilonSplit(ZERO, ZERO, Epsilon.parse(2)))

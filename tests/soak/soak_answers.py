@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from labels_party.kinds.median import MedianWish
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic.total_order import isotonic
@@ -37,6 +36,7 @@ from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.statistical import test_isotonic_draws, test_quantile_frequencies, test_shape_draws
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
+from tests.support.asked import median_wish
 from tests.support.auditor import audit, power
 from tests.support.calibrations import charged
 from tests.support.isotonic import every_run
@@ -250,7 +250,7 @@ def asked_of_service(party: LabelsParty, what: str, labels: list[int], epsilon: 
 
     def one() -> str:
         if what == "median":
-            wish = MedianWish.parse(epsilon=epsilon, additional_release=True)
+            wish = median_wish(epsilon=epsilon, additional_release=True)
             answer = s.work.ask(s.work.kinds["median"], batch, wish, "test")[1]["id"]
         else:
             answer = charged(

@@ -27,7 +27,7 @@ from tests.soak.report import Report
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.auditor import audit, power
 from tests.support.exact_matrix import CASES, LINEAR_PROGRAMS, check_matrix, design, wrong_words
-from tests.support.pipeline_audit import by_functions, through_rest
+from tests.support.pipeline_audit import by_functions, published
 
 SIZES = [1, 2, 3, 5, 16, 17, 64, 255, 256, 257, 1000, 4096]
 MOST_LABELS = 257  # of a linear program
@@ -120,7 +120,7 @@ def test_auditor_of_priors_bins_and_labels(place: int, scale: Scale, report: Rep
     assert bound < float(epsilon)
 
 
-def test_auditor_through_rest(scale: Scale, report: Report, tmp_path: Path) -> None:
+def test_auditor_of_published_releases(scale: Scale, report: Report, tmp_path: Path) -> None:
     """Where most can be proved: one example, and nearly all of ε for a prior that is nearly its label."""
     epsilon, index, request = quick.PRIORS[0]
     end, worlds = time.monotonic() + scale.seconds, 0
@@ -129,7 +129,7 @@ def test_auditor_through_rest(scale: Scale, report: Report, tmp_path: Path) -> N
     while time.monotonic() < end:
         for found, y in ((one, 1), (two, 0)):
             home = tmp_path / f"{worlds}-{y}"
-            found += through_rest(home, [y, *index[1:]], 1, 0, "0:1", 100, epsilon=epsilon, **request)
+            found += published(home, [y, *index[1:]], 1, 0, "0:1", 100, epsilon=epsilon, **request)
         worlds += 1
     charged = float(epsilon)
     bound, most = audit(one, two, ALPHA).bound, power(charged, len(one), ALPHA)

@@ -110,7 +110,7 @@ class World:
 
     def pull(self, *, again: bool = False) -> None:
         """Read every new message; with `again` all of them, as each receiver: they must be the same for ever."""
-        for listed in self.owner.get("/v1/releases?limit=1000").json()["releases"]:
+        for listed in self.owner.get("/v1/releases?limit=1000").json():
             readers = list(self.receivers.values()) if again else self._readers(listed["population"])[:1]
             for receiver in readers if again or listed["id"] not in self.told else []:
                 self._read(receiver, listed["id"])

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from labels_party.kinds.calibration.kind import CalibrationWish
 from shared.documents.adjacency import REPLACE_ONE
 from shared.documents.answer import Answer, AnswerMechanism
 from shared.documents.kinds.calibration import Calibration, open_calibration
@@ -20,6 +19,7 @@ from shared.domain import Domain
 from shared.maps.monotone import MonotoneMap
 from shared.maps.monotone_grid import MonotoneGrid
 from shared.maps.scores import ScoreGrid
+from tests.support.asked import calibration_wish
 from tests.support.labels import LabelsParty
 
 
@@ -43,7 +43,7 @@ def records(table: pa.Table) -> dict[str, Any]:
 
 def charged(party: LabelsParty, batch: str, table: pa.Table, epsilon: str = "1", **options: Any) -> str:
     """Id of a charged, not yet computed calibration."""
-    wish = CalibrationWish.parse(epsilon=epsilon, **options)
+    wish = calibration_wish(epsilon=epsilon, **options)
     _, answer = party.services.calibration.request(batch, lambda _: [table], wish, "test")
     return str(answer["id"])
 

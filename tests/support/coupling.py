@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from labels_party.kinds.charged import charged_members
 from labels_party.kinds.message import engine as engine_module
 from labels_party.kinds.message import kind as kind_module
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
@@ -37,8 +38,9 @@ from shared.channels.base import Channel, smallest_unsigned
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.support.asking import population as parse_population
-from tests.support.exact_matrix import columns
+from tests.support.exact_matrix import columns, violations
 from tests.support.posterior import exp_below
+from tests.support.solved_once import solved_once
 
 Index = npt.NDArray[np.int64]
 Population = Any
@@ -162,12 +164,14 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
         progress=lambda what, share: progress.append((what, share)),
     )
     try:
-        with intercepted(world, outcomes, pair.domain):
+        with solved_once(), intercepted(world, outcomes, pair.domain):
             drawn = LocalEngine().draw(job)
         entries = [kind_module._entry(folder, role, name, rows) for role, name, rows in drawn.files]
         account = Account(Epsilon.parse("1000000"), plan.split.total)
-        about = ("rel_0", _batch(n), population, plan, drawn, entries, KEY, account, plan.split.total, "2026-01-01")
-        world.public["manifest"] = build_manifest(*about).payload()
+        about = (KEY, "rel_0", _batch(n), population, population.audiences, "2026-01-01", plan.split)
+        members = charged_members(*about, account, plan.split.total)
+        manifest = build_manifest(plan, drawn, entries, _batch(n), population.domain, members)
+        world.public["manifest"] = manifest.payload()
     except Exception as error:  # a refusal is public as well, whatever its kind
         world.public["refusal"] = f"{type(error).__name__}: {error}".encode()
     world.public |= {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
@@ -240,7 +244,6 @@ def _message_pays(one: World, other: World, plan: ReleasePlan) -> list[str]:
         if first.as_json() != second.as_json():
             wrong.append("channels differ")
     for channel in {id(channel): channel for channel, _ in one.draws}.values():
-        limit = exp_below(plan.split.randomize.fraction)
-        if any(Fraction(most, least) > limit for most, least in set(columns(channel))):
+        if violations(list(set(columns(channel))), plan.split.randomize):
             wrong.append("the message costs more than ε_randomize")
     return wrong

@@ -19,10 +19,16 @@ class Received:
 
 
 class Endpoint:
-    """`statuses` are given one by one, the last one from then on; `delay` seconds pass before an answer."""
+    """`statuses` are given one by one, the last one from then on, `delay` seconds later and once `held` is set."""
 
-    def __init__(self, *statuses: int, delay: float = 0.0, certificate: Path | None = None) -> None:
-        self.statuses, self.delay = list(statuses or (204,)), delay
+    def __init__(
+        self,
+        *statuses: int,
+        delay: float = 0.0,
+        held: threading.Event | None = None,
+        certificate: Path | None = None,
+    ) -> None:
+        self.statuses, self.delay, self.held = list(statuses or (204,)), delay, held
         self.received: list[Received] = []
         outer = self
 
@@ -31,6 +37,8 @@ class Endpoint:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 outer.received.append(Received(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
                 time.sleep(outer.delay)
+                if outer.held is not None:
+                    outer.held.wait(60)
                 status = outer.statuses.pop(0) if len(outer.statuses) > 1 else outer.statuses[0]
                 self.send_response(status)
                 self.send_header("Location", "/elsewhere")

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from labels_party.kinds.linear_model import LinearModelWish
-from labels_party.kinds.median import MedianWish
+from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.kinds.own_features import Planned
-from labels_party.kinds.rectangle import RectangleWish
+from labels_party.kinds.rectangle import RectangleKind
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.channels.base import Channel, N
 from shared.channels.dense import DenseChannel
@@ -30,6 +29,8 @@ from shared.maps.monotone_grid import MonotoneGrid
 from shared.maps.places import number_text, place_text
 from shared.maps.scores import ScoreGrid
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from tests.support.asked import median_wish
+from tests.support.asked import planned as plan_of
 from tests.support.messages import laplace, one_bit, rr, staircase
 
 Document = dict[str, Any]
@@ -190,7 +191,7 @@ def _medians() -> Iterator[tuple[str, Document]]:
         ("slices", wide, "slices", "0.000001", Decimal("30.5")),
         ("none", wide, "slices", "0.000001", None),
     ):
-        wish = MedianWish.parse(epsilon="4", delta=delta, method=asked)
+        wish = median_wish(epsilon="4", delta=delta, method=asked)
         split = wish.split(1000, domain.k)
         result = {"found": value is not None, "median": None if value is None else format(value, "f")}
         yield f"median: {name}", _answer("median", split, {"method": asked}, result, domain=domain.as_json())
@@ -209,7 +210,7 @@ def _own_features() -> Iterator[tuple[str, Document]]:
     }
     for name, options in rectangles.items():
         given: dict[str, Any] = {"threshold": "5", "features": NUMBERS}
-        planned = RectangleWish.parse(**(given | options)).plan(TEN, 20_000)
+        planned = plan_of(RectangleKind, TEN, 20_000, **(given | options))
         yield f"rectangle: {name}", _rectangle(planned, missing=False)
         if name == "slices":
             yield "rectangle: missing", _rectangle(planned, missing=True)
@@ -220,7 +221,7 @@ def _own_features() -> Iterator[tuple[str, Document]]:
         "noisy": {"rule": "hardest", "steps": 50, "delta": "0.00001"},
     }.items():
         asked: dict[str, Any] = {"epsilon": "4", "features": FEATURES} | more
-        planned = LinearModelWish.parse(**asked).plan(TEN, 20_000)
+        planned = plan_of(LinearModelKind, TEN, 20_000, **asked)
         told = [
             {"weight": number_text(i / 8)} | member for i, member in enumerate(members(planned.parameters["features"]))
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import httpx
@@ -18,6 +19,19 @@ def published(client: TestClient, release: str) -> dict[str, Any]:
         assert time.monotonic() < end, state
         time.sleep(0.02)
     return dict(state)
+
+
+def answers(client: TestClient, calls: Iterable[tuple[str, str, str]]) -> list[httpx.Response]:
+    """Of many calls (method, URL, JSON text), one after the other, without handing each over to another thread."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
+        headers = {**client.headers, "content-type": "application/json"}
+        async with httpx.AsyncClient(transport=transport, base_url=client.base_url, headers=headers) as http:
+            return [await http.request(method, url, content=text) for method, url, text in calls]
+
+    assert client.portal is not None
+    return client.portal.call(all_of_them)
 
 
 def is_problem(response: httpx.Response, status: int, code: str) -> None:

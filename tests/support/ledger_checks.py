@@ -47,7 +47,7 @@ def _check_chain(s: Services, world: World) -> set[str]:
     published: set[str] = set()
     queries: set[tuple[str, str]] = set()
     for event in chain:
-        charge = str(event.subject.release)
+        charge = str(event.subject.work)
         if event.kind == events.CHARGED:
             assert charge not in charged, "charged twice"
             charged.add(charge)

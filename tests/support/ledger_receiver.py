@@ -59,7 +59,7 @@ class Receiving:
         """Releases that were accounted for, in order."""
         s = self.services
         s.database.read("v", s.audit.verify)
-        return [str(e.subject.release) for e in s.database.read("e", lambda c: s.audit.events(c, kind=events.ACCEPTED))]
+        return [str(e.subject.work) for e in s.database.read("e", lambda c: s.audit.events(c, kind=events.ACCEPTED))]
 
     def _tried(self, move: Callable[[], T]) -> T | None:
         full = self.faults.kind == FULL

@@ -41,7 +41,7 @@ def split(epsilon: float, **parts: float) -> dict[str, int]:
 
 def event(kind: str, *, epsilon: float = 0, **members: Any) -> dict[str, Any]:
     """One event as both parties write it; subject members by name, the rest in `members`."""
-    names = ("population", "population_name", "label", "batch", "release", "attempt")
+    names = ("population", "population_name", "label", "batch", "work", "attempt")
     subject = {name: members.pop(name, None) for name in names}
     charge = split(epsilon) if epsilon else dict.fromkeys(("clip", "prior", "randomize", "total"), 0)
     base: dict[str, Any] = {
@@ -128,28 +128,26 @@ DECLARATION: dict[str, Any] = {"lifetime_epsilon": "3", "lifetime_delta": "0.000
 
 
 def charge(release: str, epsilon: float = 1, batch: str = "bat_1", **members: Any) -> dict[str, Any]:
-    return event("release-charged", epsilon=epsilon, batch=batch, release=release, **(ABOUT | TOLD | members))
+    return event("release-charged", epsilon=epsilon, batch=batch, work=release, **(ABOUT | TOLD | members))
 
 
 def published(release: str, batch: str = "bat_1", **members: Any) -> dict[str, Any]:
     details = {"manifest_sha256": hashlib.sha256(release.encode()).hexdigest(), "n": 9}
     given = {"details": details, "attempt": 1, "actor": "worker"} | ABOUT | TOLD | members
-    return event("release-published", batch=batch, release=release, **given)
+    return event("release-published", batch=batch, work=release, **given)
 
 
 def cancelled(release: str, state: str = "charged", **members: Any) -> dict[str, Any]:
-    return event(
-        "release-cancelled", batch="bat_1", release=release, details={"state": state}, **(ABOUT | TOLD | members)
-    )
+    return event("release-cancelled", batch="bat_1", work=release, details={"state": state}, **(ABOUT | TOLD | members))
 
 
 def returned(release: str, epsilon: float = 1, **members: Any) -> dict[str, Any]:
-    return event("charge-returned", epsilon=epsilon, batch="bat_1", release=release, **(ABOUT | TOLD | members))
+    return event("charge-returned", epsilon=epsilon, batch="bat_1", work=release, **(ABOUT | TOLD | members))
 
 
 def failed(release: str) -> dict[str, Any]:
     details = {"code": "error", "charge": "kept"}
-    return event("release-failed", batch="bat_1", release=release, details=details, attempt=1, **ABOUT, **TOLD)
+    return event("release-failed", batch="bat_1", work=release, details=details, attempt=1, **ABOUT, **TOLD)
 
 
 ASKED: dict[str, Any] = {"mechanism": "rr-on-bins", "loss": "squared", "additional_release": False}
@@ -158,7 +156,7 @@ COST = {"clip": "0", "prior": "0", "randomize": "1", "total": "1", "delta": "0"}
 
 def four_eyes(release: str = "rel_9", asker: str = "apikey:a", other: str = "apikey:b") -> Chain:
     """Asked for, approved, charged, published."""
-    about = EYES | TOLD | {"batch": "bat_2", "release": release}
+    about = EYES | TOLD | {"batch": "bat_2", "work": release}
     return [
         event("release-requested", **about, actor=asker, details=ASKED | {"epsilon": COST}),
         event("release-approved", **about, actor=other, details={"requested_by": asker}),
@@ -168,7 +166,7 @@ def four_eyes(release: str = "rel_9", asker: str = "apikey:a", other: str = "api
 
 
 def answer(name: str, epsilon: float = 0.5, *, by: str | None = None, kind: str = "median") -> Chain:
-    about = ABOUT | TOLD | {"batch": "bat_1", "release": name}
+    about = ABOUT | TOLD | {"batch": "bat_1", "work": name}
     return [
         event("release-charged", epsilon=epsilon, **about, details={"answer": kind, "by_audience": by}),
         event("answer-published", **about, attempt=1, details={"answer": kind, "sha256": "a" * 64, "n": 9}),
@@ -176,7 +174,7 @@ def answer(name: str, epsilon: float = 0.5, *, by: str | None = None, kind: str 
 
 
 def query(name: str, number: int, epsilon: float = 0.1, predictor: str = "prd_1") -> Chain:
-    about = ABOUT | TOLD | {"batch": "bat_1", "release": name}
+    about = ABOUT | TOLD | {"batch": "bat_1", "work": name}
     told = {"answer": "prediction", "predictor": predictor}
     return [
         event("release-charged", epsilon=epsilon, **about, details=told | {"query": f"{number:064x}"}),
@@ -190,7 +188,7 @@ def shared(answered: dict[str, Any], **members: Any) -> dict[str, Any]:
 
 
 def predictor(kind: str = "predictor-created", cap: str = "0.2") -> dict[str, Any]:
-    about = ABOUT | TOLD | {"batch": "bat_1", "release": "prd_1"}
+    about = ABOUT | TOLD | {"batch": "bat_1", "work": "prd_1"}
     details = {"predictor": "prd_1", "plan": {"epsilon_per_query": "0.1", "epsilon_cap": cap}}
     return event(kind, **about, details=details)
 
@@ -241,7 +239,7 @@ def accepted(
     details |= members.pop("more", {})
     kind = members.pop("kind", "message-accepted")
     about = ABOUT | TOLD | {"details": details} | members
-    return event(kind, epsilon=epsilon, batch=batch, release=release, party="features-party", **about)
+    return event(kind, epsilon=epsilon, batch=batch, work=release, party="features-party", **about)
 
 
 def features_chain() -> Chain:
@@ -333,7 +331,7 @@ LIES: dict[str, tuple[int, Change]] = {
     "a failed release charged again": (7, _end(charge("rel_3", 0.2))),
     "a returned release charged again": (7, _end(charge("rel_2"))),
     "a release asked for twice": (7, lambda chain: chain.insert(11, copy.deepcopy(chain[10]))),
-    "a charge of nobody": (7, _subject(5, release=None)),
+    "a charge of nobody": (7, _subject(5, work=None)),
     "beyond the lifetime ε": (8, _end(charge("rel_8", 2))),
     "beyond the lifetime after a return": (8, _put(10, charge("rel_8", 2.5), published("rel_8"))),
     "beyond the lifetime δ": (8, _end(charge("rel_8", 0.1, delta="0.000002"))),
@@ -354,7 +352,7 @@ LIES: dict[str, tuple[int, Change]] = {
     "another mechanism than was approved": (10, lambda chain: chain[12].update(details=ASKED | {"mechanism": "rr"})),
     "an answer in four eyes": (
         10,
-        _put(10, event("release-charged", epsilon=1, **EYES, **TOLD, batch="bat_2", release="ans_9")),
+        _put(10, event("release-charged", epsilon=1, **EYES, **TOLD, batch="bat_2", work="ans_9")),
     ),
     "a charge returned after publication": (11, _put(7, returned("rel_1"))),
     "a published release cancelled": (11, _put(7, cancelled("rel_1"))),

@@ -28,10 +28,10 @@ from features_party.models.export import as_xgboost
 from features_party.models.folder import SavedModel
 from features_party.training.effects import Effects
 from features_party.training.model import TrainedModel
-from shared.documents.kinds.calibration import ScoreMap
 from shared.domain import Domain
 from shared.errors import LabelDPError
 from shared.maps.monotone import MonotoneMap
+from shared.maps.score_maps import ScoreMap
 from shared.maps.scores import ScoreGrid
 from shared.strict_json import read_json
 from tests.support.messages import world

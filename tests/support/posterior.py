@@ -7,6 +7,7 @@ channel's own ε: likelihoods are integer weights, bounds a partial sum of the s
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from shared.documents.manifest import Manifest
 from shared.documents.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
 
 
+@functools.cache
 def exp_below(exponent: Fraction) -> Fraction:
     """A partial sum of the series of e^x, x ≥ 0: a lower bound, independent of the library's."""
     total = term = Fraction(1)

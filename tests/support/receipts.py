@@ -14,13 +14,13 @@ from features_party.receive.arrivals import Arrivals
 from features_party.receive.pull import pull, pull_answer
 from features_party.receive.receipts import Delivery
 from features_party.settings import Settings
-from labels_party.kinds.median import MedianWish
 from shared import errors
 from shared.audit.commands import compare_with, seen_before
 from shared.audit.events import Event
 from shared.audit.store import Clock, utc_now
 from shared.documents.receipt import GENESIS, Receipt
 from shared.documents.signing import SigningKey, VerifyingKey
+from tests.support.asked import median_wish
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.serving import serving
 
@@ -42,7 +42,7 @@ class Receiver:
     def __init__(self, home: Path, labels: LabelsParty, clock: Clock = utc_now, **settings: Any) -> None:
         self.home, self.clock = home, clock
         self.settings = Settings(home=home, threads=1, **settings)
-        self.labels_key = labels.services.home.public_key_path
+        self.labels_key = labels.services.home.public_key
         self.services: Services = self.start()
 
     def start(self) -> Services:
@@ -80,7 +80,7 @@ class Receiver:
     def receipts(self) -> list[tuple[str, dict[str, Any]]]:
         """(release, envelope) in order."""
         held = [e for e in self.events() if "receipt" in e.details]
-        return [(str(e.subject.release), e.details["receipt"]) for e in held]
+        return [(str(e.subject.work), e.details["receipt"]) for e in held]
 
     def export(self, path: Path) -> Path:
         data = self.services.database.read("test", lambda c: self.services.audit.export(c, self.key))
@@ -124,7 +124,7 @@ class Pair:
         self.made += 1
         batch = self.labels.sealed_batch(label_table(20, prefix=f"b{self.made}"))
         _, answer = self.labels.services.work.ask(
-            self.labels.services.work.kinds["median"], batch, MedianWish.parse(epsilon="1"), "test"
+            self.labels.services.work.kinds["median"], batch, median_wish(epsilon="1"), "test"
         )
         assert self.labels.services.pipeline.run(answer["id"])
         self.clock.move(minutes=1)

@@ -86,3 +86,8 @@ class Line:
 
     def _awaited(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+
+
+def page_of(rows: Any, cursor: str | None) -> httpx.Response:
+    """A page of a listing, and where the next one begins."""
+    return httpx.Response(200, json=rows, headers={"Link": f'<?cursor={cursor}>; rel="next"'} if cursor else {})

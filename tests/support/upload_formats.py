@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +37,14 @@ class BytesSource:
 
 def token(form: str, value: str | float | int) -> str:
     """A good id or label as the format spells it."""
-    return str(value) if form == "csv" else json.dumps(value)
+    if form == "csv":
+        return str(value)
+    return encode_basestring_ascii(value) if isinstance(value, str) else _number(value)
+
+
+@lru_cache(maxsize=1000, typed=True)
+def _number(value: float | int) -> str:
+    return json.dumps(value)
 
 
 def text_body(form: str, ids: Sequence[str], labels: Sequence[str]) -> bytes:

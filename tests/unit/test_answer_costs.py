@@ -10,8 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from deploy.verify_standalone import costs as standalone
-from labels_party.kinds.linear_model import LinearModelWish
-from labels_party.kinds.rectangle import RectangleWish
+from labels_party.kinds.linear_model import LinearModelKind
+from labels_party.kinds.own_features import Planned
+from labels_party.kinds.rectangle import RectangleKind
 from labels_party.mechanisms.private_median.accounting import noisy_path
 from labels_party.mechanisms.private_median.median import MedianPlan
 from shared.costs.slices import (
@@ -30,26 +31,29 @@ from shared.documents.kinds.rectangle import RECTANGLE, rectangle_cost
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidMechanism
 from shared.privacy import Epsilon
+from tests.support.asked import feature_wish, planned
 
 TEN = Domain.parse("0:10")
 F = Fraction
 N = 20_000
 
 
-def asked(rng: random.Random) -> tuple[str, Any, dict[str, Any]]:
-    """A kind, what was asked of it, and its public parameters."""
+def asked(rng: random.Random) -> tuple[str, Any, Planned]:
+    """A kind, what was asked of it, and what it plans."""
     delta, epsilon = rng.choice(("0", "0.000001", "0.00001")), rng.choice(("0.5", "1", "2", "7.5"))
     features: list[dict[str, Any]] = [{"name": f"x{i}", "range": [0, 1]} for i in range(rng.choice((1, 2, 4)))]
     if rng.random() < 0.5:
         bits = rng.choice((7, 16))
         kind = RECTANGLE
-        wish: Any = RectangleWish.parse(epsilon=epsilon, delta=delta, threshold="5", features=features, bits=bits)
+        of: Any = RectangleKind
+        more: dict[str, Any] = {"threshold": "5", "bits": bits}
     else:
         rule = rng.choice(("uniform", "easiest", "hardest"))
         sizes: dict[str, Any] = rng.choice(({"steps": 1}, {"steps": 3}, {"steps": 60}, {"steps": 400, "minibatch": 50}))
         kind = LINEAR_MODEL
-        wish = LinearModelWish.parse(epsilon=epsilon, delta=delta, features=features, rule=rule, **sizes)
-    return kind, wish, wish.plan(TEN, N).parameters
+        of, more = LinearModelKind, sizes | {"rule": rule}
+    wish = feature_wish(of, epsilon=epsilon, delta=delta, features=features, **more)
+    return kind, wish, of.planned(wish, TEN, N)
 
 
 def by_standalone(kind: str, given: dict[str, Any]) -> Cost:
@@ -65,11 +69,12 @@ def by_standalone(kind: str, given: dict[str, Any]) -> Cost:
 def test_planner_and_readers_agree_on_what_plans_of_every_bound_cost() -> None:
     rng, seen = random.Random(5), set()
     for _ in range(50):
-        kind, wish, given = asked(rng)
+        kind, wish, plan = asked(rng)
+        given = plan.parameters
         cost = (rectangle_cost if kind == "rectangle" else linear_model_cost)(given)
         assert cost.epsilon <= wish.epsilon.fraction
         assert cost.delta <= F(wish.delta_atto, 10**18)
-        assert wish.plan(TEN, N).split == cost.split()
+        assert plan.split == cost.split()
         assert by_standalone(kind, given).split() == cost.split()
         seen.add(given["bound"])
     assert seen == set(BOUNDS)
@@ -115,11 +120,16 @@ def test_a_path_that_falls_would_have_been_a_bound_for_nothing() -> None:
 
 def test_bounds_are_named_and_each_takes_what_it_needs() -> None:
     given = {
-        **LinearModelWish.parse(
-            epsilon="4", delta="0.00001", features=[{"name": "x", "range": [0, 1]}], rule="hardest", steps=50
-        )
-        .plan(TEN, N)
-        .parameters
+        **planned(
+            LinearModelKind,
+            TEN,
+            N,
+            epsilon="4",
+            delta="0.00001",
+            features=[{"name": "x", "range": [0, 1]}],
+            rule="hardest",
+            steps=50,
+        ).parameters
     }
     assert given["bound"] == NOISY
     lies: list[dict[str, Any]] = [

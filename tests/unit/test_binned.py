@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
 from labels_party.mechanisms.isotonic.cells import Cells
@@ -22,6 +21,7 @@ from shared.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMech
 from shared.maps.monotone_grid import MonotoneGrid
 from shared.maps.shapes import MAX_CELLS
 from shared.privacy import Epsilon
+from tests.support.asked import calibration_wish
 
 TENS = Domain.parse("0:10")
 ONE = Epsilon.parse("1")
@@ -177,5 +177,5 @@ def test_how_many_cells_follows_from_n_and_epsilon() -> None:
 
 def test_auto_takes_bins_for_means_and_algorithm_1_for_medians() -> None:
     losses = ("squared", "absolute")
-    assert [CalibrationWish.parse(epsilon="1", loss=loss).shape for loss in losses] == ["bins", "monotone"]
-    assert [CalibrationWish.parse(epsilon="1", loss=loss, two=True).shape for loss in losses] == ["bins", "grid"]
+    assert [calibration_wish(epsilon="1", loss=loss).shape for loss in losses] == ["bins", "monotone"]
+    assert [calibration_wish(epsilon="1", loss=loss, two=True).shape for loss in losses] == ["bins", "grid"]

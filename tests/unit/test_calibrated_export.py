@@ -13,9 +13,9 @@ import pytest
 
 from features_party.models.export import export
 from features_party.models.folder import SavedModel
-from shared.documents.kinds.calibration import ScoreMap, cuts_of
 from shared.errors import InvalidInput
 from shared.maps.monotone import MonotoneMap
+from shared.maps.score_maps import ScoreMap, cuts_of
 from shared.maps.scores import ScoreGrid
 from tests.unit.test_model_export import CARD, FEWER, LATER, ports, trained
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from labels_party.kinds.calibration.kind import CalibrationKind, CalibrationWish
+from labels_party.kinds.calibration.kind import CalibrationKind
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted, parse_options
 from labels_party.labels.chunks import Chunk
@@ -26,6 +26,7 @@ from shared.maps.monotone_grid import MonotoneGrid
 from shared.maps.scores import ScoreGrid
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.calibration import OPTIONS
+from tests.support.asked import calibration_wish
 from tests.support.asking import population as parse_population
 from tests.support.jobs import job
 
@@ -80,7 +81,7 @@ def test_the_charged_epsilon_and_the_met_labels_go_to_the_fit_and_nothing_else(
     inputs = home.work / read(asked, *[scores, [9 - s for s in scores]][: entry.form.scores[-1]]).save(home.work)
     index = np.arange(60) % 11
     needed = {"pieces": 3, "lipschitz": "0.5"}
-    wish = CalibrationWish.parse(
+    wish = calibration_wish(
         epsilon="0.7",
         shape=shape,
         options={n: needed[n] for n in needed if n == entry.form.needs},

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.documents.canonical import canonical_bytes, parse_canonical
-from shared.documents.kinds.calibration import PairMap, ScoreMap
 from shared.errors import InvalidInput
 from shared.maps.monotone import MonotoneMap
 from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.score_maps import PairMap, ScoreMap
 from shared.maps.scores import ScoreGrid
 from tests.support.calibrations import grid_map
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from labels_party.kinds.feature_schema import Schema
-from labels_party.kinds.linear_model import LinearModelWish
+from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.labels.parsing import floats_of
 from labels_party.mechanisms.private_median.quantiles import parse_quantile
 from shared.domain import Domain
@@ -19,6 +19,7 @@ from shared.errors import InvalidInput, InvalidRows, LabelDPError
 from shared.maps.scores import ScoreGrid
 from shared.numbers import BadSpelling, decimal_of, whole_of
 from shared.privacy import Epsilon, parse_delta
+from tests.support.asked import feature_wish
 from tests.support.number_doors import BAD_TEXTS
 
 FEATURE = {"name": "x", "range": ["0", "1"]}
@@ -33,7 +34,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "lower end of scores": lambda t: ScoreGrid.parse(f"{t}:10:5"),
     "steps of scores": lambda t: ScoreGrid.parse(f"0:1:{t}"),
     "end of a feature": lambda t: Schema.from_json([FEATURE | {"range": ["-9", t]}], 255),
-    "learning rate": lambda t: LinearModelWish.parse(epsilon="1", features=[FEATURE], rate=t).rate,
+    "learning rate": lambda t: feature_wish(LinearModelKind, epsilon="1", features=[FEATURE], rate=t).asked.rate,
 }
 SIGNED = ("domain", "scores", "feature", "rate")
 SMALL = ("1e-400",)  # a number, though none that most doors take

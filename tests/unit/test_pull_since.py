@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from shared.client import listings
 from shared.documents.bundle import ENVELOPE_SUFFIX, Bundle, verify
 from shared.documents.manifest import Manifest
 from tests.support.messages import Sender
+from tests.support.scripted import page_of
 
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-02", "2026-11-05")
 
@@ -58,10 +58,10 @@ class Server:
         path, query = request.url.path, request.url.params
         if path == "/v1/releases":
             if self.page is not None:
-                return httpx.Response(200, json=self.page)
+                return page_of(*self.page)
             known = [self.entry(r) for r in sorted(self.published)]
-            found = [e for e in known if e["published"] >= query["since"] and e["id"] > query.get("after", "")]
-            return httpx.Response(200, json={"releases": found[:2], "next": found[1]["id"] if found[2:] else None})
+            found = [e for e in known if e["published"] >= query["since"] and e["id"] > query.get("cursor", "")]
+            return page_of(found[:2], found[1]["id"] if found[2:] else None)
         release = path.split("/")[3]
         if release not in self.published and release not in self.state:
             return httpx.Response(404, json={"detail": "There is no such release."})
@@ -192,7 +192,7 @@ def test_a_release_that_failed_or_does_not_come(server: Server) -> None:
 @pytest.mark.parametrize("id_", ["../x", "", ".hidden", "a/b", 7, None, "x" * 65])
 def test_a_list_with_odd_names_is_refused(server: Server, tmp_path: Path, id_: Any) -> None:
     server.publish(0)
-    server.page = json.loads(json.dumps({"releases": [server.entry("rel_0") | {"id": id_}], "next": None}))
+    server.page = [server.entry("rel_0") | {"id": id_}], None
     with pytest.raises(errors.Unavailable, match="malformed"):
         pull(server, tmp_path / "in")
     assert list((tmp_path / "in").iterdir()) == []
@@ -200,7 +200,7 @@ def test_a_list_with_odd_names_is_refused(server: Server, tmp_path: Path, id_: A
 
 def test_pages_without_end_are_left(server: Server, tmp_path: Path) -> None:
     server.publish(0)
-    server.page = {"releases": [server.entry("rel_0")], "next": "rel_0"}
+    server.page = [server.entry("rel_0")], "rel_0"
     with pytest.raises(errors.Unavailable, match="malformed"):
         pull(server, tmp_path / "in")
     assert server.calls.count("/v1/releases") == 2
@@ -211,7 +211,7 @@ def test_new_pages_without_end_are_left_too(server: Server, monkeypatch: pytest.
 
     def fresh(_request: httpx.Request) -> httpx.Response:
         name = f"rel_{next(number)}"
-        return httpx.Response(200, json={"releases": [entry | {"id": name}], "next": name})
+        return page_of([entry | {"id": name}], name)
 
     monkeypatch.setattr(listings, "MOST_PAGES", 5)
     with (

@@ -224,7 +224,7 @@ def _first_start(folder: str, results: Any) -> None:
     try:
         home = Home(Path(folder))
         home.prepare()
-        results.put((home.signing_key().public.id, home.secrets().derive("x").hex()))
+        results.put((home.own_key().public.id, home.secrets().derive("x").hex()))
     except LabelDPError as error:
         results.put((type(error).__name__, error.detail))
 
@@ -241,4 +241,4 @@ def test_processes_that_start_together_agree_on_the_keys(tmp_path: Path) -> None
     found = {results.get() for _ in started}
     assert len(found) == 1
     home = Home(tmp_path / "home")
-    assert VerifyingKey.load(home.public_key_path).id == home.signing_key().public.id == found.pop()[0]
+    assert VerifyingKey.load(home.public_key).id == home.own_key().public.id == found.pop()[0]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shared.documents.canonical import canonical_bytes
-from shared.documents.kinds.calibration import ScoreMap, open_calibration
+from shared.documents.kinds.calibration import open_calibration
 from shared.documents.kinds.median import open_median
 from shared.documents.kinds.registry import KINDS, trusted_answer
 from shared.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
@@ -22,6 +22,7 @@ from shared.errors import (
     UnsupportedVersion,
     VerificationFailed,
 )
+from shared.maps.score_maps import ScoreMap
 from shared.maps.scores import LARGEST
 from tests.support.calibrations import signed
 

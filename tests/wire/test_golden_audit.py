@@ -20,7 +20,7 @@ FIRST = (
     b',"previous":"0000000000000000000000000000000000000000000000000000000000000000"'
     b',"sequence":1,"store":"abababababababababababababababab"'
     # every member is always there; what does not apply is null
-    b',"subject":{"attempt":null,"batch":null,"label":null,"population":null,"population_name":null,"release":null}'
+    b',"subject":{"attempt":null,"batch":null,"label":null,"population":null,"population_name":null,"work":null}'
     b',"time":"2026-01-02","unit":{"column":null,"kind":"example","max_examples":null}}'
 )
 FIRST_DIGEST = hashlib.sha256(FIRST).hexdigest()
@@ -47,7 +47,7 @@ SECOND = (
     # random, the same in the whole store
     b',"store":"abababababababababababababababab"'
     b',"subject":{"attempt":2,"batch":"bat_1","label":"revenue","population":"pop_1","population_name":"shop"'
-    b',"release":"rel_1"}'
+    b',"work":"rel_1"}'
     # the UTC day: what others may see of when it was
     b',"time":"2026-01-02"'
     b',"unit":{"column":"user","kind":"unit","max_examples":3}}'
@@ -59,7 +59,7 @@ def test_the_first_event_and_its_digest() -> None:
         store="ab" * 16, party="labels-party", sequence=1, previous=GENESIS, time="2026-01-02T03:04:05Z"
     )
     assert event.body() == FIRST
-    assert event.digest == "fad419cd315c8388ca3b042c242a51ba935de057dba40f54eb9ebad87724868f"
+    assert event.digest == "3479cb92cfc476050280e60198e17082b56c7e8c0a935f2210ff51e489f9044b"
 
 
 def test_a_charge_and_its_place_in_the_chain() -> None:
@@ -73,7 +73,7 @@ def test_a_charge_and_its_place_in_the_chain() -> None:
         {"mechanism": "rr-on-bins", "n": 5},
     ).placed(store="ab" * 16, party="labels-party", sequence=2, previous=FIRST_DIGEST, time="2026-01-02T03:04:05Z")
     assert event.body() == SECOND
-    assert event.digest == "9987347f0fc167ab2b60ee2f503df5eb5654b6f4c22581bdddc16285e829db40"
+    assert event.digest == "24f9b6176b5db3cbb3000ef105f53b5c93a82c23ccb07bdba2636f7fd5f880fd"
     assert check_chain([FIRST, SECOND]) == (2, event.digest)
 
 

@@ -116,7 +116,7 @@ def document_of(export: Path) -> dict[str, Any]:
 def keys_of(both: Pair) -> dict[str, tuple[SigningKey, Path]]:
     labels, features = both.labels.services, both.receiver.services
     return {
-        "labels": (labels.key, labels.home.public_key_path),
+        "labels": (labels.key, labels.home.public_key),
         "features": (features.home.own_key(), features.home.public_key),
     }
 

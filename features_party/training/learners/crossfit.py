@@ -8,7 +8,7 @@ what it decides. The weights of a fold's rows come from the other folds, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -153,7 +153,7 @@ def _process(fold: Fold, task: Task, kernel: Kernel | None, report: Callable[[fl
 
 def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
     depth = max(task.capacity.depth - SHALLOWER, 2) if on_top else task.capacity.depth
-    return replace(task.capacity, depth=depth, rounds=rounds)
+    return task.capacity.model_copy(update={"depth": depth, "rounds": rounds})
 
 
 def _fold(

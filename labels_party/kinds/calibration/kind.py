@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.answer import AnswerKind, Computed
+from labels_party.kinds.answer import AnswerKind, Computed, Parts
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
 from labels_party.labels.at_rest import digest_key
@@ -64,42 +64,29 @@ class CalibrationWish:
     additional_release: bool
 
     @classmethod
-    def parse(
-        cls,
-        *,
-        epsilon: str | int | float,
-        loss: str = "squared",
-        shape: str = AUTO,
-        options: dict[str, Any] | None = None,
-        scores: str = FLOAT32,
-        scores_2: str | None = None,
-        two: bool = False,
-        additional_release: bool = False,
-    ) -> CalibrationWish:
-        """`two`: a second score was named, so that `auto` is the shape that has two.
+    def parse(cls, asked: Calibration) -> CalibrationWish:
+        """`auto` is the shape for as many scores as are numbered.
 
         Raises InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidInput (shape, options, numbers of scores).
         """
-        asked = Epsilon.parse(epsilon, positive=True)
+        epsilon, loss, two = Epsilon.parse(asked.epsilon, positive=True), asked.loss, asked.scores_2 is not None
         if loss not in LOSSES:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
-        two = two or scores_2 is not None
-        if shape == AUTO:
-            shape = auto_shape(loss, 2 if two else 1)
-        found = parse_options(shape, options or {})
+        shape = auto_shape(loss, 2 if two else 1) if asked.shape == AUTO else asked.shape
+        options = parse_options(shape, asked.options)
         if two and 2 not in FORMS[shape].scores:
             raise InvalidInput(
                 f"The shape '{shape}' has one score; for a map of two scores ask for '{BINS}' or '{GRID}'."
             )
-        grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(scores),)
+        grids: tuple[ScoreGrid, ...] = (ScoreGrid.parse(asked.scores),)
         if two or 1 not in FORMS[shape].scores:
-            grids += (ScoreGrid.parse(FLOAT32 if scores_2 is None else scores_2),)
+            grids += (ScoreGrid.parse(FLOAT32 if asked.scores_2 is None else asked.scores_2),)
         if FORMS[shape].spaced and grids[0].steps is None:
             raise InvalidInput(
                 f"The shape '{shape}' speaks of distances between scores, and '{FLOAT32}' has none; number them "
                 "by LO:HI:STEPS, such as 0:1:65536."
             )
-        return cls(asked, loss, shape, found, grids, additional_release)
+        return cls(epsilon, loss, shape, options, grids, asked.additional_release)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -133,7 +120,14 @@ class CalibrationKind(AnswerKind[Calibration, CalibrationWish]):
         self.works, self.vault, self.secrets = works, vault, secrets_
         self.database = works.database
 
+    @classmethod
+    def made(cls, parts: Parts) -> Self:
+        return cls(parts.key, parts.works, parts.vault, parts.secrets)
+
     # --- asking -------------------------------------------------------------------------------------------
+
+    def wish(self, _population: Population, body: Calibration) -> CalibrationWish:
+        return CalibrationWish.parse(body)
 
     def request(
         self,

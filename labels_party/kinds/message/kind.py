@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from labels_party.kinds.charged import charged_members
 from labels_party.kinds.message.manifest import build_manifest
 from labels_party.kinds.message.plan import ReleasePlan, ReleaseRequest, make_plan
 from labels_party.kinds.message.priors import PublishedPriors
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 class MessageKind(Kind[Release, ReleaseRequest]):
     name = RELEASE
     family = RELEASES
-    path = "releases"
     schema = Release
     told = ("mechanism", "loss")
     large = True
@@ -66,8 +66,9 @@ class MessageKind(Kind[Release, ReleaseRequest]):
             )
         )
         entries = [_entry(job.folder, role, name, rows) for role, name, rows in drawn.files]
-        about, key_id = (job.work.id, job.batch, job.population), self.key.public.id
-        manifest = build_manifest(*about, plan, drawn, entries, key_id, *job.spent(), job.today)
+        population, about = job.population, (job.work.id, job.batch, job.population, job.population.audiences)
+        members = charged_members(self.key.public.id, *about, job.today, plan.split, *job.spent())
+        manifest = build_manifest(plan, drawn, entries, job.batch, population.domain, members)
         envelope = self.key.sign(MANIFEST_TYPE, manifest.document())
         files = tuple(WorkFile(e.name, e.role, e.bytes, e.sha256) for e in entries)
         return Drawn(envelope, digest(manifest.payload()), files)
@@ -94,7 +95,7 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
         "carried_from": plan.carried_from,
         "additional_release": additional_release,
     }
-    return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {})
+    return details | ({"clip_quantiles": list(plan.clip_quantiles)} if plan.clip_quantiles else {}) | dict(plan.stated)
 
 
 def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:

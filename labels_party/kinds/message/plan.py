@@ -36,7 +36,7 @@ DEFAULT_MECHANISM = AUTO
 @dataclass(frozen=True)
 class ReleaseRequest:
     """What the owner asks for. `prior` None means: estimated where the mechanism uses one; with `clip_quantiles` the
-    labels are clipped at these, bought with `clip_epsilon` of the total."""
+    labels are clipped at these, bought with `clip_epsilon` of the total. `stated` goes into the manifest as it is."""
 
     epsilon: Epsilon
     mechanism: str = DEFAULT_MECHANISM
@@ -47,6 +47,7 @@ class ReleaseRequest:
     given_prior: npt.NDArray[np.float64] | None = None
     carried_from: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, Any] = field(default_factory=dict)
     additional_release: bool = False
     clip_quantiles: tuple[str, ...] = ()
     clip_epsilon: Epsilon = ZERO
@@ -66,6 +67,7 @@ class ReleasePlan:
     options: dict[str, Any]
     why: str = "asked for by the owner"
     clip_quantiles: tuple[str, ...] = ()
+    stated: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def loss_name(self) -> str:
@@ -83,7 +85,8 @@ class ReleasePlan:
             "options": self.options,
             "why": self.why,
         }
-        return data | ({"clip_quantiles": list(self.clip_quantiles)} if self.clip_quantiles else {})
+        bought = {"clip_quantiles": list(self.clip_quantiles)} if self.clip_quantiles else {}
+        return data | bought | ({"stated": dict(self.stated)} if self.stated else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ReleasePlan:
@@ -99,6 +102,7 @@ class ReleasePlan:
             options=data["options"],
             why=data["why"],
             clip_quantiles=tuple(data.get("clip_quantiles", ())),
+            stated=data.get("stated", {}),
         )
 
 
@@ -158,6 +162,7 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         carried_from=request.carried_from,
         options=dict(request.options),
         clip_quantiles=request.clip_quantiles,
+        stated=request.stated,
     )
 
 

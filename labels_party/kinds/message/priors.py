@@ -69,7 +69,7 @@ class PublishedPriors:
             t = audit_events
             # the order of the audit store, not of times: a clock may be set back
             query = (
-                sa.select(t.c.release)
+                sa.select(t.c.work)
                 .where(t.c.kind == events.PUBLISHED, t.c.population == stored.id)
                 .order_by(t.c.sequence.desc())
             )

@@ -10,9 +10,10 @@ from labels_party.kinds.message.clipping import parse_clipping
 from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.kinds.message.priors import GivenPrior, PublishedPriors
 from labels_party.ledger.populations import Population
-from shared.errors import InvalidLoss, InvalidMechanism, InvalidPrior
+from shared.errors import InvalidLoss, InvalidPrior
 from shared.losses import Loss, MatrixLoss
 from shared.privacy import Epsilon
+from shared.schemas.base import members_to
 from shared.schemas.release import LossMatrix, Release
 
 LATEST = "latest"
@@ -56,7 +57,8 @@ def make_request(
         prior_method=asked.prior_method,
         given_prior=None if prior is None else prior.probabilities,
         carried_from=None if prior is None else prior.release,
-        options=_options(asked),
+        options={name: value for name, value in members_to(asked, "mechanism").items() if value not in (None, False)},
+        stated=members_to(asked, "manifest"),
         additional_release=asked.additional_release,
         clip_quantiles=quantiles,
         clip_epsilon=clip_part,
@@ -69,16 +71,6 @@ def _matrix(given: LossMatrix) -> MatrixLoss:
     except ValueError:
         raise InvalidLoss("Every row of a loss matrix must have one number per output.") from None
     return MatrixLoss(*arrays)
-
-
-def _options(asked: Release) -> dict[str, Any]:
-    """Options of mechanisms, as far as they were asked for."""
-    options: dict[str, Any] = {}
-    if asked.clip is not None:
-        if asked.clip != "auto" and len(asked.clip) != 2:
-            raise InvalidMechanism("Clipping ends are 'auto', or written A:B, lower end first.")
-        options["clip"] = asked.clip if asked.clip == "auto" else [str(end) for end in asked.clip]
-    return options | {name: True for name in ("unclipped", "tight") if getattr(asked, name)}
 
 
 def _prior_from_json(priors: PublishedPriors, population: Population, prior: dict[str, Any]) -> GivenPrior:

@@ -45,7 +45,7 @@ class Statements:
 
     def _later(self, connection: Connection, release_id: str) -> Later:
         audit = self.works.ledger.audit
-        (published,) = audit.events(connection, release=release_id, kind=events.PUBLISHED)
+        (published,) = audit.events(connection, work=release_id, kind=events.PUBLISHED)
         since = audit.events(connection, after=published.sequence, batch=str(published.subject.batch))
         last = audit.last(connection)
         facts = [(e.time[:10], told) for e in since if (told := _told(e, published))]
@@ -63,9 +63,9 @@ def _told(event: Event, published: Event) -> str:
     if event.kind == events.BATCH_PURGED:
         return "The labels of this batch were deleted from what the labels party stores. This release stays as it is."
     if event.kind == events.CHARGED:
-        return f"A further release of this batch, {event.subject.release}, was charged ε {event.split.total} on top."
+        return f"A further release of this batch, {event.subject.work}, was charged ε {event.split.total} on top."
     if event.kind == events.RETURNED:
-        return f"The charge ε {event.split.total} of release {event.subject.release} was returned: nothing was drawn."
+        return f"The charge ε {event.split.total} of release {event.subject.work} was returned: nothing was drawn."
     if event.kind == events.PUBLISHED:
-        return f"Release {event.subject.release} of this batch was published for {', '.join(event.audiences)}."
+        return f"Release {event.subject.work} of this batch was published for {', '.join(event.audiences)}."
     return ""

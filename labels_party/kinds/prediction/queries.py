@@ -27,6 +27,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.kinds.answer import Computed, answer_document, signed
+from labels_party.kinds.charged import charged_members
 from labels_party.kinds.prediction.methods import METHODS, value_of
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
 from labels_party.labels.batches import timestamp
@@ -256,9 +257,9 @@ class Queries:
         result = {"value": value_of(plan, population.domain, method.draw(plan, fact))}
         mechanism = AnswerMechanism(name=plan.method, source=method.source, facts=dict(method.facts(plan)))
         computed = Computed(result, mechanism, method.adjacency)
-        about, audiences = (answer_id, batch, population), list(population.audiences)
-        costs = (split, after, self.ledger.largest(connection, population))
-        document = answer_document(self.key, PREDICTION, *about, audiences, now[:10], parameters, *costs, computed)
+        about = (answer_id, batch, population, population.audiences, now[:10])
+        members = charged_members(self.key.public.id, *about, split, after, self.ledger.largest(connection, population))
+        document = answer_document(PREDICTION, parameters, computed, members)
         KIND.check(document)
         drawn = signed(self.key, document)
         self.works.insert(

@@ -12,28 +12,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from shared.costs.sessions import training_step
 from shared.costs.slices import Cost
 from shared.documents.adjacency import WHOLE_EXAMPLE
-from shared.documents.answer import Answer, Kind, check_charge
+from shared.documents.kind import Kind, check_charge
 from shared.documents.kinds.own_features import MANY, Charging, Features, FloatText, Name, check_features, plain
 from shared.documents.members import EpsilonText, Strict
-from shared.documents.signing import VerifyingKey
-from shared.domain import Domain
 from shared.errors import InvalidInput, MalformedAnswer
 from shared.maps.places import MISSING, feature_places, number_text
 from shared.privacy import Epsilon
+from shared.schemas.base import Ask, whole
+from shared.schemas.features import OF_TABLE, Declared
+from shared.schemas.numbers import Decimalish
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from shared.documents.answer import Answer
+    from shared.documents.signing import VerifyingKey
+    from shared.domain import Domain
 
 LINEAR_MODEL = "linear-model"
 UNIFORM = "uniform"  # the rule of training that looks at no data
 RULES = (UNIFORM, "easiest", "hardest", "largest-prediction")
 MOST_WEIGHTS, LARGEST_WEIGHT, LARGEST_RATE = 256, 64, 16
+
+
+class LinearModel(Ask):
+    """Answer with private weights of features, trained once through the labels of a batch, signed and charged."""
+
+    model_config = whole(
+        {"epsilon": "1", "features": [{"name": "age", "range": [0, 90]}, {"name": "sector", "values": ["a", "b"]}]}
+    )
+
+    epsilon: Decimalish = Field(
+        description="ε of the whole answer; every example of the batch is charged.", examples=["1"]
+    )
+    delta: Decimalish = Field(
+        default="0", description="The most it may take of the population's lifetime δ; what it needs is charged."
+    )
+    features: Declared = Field(min_length=1, max_length=64, description=OF_TABLE)
+    rule: Literal["uniform", "easiest", "hardest", "largest-prediction"] = Field(
+        default="uniform", description="Which examples come first; all but uniform choose by the model so far."
+    )
+    steps: int | None = Field(default=None, ge=1, le=1000, description="How many minibatches; by default by n.")
+    minibatch: int | None = Field(default=None, ge=1, description="Examples of one; by default by n.")
+    clip: int = Field(default=2, ge=1, le=64, description="The most one example may contribute to a gradient (L1).")
+    rate: Decimalish | None = Field(
+        default=None, description="Learning rate; by default 1, or 0.25 where examples are chosen."
+    )
+    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
 class LinearModelParameters(Charging):
@@ -91,7 +124,7 @@ def members(features: list[dict[str, Any]]) -> list[dict[str, str | None]]:
 
 
 @dataclass(frozen=True)
-class LinearModel:
+class VerifiedLinearModel:
     """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
 
     answer: Answer
@@ -104,6 +137,8 @@ class LinearModel:
 
     def predict(self, columns: Mapping[str, Any]) -> npt.NDArray[np.float64]:
         """float64[m]: labels of the rows of a table, given by its columns of m values each. Raises InvalidInput."""
+        import numpy as np
+
         given, domain = self.answer.parameters, self.answer.read_domain()
         weights = iter(float(entry["weight"]) for entry in self.weights)
         total: Any = float(self.answer.result["constant"])
@@ -133,9 +168,9 @@ def _rule(answer: Answer, given: LinearModelParameters, said: LinearModelResult)
         raise MalformedAnswer("there are at most 256 weights, and a weight is a decimal of at most 64.")
 
 
-KIND = Kind(LINEAR_MODEL, LinearModelParameters, LinearModelResult, _rule)
+KIND = Kind(LINEAR_MODEL, LinearModelParameters, LinearModelResult, _rule, LinearModel, "features")
 
 
-def open_linear_model(envelope: bytes, key: VerifyingKey, audience: str | None) -> LinearModel:
+def open_linear_model(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedLinearModel:
     """A linear model from its envelope. Raises the VerificationFailed of the rule that was broken."""
-    return LinearModel(*KIND.trusted(envelope, key, audience))
+    return VerifiedLinearModel(*KIND.trusted(envelope, key, audience))

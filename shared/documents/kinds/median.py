@@ -8,21 +8,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from shared.costs.sessions import RANKS, SLICES, interval_cost
 from shared.costs.slices import Cost
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import Answer, Kind, check_charge
+from shared.documents.kind import Kind, check_charge
 from shared.documents.members import Strict
-from shared.documents.signing import VerifyingKey
 from shared.errors import MalformedAnswer
 from shared.privacy import ATTO, Epsilon
+from shared.schemas.base import Ask, whole
+from shared.schemas.numbers import Decimalish
+
+if TYPE_CHECKING:
+    from shared.documents.answer import Answer
+    from shared.documents.signing import VerifyingKey
 
 MEDIAN = "median"
 METHODS = (SLICES, RANKS)
+
+
+class Median(Ask):
+    """Answer with one approximate median of the labels, signed and charged to the ledger."""
+
+    model_config = whole({"epsilon": "0.5"})
+
+    epsilon: Decimalish = Field(description="ε of this median; the whole batch is charged.")
+    delta: Decimalish = Field(default="0", description="δ of this median, of the lifetime δ; by slices only.")
+    method: Literal["auto", "slices", "ranks"] = Field(
+        default="auto",
+        description="ranks (pure ε, fewer labels), slices (with a δ beyond 128 values), auto: slices if a δ is given.",
+    )
+    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
 class MedianParameters(Strict):
@@ -41,7 +60,7 @@ def median_cost(method: str, n: int, k: int, epsilon: Epsilon, delta_atto: int) 
 
 
 @dataclass(frozen=True)
-class Median:
+class VerifiedMedian:
     """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
 
     answer: Answer
@@ -71,9 +90,9 @@ def _rule(answer: Answer, given: MedianParameters, said: MedianResult) -> None:
         raise MalformedAnswer("a median is a value of the label domain, in its one spelling.")
 
 
-KIND = Kind(MEDIAN, MedianParameters, MedianResult, _rule)
+KIND = Kind(MEDIAN, MedianParameters, MedianResult, _rule, Median)
 
 
-def open_median(envelope: bytes, key: VerifyingKey, audience: str | None) -> Median:
+def open_median(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedMedian:
     """A median from its envelope. Raises the VerificationFailed of the rule that was broken."""
-    return Median(*KIND.trusted(envelope, key, audience))
+    return VerifiedMedian(*KIND.trusted(envelope, key, audience))

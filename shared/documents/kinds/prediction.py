@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from shared.costs.slices import Cost
-from shared.documents.answer import Answer, Kind, check_charge
+from shared.documents.kind import Kind, check_charge
 from shared.documents.kinds.own_features import FloatText, Name, PlainText
 from shared.documents.kinds.prediction_methods import METHODS, Noise, top
 from shared.documents.members import Strict
-from shared.documents.signing import VerifyingKey
-from shared.domain import Domain
 from shared.errors import MalformedAnswer
 from shared.maps.places import number_text
+
+if TYPE_CHECKING:
+    from shared.documents.answer import Answer
+    from shared.documents.signing import VerifyingKey
+    from shared.domain import Domain
 
 PREDICTION = "prediction"
 

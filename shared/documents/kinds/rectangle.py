@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from shared.costs.sessions import RANKS, SLICES, interval_cost
 from shared.costs.slices import Cost, Step
 from shared.documents.adjacency import WHOLE_EXAMPLE
-from shared.documents.answer import Answer, Kind, check_charge
+from shared.documents.kind import Kind, check_charge
 from shared.documents.kinds.own_features import (
     MANY,
     MOST_FEATURES,
@@ -32,15 +30,51 @@ from shared.documents.kinds.own_features import (
     check_features,
 )
 from shared.documents.members import DeltaText, EpsilonText, Strict
-from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidInput, MalformedAnswer
 from shared.maps.places import feature_places, place_text
 from shared.privacy import ATTO, Epsilon, parse_delta
+from shared.schemas.base import SINGULAR, Ask, Word, whole
+from shared.schemas.features import NumberFeature, number_of
+from shared.schemas.numbers import Decimalish
+from shared.schemas.numbers import Number as AnyNumber
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from shared.documents.answer import Answer
+    from shared.documents.signing import VerifyingKey
 
 RECTANGLE = "rectangle"
 METHODS = (RANKS, SLICES)
 MOST_LEVELS = (1 << 32) - 1
 Place = Annotated[int, Field(ge=0, le=MOST_LEVELS)]
+
+
+class Rectangle(Ask):
+    """Answer with an interval of every feature in which examples of large labels lie, signed and charged."""
+
+    model_config = whole({"epsilon": "1", "threshold": 5, "features": [{"name": "age", "range": [0, 90]}]})
+
+    epsilon: Decimalish = Field(
+        description="ε of the whole answer; every example of the batch is charged.", examples=["1"]
+    )
+    delta: Decimalish = Field(
+        default="0", description="The most it may take of the population's lifetime δ; what it needs is charged."
+    )
+    threshold: AnyNumber = Field(description="Examples with labels of at least that are positive.")
+    features: Annotated[
+        list[NumberFeature],
+        Word("--feature", SINGULAR, read=number_of, help="NAME=LOW:HIGH, a number and its public range; repeatable."),
+    ] = Field(min_length=1, max_length=16, description="Numbers with public ranges.")
+    bits: int = Field(default=16, ge=1, le=32, description="A range is divided into 2^bits places.")
+    method: Literal["ranks", "slices"] = Field(
+        default="ranks", description="ranks (pure ε where no δ is given, fewest examples) or slices (needs a δ)."
+    )
+    slice: int | None = Field(
+        default=None, ge=1, description="Positive examples a side is looked for among; by default as few as ε needs."
+    )
+    additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
 class RectangleParameters(Charging):
@@ -86,7 +120,7 @@ class RectangleResult(Strict):
 
 
 @dataclass(frozen=True)
-class Rectangle:
+class VerifiedRectangle:
     """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
 
     answer: Answer
@@ -103,6 +137,8 @@ class Rectangle:
 
     def contains(self, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
         """bool[m]: which rows of a table, given by its columns of m values each, are inside. Raises InvalidInput."""
+        import numpy as np
+
         given, inside = self.answer.parameters, None
         for feature, side in zip(given["features"], self.sides, strict=True):
             place = feature_places(feature, columns, given["levels"])
@@ -132,9 +168,9 @@ def _rule(answer: Answer, given: RectangleParameters, said: RectangleResult) -> 
                 raise MalformedAnswer("a side of a rectangle is told as another number than that of its place.")
 
 
-KIND = Kind(RECTANGLE, RectangleParameters, RectangleResult, _rule)
+KIND = Kind(RECTANGLE, RectangleParameters, RectangleResult, _rule, Rectangle, "features")
 
 
-def open_rectangle(envelope: bytes, key: VerifyingKey, audience: str | None) -> Rectangle:
+def open_rectangle(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedRectangle:
     """A rectangle from its envelope. Raises the VerificationFailed of the rule that was broken."""
-    return Rectangle(*KIND.trusted(envelope, key, audience))
+    return VerifiedRectangle(*KIND.trusted(envelope, key, audience))

@@ -34,9 +34,9 @@ from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
 from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve
 from labels_party.mechanisms.sampling import sample
-from shared.documents.kinds.calibration import PairMap, ScoreMap
 from shared.domain import Domain
 from shared.maps.monotone_grid import MonotoneGrid
+from shared.maps.score_maps import PairMap, ScoreMap
 from shared.maps.scores import ScoreGrid
 from shared.privacy import Epsilon
 from tests.support.asking import population as parse_population

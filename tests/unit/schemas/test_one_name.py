@@ -10,22 +10,22 @@ import pytest
 import typer
 
 import labels_party.cli
-from labels_party.kinds.calibration.kind import CalibrationWish
-from labels_party.kinds.linear_model import LinearModelWish
-from labels_party.kinds.rectangle import RectangleWish
+from labels_party.kinds.linear_model import LinearModelKind
+from labels_party.kinds.rectangle import RectangleKind
 from labels_party.ledger.populations import declare
+from shared.documents.kinds.linear_model import LinearModel
+from shared.documents.kinds.median import Median
+from shared.documents.kinds.rectangle import Rectangle
 from shared.domain import Domain
 from shared.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
 from shared.schemas.calibration import Allowance, Calibration
-from shared.schemas.linear_model import LinearModel
-from shared.schemas.median import Median
 from shared.schemas.plan import Plan
 from shared.schemas.population import Batch, Population, Schedule
 from shared.schemas.predictor import Predictor, PredictorQuery
-from shared.schemas.rectangle import Rectangle
 from shared.schemas.reference import table
 from shared.schemas.release import Release
 from shared.schemas.training import Learning, Training
+from tests.support.asked import calibration_wish, planned
 from tests.support.labels import LabelsParty
 
 # the command and the call of each
@@ -60,7 +60,7 @@ COSTS = {"epsilon", "delta", "additional_release"}  # of the ε split of every d
 
 def _schemas(base: type[Ask] = Ask) -> Iterator[type[Ask]]:
     for schema in base.__subclasses__():
-        if schema.__module__.startswith("shared.schemas.") and schema.model_fields:
+        if schema.__module__.startswith(("shared.schemas.", "shared.documents.kinds.")) and schema.model_fields:
             yield schema
         yield from _schemas(schema)
 
@@ -113,11 +113,9 @@ def test_a_document_has_the_members_that_were_asked_for() -> None:
     domain, feature = Domain.parse("0:10"), {"name": "x", "range": [0, 9]}
     shop = declare(Population(name="shop", label="y", domain="0:10", lifetime_epsilon="3"))
     said: dict[type[Ask], set[str]] = {
-        Rectangle: set(
-            RectangleWish.parse(epsilon="1", threshold=5, features=[feature]).plan(domain, 20_000).parameters
-        ),
-        LinearModel: set(LinearModelWish.parse(epsilon="1", features=[feature]).plan(domain, 20_000).parameters),
-        Calibration: set(CalibrationWish.parse(epsilon="1", shape="grid", scores_2="float32").parameters),
+        Rectangle: set(planned(RectangleKind, domain, 20_000, epsilon="1", threshold=5, features=[feature]).parameters),
+        LinearModel: set(planned(LinearModelKind, domain, 20_000, epsilon="1", features=[feature]).parameters),
+        Calibration: set(calibration_wish(epsilon="1", shape="grid", scores_2="float32").parameters),
         Population: set(shop.rules()),
     }
     for schema, members in said.items():

@@ -14,16 +14,18 @@ import features_party.client.paths
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient
 from features_party.labels_service import LabelsService
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from labels_party.client.releases import PlanOf
 from shared import errors
 from shared.client import labels_paths
 from shared.client.asking import Asking
 from shared.client.declared import Feed, declared
+from shared.documents.kinds.linear_model import LinearModel
+from shared.documents.kinds.median import Median
+from shared.documents.kinds.rectangle import Rectangle
+from shared.documents.kinds.registry import KINDS
 from shared.schemas.calibration import Calibration
-from shared.schemas.linear_model import LinearModel
-from shared.schemas.median import Median
-from shared.schemas.population import Batch, Population
+from shared.schemas.population import Batch, Population, Schedule
 from shared.schemas.predictor import Predictor
-from shared.schemas.rectangle import Rectangle
 from shared.schemas.release import Release
 from shared.schemas.training import Training
 from tests.support.features_api import running
@@ -89,6 +91,8 @@ ASKING = [p for p in CALLS if isinstance(p.values[3], Asking)]
 SCHEMAS: dict[str, Any] = {
     "create_population": Population,
     "open_batch": Batch,
+    "plan": PlanOf,
+    "reschedule": Schedule,
     "release": Release,
     "median": Median,
     "rectangle": Rectangle,
@@ -196,8 +200,9 @@ def routes(app: Any) -> set[str]:
 
 def test_the_services_have_all_paths_that_clients_call(tmp_path: Path) -> None:
     (tmp_path / "features").mkdir()
+    asked = {f"batches/{{}}/{kind.name}s" for kind in KINDS.values() if kind.asks}
     with LabelsParty(tmp_path / "labels") as labels:
-        assert set(names(labels_paths)) - routes(labels.client().app) == set()
+        assert {*names(labels_paths), *asked} - routes(labels.client().app) == set()
     with running(tmp_path / "features", Sender()) as api:
         assert set(names(features_party.client.paths)) - routes(api.app.app) == set()
 

@@ -9,56 +9,57 @@ import pytest
 
 from shared import errors
 from shared.client import listings
-from shared.client.listings import as_record, linked, numbered
+from shared.client.listings import linked
 from shared.client.waiting import until
-from tests.support.scripted import FLAVOURS, Line
+from tests.support.scripted import FLAVOURS, Line, page_of
 
 pytestmark = pytest.mark.parametrize("flavour", FLAVOURS)
 
 
-def test_all_numbered_pages_are_read(flavour: str) -> None:
+def test_all_pages_are_read(flavour: str) -> None:
     pages = {None: (["a", "b"], "b"), "b": (["c"], "c"), "c": (["d"], None)}
 
     def handle(request: httpx.Request) -> httpx.Response:
-        ids, after = pages[request.url.params.get("after")]
-        return httpx.Response(200, json={"things": [{"id": name} for name in ids], "next": after})
+        ids, cursor = pages[request.url.params.get("cursor")]
+        return page_of([{"id": name} for name in ids], cursor)
 
     line = Line(flavour, handle)
-    found = line.run(numbered("things", as_record, since="2026-11-01", population=None))
+    found = line.run(linked("things", since="2026-11-01", population=None))
     assert [entry["id"] for entry in found] == ["a", "b", "c", "d"]
     assert {r.url.params["since"] for r in line.seen} == {"2026-11-01"}
     assert not any("population" in r.url.params for r in line.seen)
 
 
 @pytest.mark.parametrize(
-    ("page", "pages"),
+    ("rows", "link", "pages"),
     [
-        ({}, 1),
-        ({"things": None}, 1),
-        ({"things": [7], "next": None}, 1),
-        ({"things": [], "next": "a"}, 1),
-        ({"things": [{"id": "a"}], "next": "b"}, 1),  # not its last one
-        ({"things": [{"id": "a"}], "next": ["a"]}, 1),
-        ({"things": [{"id": "a"}], "next": "a"}, 2),  # the same page again
+        ({}, "", 1),
+        ([7], "", 1),
+        ([], "?cursor=a", 1),
+        ([{"id": "a"}], "?since=2020-01-01", 1),
+        ([{"id": "a"}], "?cursor=a", 2),  # the same page again
     ],
 )
-def test_a_malformed_or_endless_list_is_refused(flavour: str, page: Any, pages: int) -> None:
-    line = Line(flavour, lambda _: httpx.Response(200, json=page))
-    with pytest.raises(errors.Unavailable, match="malformed"):
-        line.run(numbered("things", as_record))
+def test_a_malformed_or_endless_list_is_refused(flavour: str, rows: Any, link: str, pages: int) -> None:
+    headers = {"Link": f'<{link}>; rel="next"'} if link else {}
+    line = Line(flavour, lambda _: httpx.Response(200, json=rows, headers=headers))
+    with pytest.raises(errors.Unavailable, match=r"malformed|not JSON as expected"):
+        line.run(linked("things"))
     assert len(line.seen) == pages
+
+
+def test_a_link_changes_nothing_but_the_cursor(flavour: str) -> None:
+    link = {"Link": '<https://elsewhere/v1/other?cursor=b&since=2020-01-01>; rel="next"'}
+    line = Line(flavour, lambda _: httpx.Response(200, json=[{}], headers={} if line.seen[1:] else link))
+    line.run(linked("things", since="2026-11-01"))
+    assert [(r.url.path, r.url.params["since"]) for r in line.seen] == [("/v1/things", "2026-11-01")] * 2
 
 
 def test_new_pages_without_end_are_left(flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listings, "MOST_PAGES", 4)
-
-    def handle(_: httpx.Request) -> httpx.Response:
-        new = str(len(line.seen))
-        return httpx.Response(200, json={"things": [{"id": new}], "next": new})
-
-    line = Line(flavour, handle)
+    line = Line(flavour, lambda _: page_of([{}], f"c{len(line.seen)}"))
     with pytest.raises(errors.Unavailable, match="does not end"):
-        line.run(numbered("things", as_record))
+        line.run(linked("things"))
     assert len(line.seen) == 4
 
 
@@ -69,14 +70,14 @@ def test_linked_pages_are_followed_up_to_a_limit(
     monkeypatch.setattr(listings, "PAGE", 2)
 
     def handle(request: httpx.Request) -> httpx.Response:
-        start, size = int(request.url.params.get("after", 0)), int(request.url.params["limit"])
+        start, size = int(request.url.params.get("cursor", 0)), int(request.url.params["limit"])
         rows = [{"n": n} for n in range(start, min(start + size, 5))]
         more = start + size < 5
-        link = {"Link": f'</v1/things?after={start + size}&limit={size}>; rel="next"'} if more else {}
+        link = {"Link": f'</v1/things?cursor={start + size}&limit={size}>; rel="next"'} if more else {}
         return httpx.Response(200, json=rows, headers=link)
 
     line = Line(flavour, handle)
-    assert [row["n"] for row in line.run(linked("/v1/things", limit, state="done"))] == list(range(read))
+    assert [row["n"] for row in line.run(linked("things", limit=limit, state="done"))] == list(range(read))
     assert line.seen[0].url.params["limit"] == asked
     assert {r.url.params["state"] for r in line.seen} == {"done"}
 

@@ -31,6 +31,12 @@ class Listing:
     rows: list[dict[str, Any]]
     cursor: str | None
 
+    @classmethod
+    def of(cls, found: list[dict[str, Any]], limit: int, name: str) -> Listing:
+        """The page of `found`, of which one more than `limit` was asked for; `name` is what a row is continued by."""
+        rows = found[:limit]
+        return cls(rows, str(rows[-1][name]) if len(found) > limit else None)
+
 
 def select_page(connection: Connection, query: sa.Select[Any], time: Any, key: Any, page: Page) -> Listing:
     """One page of `query`, ordered by the columns `time` and `key` (both among its results, `key` unique).

@@ -1,0 +1,50 @@
+"""What a signed document says of the batch, the population and the charge, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labels_party.labels.batches import Batch
+from labels_party.ledger.populations import Population
+from labels_party.ledger.rules import Account
+from shared.documents.members import PopulationRef, Unit
+from shared.privacy import Epsilon, EpsilonSplit, delta_string
+
+
+def charged_members(
+    key_id: str,
+    name: str,
+    batch: Batch,
+    population: Population,
+    audiences: Sequence[str],
+    today: str,
+    split: EpsilonSplit,
+    account: Account,
+    most: Epsilon,
+) -> dict[str, Any]:
+    """Members of the document `name`. `account` (of its batch) and `most` (of any batch of the population) include its
+    charge; `today` is an ISO day."""
+    return {
+        "id": name,
+        "batch": batch.id,
+        "population": PopulationRef(id=population.id, name=population.name, label=population.label),
+        "audiences": list(audiences),
+        "key_id": key_id,
+        "created": today,
+        "n": batch.n,
+        "domain": population.domain.as_json(),
+        "out_of_domain": population.out_of_domain,
+        "missing_label": population.missing_label,
+        "epsilon": split.as_json(),
+        "epsilon_spent": str(account.spent),
+        "epsilon_lifetime": str(population.lifetime),
+        "delta_spent": delta_string(account.spent_delta),
+        "delta_lifetime": delta_string(account.lifetime_delta),
+        "unit": Unit(
+            kind="unit" if population.unit.unit_column else "example",
+            column=population.unit.unit_column,
+            max_examples=population.unit.max_examples,
+            epsilon_per_unit=population.unit.bound(most),
+        ),
+    }

@@ -1,0 +1,97 @@
+"""A REST service: the HTTP habits of both parties in the order in which a request meets them, its docs and its health.
+
+Log line and id; a bug's last resort; bounded headers, the call that is meant, the caller's key and role; bounded
+bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose refusals are problem bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Depends, FastAPI
+from pydantic import BaseModel
+
+from shared.errors import Unavailable
+from shared.service.bodies import Bodies
+from shared.service.calls import Calls
+from shared.service.docs import install_docs
+from shared.service.front import Front, LastResort, RequestLog
+from shared.service.http import problem_responses
+from shared.service.methods import Methods, known_request
+from shared.service.metrics import install_metrics
+from shared.service.refusals import install_handlers
+
+VERSION = version("label-dp-service")  # looked up once: it reads a file
+
+
+class Health(BaseModel):
+    status: str
+
+
+def application(
+    services: Any,
+    routers: Iterable[APIRouter],
+    *,
+    title: str,
+    summary: str,
+    start: Callable[[], None],
+    stop: Callable[[], None],
+    alive: Callable[[], bool],
+    dead: str,
+    silent: frozenset[str] = frozenset(),
+) -> FastAPI:
+    """The REST service over `services`. `start` and `stop` go with it; it is ready while its worker is `alive`, and
+    otherwise says `dead`.
+
+    Routes with the dependency UPLOAD take bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up to
+    LARGE_BODY, all others SMALL_BODY at most. Routes in `silent` have no line in the log and are not counted
+    (invariant 1).
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        start()
+        yield
+        stop()
+
+    app = FastAPI(
+        title=title,
+        version=VERSION,
+        summary=summary,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services, app.state.apikeys = services, services.apikeys
+    install_handlers(app)
+    app.router.redirect_slashes = False
+    app.router.dependencies.append(Depends(known_request))
+    # the last one added is met first
+    app.add_middleware(Methods, api=app)
+    app.add_middleware(Bodies, bounds=services.settings.bounds)
+    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app))
+    app.add_middleware(LastResort)
+    app.add_middleware(RequestLog, silent=silent)
+    install_docs(app)
+    install_metrics(app, silent=silent)
+    for router in routers:
+        app.include_router(router)
+
+    @app.get("/healthz", tags=["service"])
+    async def healthz() -> Health:
+        """The process answers."""
+        return Health(status="ok")
+
+    @app.get("/readyz", tags=["service"], responses=problem_responses(503))
+    def readyz() -> Health:
+        """The database answers and the worker lives."""
+        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
+        if services.settings.worker and not alive():
+            raise Unavailable(dead)
+        return Health(status="ready")
+
+    return app

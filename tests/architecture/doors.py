@@ -1,0 +1,61 @@
+"""The doors of a labels party that a toy change must be reached through: both clients and the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from tests.support.commands import command
+from tests.support.labels import LabelsParty
+
+URL = "http://testserver"
+Json = dict[str, Any]
+
+
+def blocking(party: LabelsParty, talk: Callable[[Any], Json]) -> Json:
+    """What the owner's blocking client answers; its class is made now, and has every call that is declared now."""
+    party.client()
+    kind = type("Client", (LabelsPartyClient,), {})
+    return talk(kind(URL, party.services.apikeys.create("owner")[1], http=party._clients[0]))
+
+
+def awaited(party: LabelsParty, talk: Callable[[Any], Awaitable[Json]]) -> Json:
+    """The same to await."""
+    party.client()
+    kind = type("AsyncClient", (AsyncLabelsPartyClient,), {})
+
+    async def talked() -> Json:
+        transport = httpx.ASGITransport(party._clients[0].app)
+        http = httpx.AsyncClient(transport=transport, base_url=URL)
+        async with kind(URL, party.services.apikeys.create("owner")[1], http=http) as client:
+            return await talk(client)
+
+    return asyncio.run(talked())
+
+
+def shell(party: LabelsParty, folder: Path, *words: object, code: int = 0) -> str:
+    """What `labels-party` prints in the party's home; on stderr where it is refused."""
+    environment = {"LABELS_PARTY_HOME": str(party.home)}
+    done = command("labels-party", *words, folder=folder, environment=environment)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+@contextmanager
+def grown(model: type[BaseModel], name: str, annotation: Any, field: Any) -> Iterator[None]:
+    """`model` with one member more, as if its file had it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model.__annotations__, name, annotation)
+        patch.setitem(model.__pydantic_fields__, name, FieldInfo.from_annotated_attribute(annotation, field))
+        model.model_rebuild(force=True)
+        yield
+    model.model_rebuild(force=True)

@@ -1,0 +1,69 @@
+"""What databases, folders and HTTP clients of tests in one process share, and what they do not wait for.
+
+Tests kill processes, never the machine, so that nothing needs to be on the disk. SQL is compiled once, not once for
+each of the many databases; certificate authorities are read once. `test_database` asks for `storage_itself`.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import pytest
+from httpx._transports import default as transports
+from sqlalchemy.engine import Engine
+
+from shared.service import database
+
+sqlite_connect_itself = database._sqlite_connect
+create_engine_itself = database.create_engine
+create_ssl_context_itself = transports.create_ssl_context
+
+
+class Statements(dict[Any, Any]):
+    """Compiled statements by dialect and what was compiled; all engines of one dialect are set up alike."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((type(key[0]), *key[1:]), default)
+
+    def __setitem__(self, key: Any, compiled: Any) -> None:
+        super().__setitem__((type(key[0]), *key[1:]), compiled)
+
+
+@cache
+def _authorities(of_environment: tuple[str | None, ...], *given: Any, **named: Any) -> ssl.SSLContext:
+    return create_ssl_context_itself(*given, **named)
+
+
+def _ssl_context(*given: Any, **named: Any) -> ssl.SSLContext:
+    return _authorities((os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")), *given, **named)
+
+
+@contextmanager
+def one_process() -> Iterator[None]:
+    statements = Statements()
+
+    def create_engine(url: str) -> Engine:
+        engine = create_engine_itself(url)
+        engine.update_execution_options(compiled_cache=statements)
+        return engine
+
+    def sqlite_connect(connection: Any, record: Any) -> None:
+        sqlite_connect_itself(connection, record)
+        connection.execute("PRAGMA synchronous=OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "create_engine", create_engine)
+        patch.setattr(database, "_sqlite_connect", sqlite_connect)
+        patch.setattr(os, "fsync", lambda _file: None)
+        patch.setattr(transports, "create_ssl_context", _ssl_context)
+        yield
+
+
+def as_in_production(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database, "create_engine", create_engine_itself)
+    patch.setattr(database, "_sqlite_connect", sqlite_connect_itself)
