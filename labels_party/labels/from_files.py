@@ -67,9 +67,9 @@ class FileBatches:
         with ExitStack() as stack:
             listed: Arrival | None = None
             if examples is not None:
-                listed = self._received(stack, Submission(batch, population, None, examples.columns), known, examples)
+                listed = self._received(stack, known, None, examples)
                 known = Known(batch, population, listed={EXAMPLES: listed.digests.run})
-            taken = self._received(stack, Submission(batch, population, INSERT, labels.columns), known, labels)
+            taken = self._received(stack, known, INSERT, labels)
             whole = (taken if listed is None else listed).digests
             check(whole.rows)
             progress("sealing", 0.2)
@@ -91,9 +91,8 @@ class FileBatches:
         Raises StaleBatch where that does not do.
         """
         name = token_hex(8)
-        submission = Submission(batch, population, INSERT, file.columns)
         with (
-            self._arrival(submission, Known(batch, population)) as taken,
+            self._arrival(Known(batch, population), INSERT, file) as taken,
             # every example has one record, so the sort may spill it under the mask of the sealed file
             self.sealer.sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
         ):
@@ -103,14 +102,15 @@ class FileBatches:
             progress("sealing", 0.2)
             return self._sealed(batch, population, Examples([], []), taken.digests.run, actor, Passing(name, rows))
 
-    def _received(self, stack: ExitStack, submission: Submission, known: Known, file: LabelFile) -> Arrival:
-        with self._arrival(submission, known) as found:
+    def _received(self, stack: ExitStack, known: Known, mode: str | None, file: LabelFile) -> Arrival:
+        with self._arrival(known, mode, file) as found:
             stack.callback(found.objects.delete)  # what counts is in the sealed file then
             with _told_lines(file):
                 found.receive(file.chunks())
         return found
 
-    def _arrival(self, submission: Submission, known: Known) -> Arrival:
+    def _arrival(self, known: Known, mode: str | None, file: LabelFile) -> Arrival:
+        submission = Submission(known.batch, known.population, mode, file.columns, owner=True)
         return Arrival(submission, known, self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill)
 
     def _sealed(

@@ -64,9 +64,8 @@ class Intake:
                 "In this population examples belong to units, so its owner sends the list, with the unit of each: who "
                 "names the units decides what the bound per unit is worth."
             )
-        submission = Submission(batch, population, None)
-        record = partial(self.recorder.examples, call=call, may_replace=may_replace)
-        return self._take(submission, Known(batch, population), sent, call, record)
+        submission = Submission(batch, population, None, owner=may_replace)
+        return self._take(submission, Known(batch, population), sent, call, partial(self.recorder.examples, call=call))
 
     def add_labels(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, mode: str = INSERT, owner: bool

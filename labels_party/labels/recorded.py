@@ -94,9 +94,10 @@ class Recorder:
 
     # --- lists of examples --------------------------------------------------------------------------------
 
-    def examples(self, arrival: Arrival, call: IdempotentCall, *, may_replace: bool) -> Reply:
-        """The same list again changes nothing. Raises Conflict."""
-        batch, (stored,) = arrival.submission.batch, arrival.objects.stored
+    def examples(self, arrival: Arrival, call: IdempotentCall) -> Reply:
+        """The same list again changes nothing; only the owner replaces one. Raises Conflict."""
+        submission, (stored,) = arrival.submission, arrival.objects.stored
+        batch = submission.batch
         reply: Reply = 200, {"batch": batch.id, "examples": stored.rows}
         earlier = self.database.read("examples.listed", lambda c: self._list(c, batch.id))
         same = bool(earlier) and same_examples(
@@ -104,7 +105,7 @@ class Recorder:
             (earlier[0].key, self.vault.run(earlier[1].key)),
             (stored.key, arrival.digests.run),
             digest_key(self.secrets, batch.label),
-            units=arrival.submission.units,
+            units=submission.units,
         )
         run_key = _run_key(stored.key)
         self.vault.put_run(run_key, *arrival.digests.run)
@@ -117,7 +118,7 @@ class Recorder:
                 raise StaleBatch("Another list came meanwhile.")
             if same:
                 return reply, [stored.key, run_key]
-            if listed and not may_replace:
+            if listed and not submission.owner:
                 raise Conflict("This batch has another list of ids already; only its owner can replace it.")
             require_open(now)
             if self.batches.segments(connection, batch.id, LABELS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from labels_party.labels.at_rest import example_schema, masked_schema
@@ -19,14 +19,14 @@ class Submission:
     """`mode` is insert, upsert (a null label deletes) or delete (ids alone), or None for a list of examples.
 
     `fields`: what the sender calls the columns of id, label and unit, the unit last. Only the `owner` is told that an
-    id has a record; the insert of somebody else is set aside.
+    id has a record, and replaces a list; the insert of somebody else is set aside.
     """
 
     batch: Batch
     population: Population
     mode: str | None
     fields: tuple[str, ...] = (ID, LABEL, UNIT)
-    owner: bool = True
+    owner: bool = field(kw_only=True)
 
     @property
     def kind(self) -> str:

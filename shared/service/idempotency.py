@@ -134,11 +134,9 @@ class IdempotentCall:
     def keep(self, reply: Reply) -> Reply:
         """Remember the reply to an effect that is no transaction of ours; the answer of the same call, if it has one
         by now. Raises IdempotencyInFlight where the claim ran out and another call has it."""
-        return (
-            reply
-            if self.keys is None
-            else self.keys.database.write("idempotency.keep", lambda c: self.once(c, lambda: reply))
-        )
+        if self.keys is None or self.key is None:
+            return reply
+        return self.keys.database.write("idempotency.keep", lambda c: self.once(c, lambda: reply))
 
     def claim(self, connection: Connection, until: float) -> None:
         """Hold the key until then, or longer if it is ours already; nothing if it was answered. Raises
@@ -210,9 +208,11 @@ class Claim:
 
     def take(self) -> Reply | None:
         """Claim the key; the answer given before to the same call. Raises IdempotencyConflict, IdempotencyInFlight."""
-        self.renew()
         keys = self.call.keys
-        return None if keys is None else keys.database.read("idempotency.seen", self.call.earlier)
+        if keys is None or self.call.key is None:
+            return None
+        self.renew()
+        return keys.database.read("idempotency.seen", self.call.earlier)
 
     def renew(self) -> None:
         """Take or prolong the claim, at most every quarter of its time: call it now and then. Raises
