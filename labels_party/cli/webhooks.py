@@ -8,6 +8,7 @@ import typer
 
 from labels_party.cli.app import Json, app, services
 from shared.errors import Unavailable
+from shared.schemas.webhook import EVENTS
 from shared.service.cli import ADMINISTRATION, emit, table
 
 webhook = typer.Typer(help="Signed notices to your own services.", no_args_is_help=True)
@@ -21,10 +22,7 @@ def webhook_create(
     population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option(
-            help="release.published, release.failed, answer.published, answer.failed, budget.alert, "
-            "approval.requested; repeatable."
-        ),
+        typer.Option(help=f"{', '.join(EVENTS)}; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
