@@ -9,24 +9,13 @@ from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
-from labels_party.notify.outbox import EVENTS
-from shared.schemas.base import Ask, whole
+from shared.schemas.webhook import Webhook
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
 from shared.service.json_bodies import JsonRouter
 from shared.service.links import Limit
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
-
-
-class WebhookIn(Ask):
-    model_config = whole({"url": "https://example.org/label-dp", "events": ["release.published", "budget.alert"]})
-
-    url: str = Field(max_length=2000, examples=["https://example.org/label-dp"])
-    population: str | None = Field(default=None, max_length=200, description="Id or name; without one, all of them.")
-    events: list[str] | None = Field(
-        default=None, max_length=20, examples=[["release.published"]], description=f"Of {', '.join(EVENTS)}; all."
-    )
 
 
 class WebhookOut(BaseModel):
@@ -55,7 +44,7 @@ class DeliveryOut(BaseModel):
 
 @router.post("", status_code=201, responses=problem_responses(409, 413))
 def create_webhook(
-    body: WebhookIn, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+    body: Webhook, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
 ) -> NewWebhookOut:
     """Have a URL told of events: signed by the Standard Webhooks convention, repeated until a day is over."""
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())

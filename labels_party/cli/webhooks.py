@@ -8,6 +8,7 @@ import typer
 
 from labels_party.cli.app import app, services
 from shared.errors import Unavailable
+from shared.schemas.webhook import EVENTS
 from shared.service.cli import ADMINISTRATION, emit, table
 from shared.service.party_commands import Json
 
@@ -22,10 +23,7 @@ def webhook_create(
     population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option(
-            help="release.published, release.failed, answer.published, answer.failed, budget.alert, "
-            "approval.requested; repeatable."
-        ),
+        typer.Option(help=f"{', '.join(EVENTS)}; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:

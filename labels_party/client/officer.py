@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shared.client import labels_paths as at
+from shared.client.asking import asks, members
 from shared.client.conversation import Conversation, Json, content, delete, entries, get, post
 from shared.client.declared import call
+from shared.schemas.webhook import Webhook
 
 
 class OfficerCalls:
@@ -37,13 +37,10 @@ class OfficerCalls:
         """The signed export of the audit store."""
         return content(at.AUDIT_EXPORT)
 
-    @call
-    def create_webhook(
-        self, url: str, *, population: str | None = None, events: list[str] | None = None
-    ) -> Conversation[Json]:
-        """Have `url` told of events, by default of all. The answer holds the secret, once."""
-        options: dict[str, Any] = {"population": population, "events": events}
-        return post(at.WEBHOOKS, body={"url": url} | {k: v for k, v in options.items() if v is not None})
+    @asks(Webhook)
+    def create_webhook(self, asked: Webhook) -> Conversation[Json]:
+        """Have a URL told of events, by default of all. The answer holds the secret, once."""
+        return post(at.WEBHOOKS, body=members(asked))
 
     @call
     def webhooks(self) -> Conversation[list[Json]]:

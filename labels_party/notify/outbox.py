@@ -16,12 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.storage.tables import deliveries, webhooks
+from shared.schemas.webhook import EVENTS
 
-RELEASE_PUBLISHED, RELEASE_FAILED = "release.published", "release.failed"
-ANSWER_PUBLISHED, ANSWER_FAILED = "answer.published", "answer.failed"
-BUDGET_ALERT, APPROVAL_REQUESTED = "budget.alert", "approval.requested"
+RELEASE_PUBLISHED, RELEASE_FAILED, ANSWER_PUBLISHED, ANSWER_FAILED, BUDGET_ALERT, APPROVAL_REQUESTED = EVENTS
 TEST = "webhook.test"
-EVENTS = (RELEASE_PUBLISHED, RELEASE_FAILED, ANSWER_PUBLISHED, ANSWER_FAILED, BUDGET_ALERT, APPROVAL_REQUESTED)
 
 PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "failed"
 

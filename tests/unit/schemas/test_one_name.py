@@ -25,6 +25,7 @@ from shared.schemas.predictor import Predictor, PredictorQuery
 from shared.schemas.reference import table
 from shared.schemas.release import Release
 from shared.schemas.training import Learning, Training
+from shared.schemas.webhook import Webhook
 from tests.support.asked import calibration_wish, planned
 from tests.support.labels import LabelsParty
 
@@ -41,6 +42,7 @@ DOORS: dict[type[Ask], tuple[str, str]] = {
     LinearModel: ("linear-model", "POST /v1/batches/{batch}/linear-models"),
     Predictor: ("predictor create", "POST /v1/predictors"),
     PredictorQuery: ("predict", "POST /v1/predictors/{predictor}/predict"),
+    Webhook: ("webhook create", "POST /v1/webhooks"),
     Plan: ("plan", "GET /v1/populations/{population}/plan"),
 }
 ELSEWHERE = (Learning, Training)  # of the features party

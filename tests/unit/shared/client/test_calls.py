@@ -28,6 +28,7 @@ from shared.schemas.population import Batch, Population, Schedule
 from shared.schemas.predictor import Predictor
 from shared.schemas.release import Release
 from shared.schemas.training import Training
+from shared.schemas.webhook import Webhook
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
 from tests.support.messages import Sender
@@ -90,6 +91,7 @@ def test_help_shows_signatures_and_members() -> None:
 ASKING = [p for p in CALLS if isinstance(p.values[3], Asking)]
 SCHEMAS: dict[str, Any] = {
     "create_population": Population,
+    "create_webhook": Webhook,
     "open_batch": Batch,
     "plan": PlanOf,
     "reschedule": Schedule,
