@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def run(app: typer.Typer) -> None:
         fail(f"internal error ({type(error).__name__} at {where}); please report it with the command you ran", 1)
 
 
+@cache
 def _command(app: typer.Typer) -> Any:
     """The commands of an app; its help names no type beside a flag, which takes no value (newer typers say <bool>)."""
     import typer

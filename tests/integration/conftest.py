@@ -55,7 +55,9 @@ def sealed(owner: TestClient, batch: str) -> str:
 
 @pytest.fixture
 def release(owner: TestClient, sealed: str) -> str:
-    found = str(owner.post(f"/v1/batches/{sealed}/releases", json={"epsilon": "1"}).json()["id"])
+    found = str(
+        owner.post(f"/v1/batches/{sealed}/releases", json={"epsilon": "1", "mechanism": "rr-on-bins"}).json()["id"]
+    )
     published(owner, found)
     return found
 

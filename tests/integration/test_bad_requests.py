@@ -134,7 +134,7 @@ def test_a_domain_of_one_value_gives_a_constant_channel_that_is_still_charged(me
         return
     desk.party.services.worker.drain()
     release = answer.json()["id"]
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while desk.party.state(release).state != "published":  # by the service's worker or by the line above
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -12,7 +12,7 @@ import pytest
 from tests.support.desk import Desk
 from tests.support.upload_formats import ARROW, PARQUET, table_body
 
-SECONDS = 10.0  # on a busy machine; each takes a few hundredths
+SECONDS = 10.0  # of the processor; each takes a few hundredths
 ROWS = 20_000
 REFUSALS = ((413, "too-large"), (422, "invalid-rows"), (422, "invalid-file"))
 
@@ -66,9 +66,9 @@ BOMBS = [
 def test_a_bomb_is_refused_quickly_and_leaves_nothing(make: object, how: str, media: str, desk: Desk) -> None:
     body = make(how)  # type: ignore[operator]  # one of the functions above
     before, held = desk.state(), pa.total_allocated_bytes()
-    started = time.monotonic()
+    started = time.process_time()
     answer = desk.labels(body, media)
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     assert (answer.status_code, answer.json()["code"]) in (
         (413, "too-large"),
         (422, "invalid-rows"),

@@ -119,7 +119,7 @@ def test_pull_and_id_list_with_a_real_labels_party(tmp_path: Path, sender: Sende
             assert owner.post(f"/v1/batches/{batch['id']}/labels", content=parquet(labels), headers=PARQUET).is_success
             assert owner.post(f"/v1/batches/{batch['id']}/seal").is_success
             release = owner.post(f"/v1/batches/{batch['id']}/releases", json={"epsilon": "2"}).json()["id"]
-            for _ in range(200):
+            for _ in range(2400):
                 if owner.get(f"/v1/releases/{release}").json()["state"] == "published":
                     break
                 time.sleep(0.05)
@@ -410,7 +410,7 @@ def test_a_restart_resumes_what_was_running_and_gives_up_after_three(
     second = Worker(services.trainings, poll_seconds=0.05)
     worker.start()
     second.start()  # waits for the lock and does nothing
-    for _ in range(400):
+    for _ in range(2400):
         states = [services.trainings.get(i)["state"] for i in ids]
         if states[0] == "succeeded":
             break

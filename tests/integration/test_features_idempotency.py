@@ -89,7 +89,7 @@ def test_a_call_in_flight_is_not_run_twice(api: Api, monkeypatch: pytest.MonkeyP
 
     def slow(self: FeatureTables, *arguments: Any) -> Any:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(120)
         return upload(self, *arguments)
 
     monkeypatch.setattr(FeatureTables, "upload", slow)
@@ -99,7 +99,7 @@ def test_a_call_in_flight_is_not_run_twice(api: Api, monkeypatch: pytest.MonkeyP
         target=lambda: answers.append(api.trainer.post("/v1/feature-tables?id_column=click_id", **request))  # type: ignore[arg-type]  # one dict for every argument
     )
     first.start()
-    assert entered.wait(20)
+    assert entered.wait(120)
     second = api.trainer.post("/v1/feature-tables?id_column=click_id", **request)  # type: ignore[arg-type]  # one dict for every argument
     assert (second.status_code, second.json()["code"]) == (409, "in-flight")
     leave.set()

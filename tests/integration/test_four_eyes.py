@@ -28,7 +28,7 @@ def sealed(client: TestClient, population: dict[str, Any] = POPULATION, prefix: 
 
 
 def ask(client: TestClient, batch: str, epsilon: str = "1", **more: Any) -> dict[str, Any]:
-    answer = client.post(f"/v1/batches/{batch}/releases", json={"epsilon": epsilon} | more)
+    answer = client.post(f"/v1/batches/{batch}/releases", json={"epsilon": epsilon, "mechanism": "rr-on-bins"} | more)
     assert answer.status_code == 202, answer.text
     return dict(answer.json())
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -19,6 +20,8 @@ from labels_party.api.app import create_app
 from labels_party.bootstrap import bootstrap
 from tests.support.labels import LabelsParty
 from tests.support.serving import serving
+
+post = partial(httpx.post, timeout=60)
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "3"}
 LINES = {"content-type": "application/x-ndjson"}
@@ -50,7 +53,7 @@ def test_a_hundred_identical_calls_at_once_have_one_effect(party_on: LabelsParty
 
             def send(i: int) -> httpx.Response:
                 for _ in range(60):
-                    answer = httpx.post((one, two)[i % 2] + path, content=content, headers=headers, timeout=60)
+                    answer = post((one, two)[i % 2] + path, content=content, headers=headers)
                     if answer.status_code != 503:  # more at once than it takes
                         return answer
                     time.sleep(0.2)
@@ -58,8 +61,8 @@ def test_a_hundred_identical_calls_at_once_have_one_effect(party_on: LabelsParty
 
             with ThreadPoolExecutor(25) as pool:
                 answers = list(pool.map(send, range(100)))
-            again = httpx.post(one + path, content=content, headers=headers)
-            other = httpx.post(two + path, content=body(5000, 1), headers=headers)
+            again = post(one + path, content=content, headers=headers)
+            other = post(two + path, content=body(5000, 1), headers=headers)
     finally:
         second.close()
     assert {a.status_code for a in answers} <= {200, 409}
@@ -84,9 +87,7 @@ class Held:
             self.go.wait(30)
             yield b'{"example_id":"b","label":2}\n'
 
-        self.answer = self._pool.submit(
-            lambda: httpx.post(url + path, content=halves(), headers=headers | LINES, timeout=60)
-        )
+        self.answer = self._pool.submit(lambda: post(url + path, content=halves(), headers=headers | LINES))
 
 
 WHOLE = b'{"example_id":"a","label":1}\n{"example_id":"b","label":2}\n'
@@ -103,16 +104,16 @@ def test_a_call_in_flight_is_not_repeated_meanwhile(party_on: LabelsParty, monke
         while not rows(party_on, "idempotency"):
             time.sleep(0.01)
         for content in (WHOLE, b'{"example_id":"z","label":2}\n'):
-            meanwhile = httpx.post(url + path, content=content, headers=headers | LINES)
+            meanwhile = post(url + path, content=content, headers=headers | LINES)
             assert (meanwhile.status_code, meanwhile.json()["code"]) == (409, "in-flight"), meanwhile.text
             assert int(meanwhile.headers["retry-after"]) >= 1
-        other_key = httpx.post(
+        other_key = post(
             url + path, content=b'{"example_id":"q","label":2}\n', headers=headers | LINES | {"Idempotency-Key": "l"}
         )
         assert other_key.status_code == 200
         first.go.set()
         assert first.answer.result().json() == {"batch": batch, "accepted": 2}
-        again = httpx.post(url + path, content=WHOLE, headers=headers | LINES)
+        again = post(url + path, content=WHOLE, headers=headers | LINES)
         assert again.content == first.answer.result().content
 
 
@@ -128,7 +129,7 @@ def test_a_claim_runs_out_when_its_server_died(party_on: LabelsParty, monkeypatc
         while not rows(party_on, "idempotency"):
             time.sleep(0.01)
         time.sleep(0.6)
-        taken_over = httpx.post(url + path, content=WHOLE, headers=headers | LINES)
+        taken_over = post(url + path, content=WHOLE, headers=headers | LINES)
         assert taken_over.json() == {"batch": batch, "accepted": 2}, taken_over.text
         dead.go.set()  # and where it lives after all it has no second effect
         assert dead.answer.result().content == taken_over.content
@@ -152,7 +153,7 @@ def test_a_caller_who_leaves_leaves_nothing(party: LabelsParty, monkeypatch: pyt
                 )
                 raw.sendall(head.encode() + b'{"example_id":"a","label":1}\n' * 100_000)
                 time.sleep(0.3)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 120
         while time.monotonic() < end and (rows(party, "idempotency") or any((party.home / "labels").rglob("*.*"))):
             time.sleep(0.05)
     assert rows(party, "segments") == []

@@ -73,7 +73,7 @@ def post(client: TestClient, batch: str, **body: Any) -> httpx.Response:
 
 
 def published(client: TestClient, median: str) -> dict[str, Any]:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         state: dict[str, Any] = client.get(f"/v1/answers/{median}").json()
         if state["state"] in ("published", "failed"):

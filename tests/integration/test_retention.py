@@ -37,7 +37,9 @@ def sealed(owner: TestClient, prefix: str = "c", presence: str = "public", **rul
 
 
 def release(party: LabelsParty, owner: TestClient, batch: str, epsilon: str = "0.5") -> str:
-    answer = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": epsilon, "prior_epsilon": "0.1"})
+    answer = owner.post(
+        f"/v1/batches/{batch}/releases", json={"epsilon": epsilon, "prior_epsilon": "0.1", "mechanism": "rr-on-bins"}
+    )
     assert answer.status_code == 202, answer.text
     party.services.worker.drain()
     return str(answer.json()["id"])
@@ -108,7 +110,9 @@ def test_it_is_refused_while_open_or_while_a_release_is_drawn(lite: LabelsParty)
     batch = sealed(owner)
     opened = owner.post("/v1/populations/shop/batches", json={"presence": "public"}).json()["id"]
     assert owner.post(f"/v1/batches/{opened}/purge").status_code == 409
-    waiting = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "0.5"}).json()["id"]
+    waiting = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "0.5", "mechanism": "rr-on-bins"}).json()[
+        "id"
+    ]
     refused = owner.post(f"/v1/batches/{batch}/purge")
     assert refused.status_code == 409
     assert waiting in refused.json()["detail"]
@@ -215,7 +219,7 @@ def test_a_release_that_still_waits_for_a_second_person_ends_with_the_labels(tmp
     with LabelsParty(tmp_path, worker=False) as party:
         owner, other = party.client("owner"), party.client("auditor")
         batch = sealed(owner, four_eyes=True)
-        waiting = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "0.5"}).json()
+        waiting = owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": "0.5", "mechanism": "rr-on-bins"}).json()
         assert waiting["state"] == "accepted"
         assert owner.post(f"/v1/batches/{batch}/purge").status_code == 200
         ended = owner.get(f"/v1/releases/{waiting['id']}").json()

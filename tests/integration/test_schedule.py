@@ -51,7 +51,7 @@ def test_the_background_worker_does_it_too(tmp_path: Path, clock: FakeClock) -> 
         batch = open_batch(owner)
         send(owner, batch)
         clock.move(days=1)
-        assert published.wait(30)
+        assert published.wait(120)
         assert [r["state"] for r in listed(owner, batch)] == ["published"]
 
 

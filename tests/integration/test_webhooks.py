@@ -42,7 +42,7 @@ def notices(client: TestClient, webhook: str) -> list[dict[str, Any]]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

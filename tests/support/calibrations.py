@@ -55,7 +55,7 @@ def calibration(party: LabelsParty, answer: str, audience: str = "features-party
 
 
 def published(client: TestClient, answer: str) -> dict[str, Any]:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while (state := client.get(f"/v1/answers/{answer}").json())["state"] not in ("published", "failed"):
         assert time.monotonic() < end, state
         time.sleep(0.02)

@@ -66,7 +66,7 @@ class Api:
         answer = self.trainer.post("/v1/messages", files=form(files))
         assert answer.status_code == 201, answer.text
 
-    def finished(self, training: str, seconds: float = 60.0) -> dict[str, Any]:
+    def finished(self, training: str, seconds: float = 120.0) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             row: dict[str, Any] = self.trainer.get(f"/v1/trainings/{training}").json()

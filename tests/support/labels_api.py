@@ -14,7 +14,7 @@ POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_ep
 
 
 def published(client: TestClient, release: str) -> dict[str, Any]:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while (state := client.get(f"/v1/releases/{release}").json())["state"] != "published":
         assert time.monotonic() < end, state
         time.sleep(0.02)

@@ -137,7 +137,7 @@ def settled(url: str) -> None:
         "AND backend_type = 'client backend' AND state <> 'idle'"
     )
     with psycopg.connect(url, autocommit=True) as connection:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while connection.execute(active).fetchone() != (0,):
             assert time.monotonic() < end, "the server does not come to rest"
             time.sleep(0.01)

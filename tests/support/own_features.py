@@ -59,7 +59,7 @@ def post(client: TestClient, batch: str, kind: str, plan: str = "", **changes: A
 
 def document(client: TestClient, kind: str, answer: str) -> bytes:
     """The signed document, once it is published."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while (state := client.get(f"/v1/answers/{answer}").json())["state"] != "published":
         assert time.monotonic() < end, state
         assert state["state"] != "failed", state

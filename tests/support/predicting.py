@@ -60,7 +60,7 @@ def made(
     options = {"features": FEATURES} | METHODS.get(method, {}) | {"additional_release": True} | more
     asked = parse_predictor(method=method, epsilon=epsilon, epsilon_cap=cap, **options)
     _, answer = party.services.predictors.create(batch, asked, "test")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not party.services.predictors.train(answer["id"]) and described(party, answer["id"])["state"] != "ready":
         assert time.monotonic() < end, described(party, answer["id"])  # a worker was quicker, and is at it
         time.sleep(0.02)
