@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np

@@ -36,8 +36,8 @@ def fit(features: pa.Table, labels: npt.NDArray[Any], **options: Any) -> Trained
 
 @contextmanager
 def quick_validation() -> Iterator[None]:
-    """Models of every member from two folds and one number of trees: for tests of what a model is written as, not of what it
-    has learned."""
+    """Models of every member from two folds and one number of trees: for tests of what a model is written as, not of
+    what it has learned."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossfit, "assign_folds", lambda rows, _groups: np.arange(rows, dtype=np.int8) % 2)
         patch.setattr(crossfit, "STAGES", (1.0,))
