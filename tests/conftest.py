@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import alembic.command
+import hypothesis
 import pytest
 
 # Workers share the cores: BLAS threads that wait by spinning took up to ten times the processor time of one. It must be
@@ -21,6 +22,10 @@ from tests.support.labels import LabelsParty
 from tests.support.one_process import as_in_production, one_process
 from tests.support.processes import gate
 from tests.support.replayed_schemas import replayed_schemas, upgrade_itself
+
+# a deadline is of the wall clock, which others stretch
+hypothesis.settings.register_profile("busy machines", deadline=None)
+hypothesis.settings.load_profile("busy machines")
 
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 

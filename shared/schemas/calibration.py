@@ -10,7 +10,7 @@ from shared.errors import InvalidInput
 from shared.schemas.base import Ask, QueryAsk, Word, whole
 from shared.schemas.numbers import Decimalish, ShortDecimalish
 
-# `tests/unit/test_calibration_shapes.py` holds it against the registry of shapes
+# `tests/unit/labels_party/kinds/calibration/test_calibration_shapes.py` holds it against the registry of shapes
 OPTIONS = {
     "bins": "cells (such as cells=64, or cells=16x16 of two scores)",
     "monotone": "levels",

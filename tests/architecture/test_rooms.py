@@ -52,6 +52,14 @@ def test_the_top_level_has_nothing_else() -> None:
     assert {n for n in names if not n.startswith(".")} <= TOP_LEVEL
 
 
+def test_every_folder_of_unit_tests_is_a_room() -> None:
+    """Of the product, or of what tests stand on."""
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("*.py") if path.parent != unit}
+    assert {str(folder) for folder in folders if not any((ROOT / folder).glob("*.py"))} == set()
+    assert [path.name for path in unit.glob("*.py")] == ["__init__.py"]
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_files_stay_small(room: str) -> None:
     lines = {str(p.relative_to(ROOT)): len(p.read_text("utf-8").splitlines()) for p in sources(room)}

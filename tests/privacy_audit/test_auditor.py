@@ -4,7 +4,7 @@ Label vectors that differ in one label are released many times, the prior and th
 of this file that must hold are wrong together with probability at most ALPHA; that is how often it fails by chance.
 
 What it can see, at these sizes: 100,000 draws of one channel prove more than 0.9 of an ε of 1, and a tenth too much is
-found; a thousand releases with a prior of their own prove about half of what prior and labels together may leak; 46 published
+found; 2400 releases with a prior of their own prove about half of what prior and labels together may leak; 46 published
 releases of an ε of 0.2 prove 0.29 of a leak, as a prior without noise is. `tests/soak/soak_privacy.py` takes longer.
 """
 

@@ -29,6 +29,7 @@ from labels_party.labels import batches as batches_module
 from labels_party.labels import standing
 from labels_party.labels.batches import LABELS, RUNS, SEALED, Batches
 from labels_party.labels.seal import SealedLabels
+from labels_party.labels.standing import PUBLISHED
 from labels_party.labels.units import Units
 from labels_party.ledger.rules import Account, Granted, judge
 from labels_party.ledger.store import Ledger
@@ -44,6 +45,7 @@ from shared.privacy import ZERO, EpsilonSplit
 from tests.support.averaging import VICTIM, Leak, World
 from tests.support.averaging_moves import run
 from tests.support.posterior import exp_below, seen_counts
+from tests.support.solved_once import solved_once
 
 ATTEMPTS = 60
 
@@ -52,6 +54,7 @@ ATTEMPTS = 60
 def worlds(folder: Path, seed: int, *pairs: tuple[int, int]) -> Iterator[list[World]]:
     """One world per (label, the other label), each under the same attempts."""
     with ExitStack() as stack:
+        stack.enter_context(solved_once())
         counts = stack.enter_context(seen_counts())
         made = [World(folder / f"{y}" / "home", seed, counts, y, other) for y, other in pairs]
         for world in made:
@@ -117,9 +120,14 @@ def purges_digests_with_the_labels(patch: pytest.MonkeyPatch) -> None:
 
 
 def returns_the_charge_of_a_drawn_release(patch: pytest.MonkeyPatch) -> None:
-    def generous(self: Decisions, release_id: str, actor: str, _call: Any, _family: Any = None) -> Any:
+    cancel = Decisions.cancel
+
+    def generous(self: Decisions, release_id: str, actor: str, *about: Any) -> Any:
+        work = self.database.read("planted", lambda c: self.works.get(c, release_id))
+        if work.state != PUBLISHED:
+            return cancel(self, release_id, actor, *about)
+
         def store(connection: sa.Connection) -> Any:
-            work = self.works.get(connection, release_id)
             batch, population = self.works.about(connection, work)
             # the ledger and the rules of its chain would refuse it
             event = Ledger._event(RETURNED, population, batch.id, release_id, work.split, actor, {})

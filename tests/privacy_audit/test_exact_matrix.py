@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -41,6 +40,7 @@ from tests.support.exact_matrix import (
     uncovered,
     violations,
     window_columns,
+    worst_odds,
     wrong_words,
 )
 
@@ -149,7 +149,7 @@ def test_one_bit_with_clipping_on_fine_domains(epsilon: str) -> None:
         assert isinstance(channel, OneBitChannel)
         rows = [[N - w, w] for w in channel.weights.tolist()]
         assert violations(columns_of(rows), eps) == 0
-        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
+        assert channel.worst_case_odds == worst_odds(columns_of(rows))
 
 
 @pytest.mark.parametrize("epsilon", ["0.05", "0.7", "10"])
@@ -164,7 +164,7 @@ def test_additive_noise_on_domains_of_every_size_clipped_and_not(name: str, epsi
         rows = noise_rows(channel)
         assert {sum(row) for row in rows} == {N}
         assert violations(columns_of(rows), eps) == 0
-        assert channel.worst_case_odds == max(Fraction(a, b) for a, b in columns_of(rows))
+        assert channel.worst_case_odds == worst_odds(columns_of(rows))
         # nothing is wasted either: a thousandth less ε is not kept
         assert not channel.satisfies(Epsilon(eps.nano * 999 // 1000)) or (name, channel.cells) == ("laplace", 1)
 

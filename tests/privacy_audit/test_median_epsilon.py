@@ -2,8 +2,8 @@
 and a median that draws at more than it is paid for is found.
 
 The bound that must hold is wrong with probability at most ALPHA; that is how often this file fails by chance. δ is
-checked exactly, over all noise, in `tests/unit/test_interval_point.py`, and what slices cost together over all
-transcripts in `tests/unit/test_slice_accounting.py`.
+checked exactly, over all noise, in `test_interval_point.py`, and what slices cost together over all transcripts in
+`test_slice_accounting.py`, both of `tests/unit/labels_party/mechanisms/private_median`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 on neighbouring examples, label *and* features replaced, show bounds ε from below, never above what is paid.
 
 Each bound that must hold is wrong with probability at most ALPHA; that is how often a test here fails by chance.
-What adaptive slices cost over all transcripts is checked in `tests/unit/test_slice_accounting.py`.
+What adaptive slices cost over all transcripts is checked in
+`tests/unit/labels_party/mechanisms/private_median/test_slice_accounting.py`.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from tests.privacy_audit.test_coupling import ALL
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.coupling import REFUSED, Pair, coupled
-from tests.unit.test_choice import within_epsilon
-from tests.unit.test_entropy import library_epsilon
-from tests.unit.test_exponentials import exact, off
-from tests.unit.test_exponentials import powers as powers_of
+from tests.unit.labels_party.mechanisms.test_choice import within_epsilon
+from tests.unit.labels_party.mechanisms.test_entropy import library_epsilon
+from tests.unit.labels_party.mechanisms.test_exponentials import exact, off
+from tests.unit.labels_party.mechanisms.test_exponentials import powers as powers_of
 
 
 def some_domain(rng: random.Random) -> Domain:

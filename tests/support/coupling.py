@@ -164,7 +164,7 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
         progress=lambda what, share: progress.append((what, share)),
     )
     try:
-        with solved_once(), intercepted(world, outcomes, pair.domain):
+        with intercepted(world, outcomes, pair.domain):
             drawn = LocalEngine().draw(job)
         entries = [kind_module._entry(folder, role, name, rows) for role, name, rows in drawn.files]
         account = Account(Epsilon.parse("1000000"), plan.split.total)
@@ -190,9 +190,11 @@ def _batch(n: int) -> Batch:
 def coupled(pair: Pair, folder: Path) -> list[str]:
     """What is wrong: where the two worlds differ, and which read pays too little; nothing, if the guarantee holds.
     Where both refuse in the same words, that alone."""
-    plan = make_plan(pair.request, _population(pair.domain), len(pair.one))
-    outcomes = Outcomes(np.random.default_rng(pair.seed))
-    one, other = (live(pair, index, plan, outcomes, folder / str(i)) for i, index in enumerate((pair.one, pair.other)))
+    with solved_once():
+        plan = make_plan(pair.request, _population(pair.domain), len(pair.one))
+        outcomes = Outcomes(np.random.default_rng(pair.seed))
+        indexes = enumerate((pair.one, pair.other))
+        one, other = (live(pair, index, plan, outcomes, folder / str(i)) for i, index in indexes)
     shown = sorted(one.public.keys() | other.public.keys())
     wrong = [f"{name} differs" for name in shown if one.public.get(name) != other.public.get(name)]
     if not wrong and "refusal" in one.public:
@@ -214,7 +216,7 @@ def _bounds_pay(one: World, other: World, plan: ReleasePlan) -> list[str]:
         if rate != again or len(first) != len(second):
             return ["bounds are drawn otherwise"]
         a, b = (weights(scores, rate, len(scores)) for scores in (first, second))
-        quotients = [Fraction(x * sum(b), y * sum(a)) for x, y in zip(a, b, strict=True)]
+        quotients = [Fraction(x * sum(b), y * sum(a)) for x, y in set(zip(a, b, strict=True))]
         worst *= max(max(quotients), 1 / min(quotients))
     return [] if worst <= exp_below(plan.split.clip.fraction) else ["bounds cost more than ε_clip"]
 

@@ -7,7 +7,7 @@ cover all labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -171,8 +171,17 @@ def columns_of(weights: list[list[int]]) -> list[tuple[int, int]]:
 
 def violations(pairs: list[tuple[int, int]], epsilon: Epsilon) -> int:
     """How many outputs have largest weight > e^ε·smallest weight, in integers."""
-    bound = exp_below(epsilon.fraction)
-    return sum(largest * bound.denominator > bound.numerator * smallest for largest, smallest in pairs)
+    most, unit = exp_below(epsilon.fraction).as_integer_ratio()
+    return sum(largest * unit > most * smallest for largest, smallest in pairs)
+
+
+def worst_odds(pairs: Iterable[tuple[int, int]]) -> Fraction:
+    """The largest ratio, by integers: fractions would be reduced to be compared."""
+    most, least = 0, 1
+    for largest, smallest in pairs:
+        if largest * least > most * smallest:
+            most, least = largest, smallest
+    return Fraction(most, least)
 
 
 def check_matrix(channel: Channel, epsilon: Epsilon) -> int:
@@ -181,7 +190,7 @@ def check_matrix(channel: Channel, epsilon: Epsilon) -> int:
     pairs = columns(channel)
     assert violations(pairs, epsilon) == 0
     assert isinstance(channel, WeightedChannel)
-    assert channel.worst_case_odds == max(Fraction(a, b) for a, b in set(pairs))
+    assert channel.worst_case_odds == worst_odds(pairs)
     assert channel.satisfies(epsilon)
     assert channel.epsilon <= epsilon
     if isinstance(channel, KnotsChannel) and channel.k * channel.m <= 1 << 14:

@@ -60,7 +60,7 @@ NAMES = (
 @cache
 def learners() -> dict[str, TrainedModel]:
     """A model of every kind that a folder may hold, with few trees each."""
-    from tests.unit.test_mlp import by_hand
+    from tests.unit.features_party.training.learners.test_mlp import by_hand
 
     w, features = world(400), table(400)
     found = {

@@ -95,7 +95,8 @@ def scripted(seed: str) -> Iterator[None]:
 @dataclass
 class Day:
     """One world: `label` is that of the victim (None: it is deleted again). With `sent` False the shop's batch, whose
-    ids are listed, never gets one; calls about it are made about another example then. A day may end with the releases."""
+    ids are listed, never gets one; calls about it are made about another example then. A day may end with the
+    releases."""
 
     home: Path
     label: float | None

@@ -1,6 +1,7 @@
-"""Linear programs and tables of noise that tests of many worlds ask for with the same numbers are computed once.
+"""Channels that tests of many worlds design for the same prior, domain, ε and options are designed once.
 
-Both are functions of their arguments alone; two worlds of which only one asks for other numbers get other results.
+A design is a function of its arguments alone, none of them a raw label (an import contract keeps mechanisms pure): two
+worlds that design for other arguments get other channels.
 """
 
 from __future__ import annotations
@@ -13,24 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labels_party.mechanisms import additive, linear_program
-from shared.channels import noise
+from labels_party.mechanisms.catalogue import MECHANISMS
 
 
-def identity(value: Any) -> Any:
-    """What tells arguments apart: arrays by their bytes, dataclasses by their fields."""
+def _identity(value: Any) -> Any:
+    """What tells arguments apart: arrays by their bytes, options by their items."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    if dataclasses.is_dataclass(value):
-        return type(value), *(identity(getattr(value, f.name)) for f in dataclasses.fields(value))
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(sorted(value.items())) if isinstance(value, dict) else value
 
 
-def once(function: Callable[..., Any]) -> Callable[..., Any]:
+def _once(function: Callable[..., Any]) -> Callable[..., Any]:
     kept: dict[Any, Any] = {}
 
     def known(*about: Any) -> Any:
-        key = tuple(map(identity, about))
+        key = tuple(map(_identity, about))
         if key not in kept:
             kept[key] = function(*about)
         return kept[key]
@@ -38,13 +36,12 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
     return known
 
 
-SOLVED, TABLE = once(linear_program._solve), once(noise.half_table)
+DESIGNS = {name: _once(mechanism.design) for name, mechanism in MECHANISMS.items()}
 
 
 @contextmanager
 def solved_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_program, "_solve", SOLVED)
-        for module in (additive, noise):
-            patch.setattr(module, "half_table", TABLE)
+        for name, design in DESIGNS.items():
+            patch.setitem(MECHANISMS, name, dataclasses.replace(MECHANISMS[name], design=design))
         yield

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pytest
 
 from features_party.training import fitting
 from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import CrossFit
+from features_party.training.learners import crossfit
 from features_party.training.model import TrainedModel
 
 OF_EXAMPLES = {field.name for field in fields(Examples)}
@@ -27,6 +32,17 @@ def fit_and_judge(features: pa.Table, labels: npt.NDArray[Any], **options: Any) 
 def fit(features: pa.Table, labels: npt.NDArray[Any], **options: Any) -> TrainedModel:
     """The model alone."""
     return fit_and_judge(features, labels, **options)[0]
+
+
+@contextmanager
+def quick_validation() -> Iterator[None]:
+    """Models of every member from two folds and one number of trees: for tests of what a model is written as, not of
+    what it has learned."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crossfit, "assign_folds", lambda rows, _groups: np.arange(rows, dtype=np.int8) % 2)
+        patch.setattr(crossfit, "STAGES", (1.0,))
+        patch.setattr(crossfit, "BAGS", 2)
+        yield
 
 
 def bare_card(model: TrainedModel) -> dict[str, Any]:

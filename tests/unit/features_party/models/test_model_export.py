@@ -23,7 +23,7 @@ from features_party.training.learners.trees import TreeInput
 from features_party.training.model import TrainedModel
 from shared.domain import Domain
 from shared.errors import InvalidInput
-from tests.support.training import bare_card, fit
+from tests.support.training import bare_card, fit, quick_validation
 
 NAT = np.iinfo(np.int64).min
 DOMAIN = Domain.parse("0:20")
@@ -87,7 +87,8 @@ def trained(model: str, loss: str, table: pa.Table = TRAINING) -> SavedModel:
     """`model` trees: those of the rule alone, as for labels that models cannot be compared on."""
     y = labels(TRAINING)[: table.num_rows]
     rule = choose_capacity(len(y), float(np.var(y)), 0.0) if model == "trees" else None
-    found = fit(table, y, domain=DOMAIN, model="gbdt" if rule else model, loss=loss, capacity=rule)
+    with quick_validation():
+        found = fit(table, y, domain=DOMAIN, model="gbdt" if rule else model, loss=loss, capacity=rule)
     return SavedModel(found, CARD)
 
 

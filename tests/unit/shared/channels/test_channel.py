@@ -145,11 +145,11 @@ def test_one_bit_with_very_fine_ends_uses_exact_arithmetic() -> None:
 
 def test_large_domains_need_no_matrix() -> None:
     domain = Domain.parse("0:1000000")
-    start = time.perf_counter()
+    start = time.process_time()
     channel = one_bit("0", "1000000", domain)
     assert channel.epsilon == one_bit().epsilon
     assert channel.expected_loss(None, "squared") > 0
-    assert time.perf_counter() - start < 3.0  # a second on a busy machine
+    assert time.process_time() - start < 3.0
     with pytest.raises(InvalidMechanism, match="too large to be written out"):
         laplace("0:1000000").matrix()
 

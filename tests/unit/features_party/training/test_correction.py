@@ -159,8 +159,8 @@ def fine(kind: str) -> Channel:
 def test_a_million_labels_take_about_a_second(kind: str) -> None:
     channel = fine(kind)
     shares = np.full(channel.m, 1 / channel.m)
-    start = time.perf_counter()
+    start = time.process_time()
     found = [correct(channel, how, None, shares) for how in ("none", "auto")]
     found.append(correct(channel, "auto", np.full(channel.k, 1 / channel.k)))
-    assert time.perf_counter() - start < 3.0  # three of them, on a busy machine; by rows it was hours
+    assert time.process_time() - start < 3.0  # by rows it was hours
     assert all(c.noise_variance > 0 for c in found)

@@ -1,7 +1,7 @@
 """What the first migration of each party issues on each engine, to the letter: a change of the tables shows here.
 
 Databases of a published version do not change with the tables: such a change needs a migration. As long as nothing was
-published, `python -m tests.unit.test_first_schema` writes the statements anew.
+published, `python -m tests.unit.shared.service.test_first_schema` writes the statements anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from features_party.storage import tables as features
 from labels_party.storage import tables as labels
 from shared.service.migrations import create
 
-KEPT = Path(__file__).parents[1] / "support" / "schemas"
+KEPT = Path(__file__).parents[3] / "support" / "schemas"
 PARTIES = {"labels": labels, "features": features}
 DIALECTS = {"sqlite": "sqlite://", "postgresql": "postgresql+psycopg://"}
 

@@ -101,7 +101,7 @@ def test_ranges_and_listed_values_have_the_same_positions() -> None:
     ],
 )
 def test_huge_domains_take_little(name: str, domain: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     options = [{}] if name == "exponential" else [{}, {"unclipped": True}]
     for chosen in options:
         channel = design(name, domain, "1", **chosen)
@@ -111,7 +111,7 @@ def test_huge_domains_take_little(name: str, domain: str) -> None:
         assert int(drawn.max()) < channel.m
         assert channel.expected_loss(None, "squared") > 0
         assert len(str(channel.as_json())) < 300
-    assert time.perf_counter() - start < 20.0  # one or two on a free machine
+    assert time.process_time() - start < 20.0  # one or two as a rule
 
 
 def test_one_value_is_a_constant_channel_without_noise() -> None:

@@ -30,7 +30,7 @@ from shared.errors import InvalidDomain, InvalidEpsilon, InvalidInput, Malformed
 from shared.losses import MatrixLoss
 from shared.privacy import ZERO, Epsilon
 from tests.support.fuzz_targets import CORPUS
-from tests.unit.test_manifest import document, drop, put, rr
+from tests.unit.shared.documents.test_manifest import document, drop, put, rr
 
 E = Epsilon.parse
 

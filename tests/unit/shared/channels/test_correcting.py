@@ -191,15 +191,15 @@ def test_large_labels_lose_no_digits() -> None:
 def test_a_hundred_thousand_outputs_or_a_million_labels_take_about_a_second() -> None:
     fine = laplace_channel(Domain.parse("0:99999"), Epsilon.parse("4"))
     assert fine.m > 99_999
-    prior, start = 0.9999 ** np.arange(fine.k), time.perf_counter()
+    prior, start = 0.9999 ** np.arange(fine.k), time.process_time()
     values, rho = best_outputs(fine, prior / prior.sum(), 10_000)
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
     assert rho is not None
     assert np.all(np.isfinite(values))
     many = rr("0:999999", cuts=tuple(range(16, 1_000_000, 16)))
-    start = time.perf_counter()
+    start = time.process_time()
     best_outputs(many, np.full(1_000_000, 1e-6), 10**6)
-    assert time.perf_counter() - start < 8.0
+    assert time.process_time() - start < 8.0
 
 
 def test_a_prior_is_estimated_from_the_message_itself() -> None:

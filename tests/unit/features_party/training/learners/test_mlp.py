@@ -32,7 +32,7 @@ from shared.errors import InvalidFile, InvalidInput
 from shared.schemas.training import Learning
 from tests.support.messages import draw, one_bit, world
 from tests.support.training import fit
-from tests.unit.test_model_export import LATER, TRAINING, labels, ports
+from tests.unit.features_party.models.test_model_export import LATER, TRAINING, labels, ports
 
 TEN = Domain.parse("0:10")
 QUICK = Settings(epochs=20, batch_size=256)

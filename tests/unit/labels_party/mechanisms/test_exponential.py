@@ -14,7 +14,7 @@ from shared.channels.exponential import MAX_CELLS, ExponentialChannel, _upper_wo
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.privacy import Epsilon
-from tests.unit.test_additive import Words
+from tests.unit.labels_party.mechanisms.test_additive import Words
 
 
 def design(domain: Domain | str, epsilon: str, **options: bool) -> ExponentialChannel:

@@ -17,7 +17,7 @@ from shared.errors import InvalidInput
 from shared.maps.monotone import MonotoneMap
 from shared.maps.score_maps import ScoreMap, cuts_of
 from shared.maps.scores import ScoreGrid
-from tests.unit.test_model_export import CARD, FEWER, LATER, ports, trained
+from tests.unit.features_party.models.test_model_export import CARD, FEWER, LATER, ports, trained
 
 FloatArray = npt.NDArray[np.float64]
 GRIDS = ("float32", "-3:7.5:1000", "0:1:4294967296", "-1e6:1e6:7")

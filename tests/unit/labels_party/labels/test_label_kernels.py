@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from labels_party.labels import digests
 from labels_party.labels.digests import kernels, mask, siphash128
 from labels_party.labels.runs import contains, members, merge, repeated, sort_run
-from tests.unit.test_digests import KEY, VECTORS
+from tests.unit.labels_party.labels.test_digests import KEY, VECTORS
 
 IDS = st.lists(st.text(max_size=40), max_size=60)
 HALVES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=60)

@@ -12,7 +12,7 @@ from shared.documents.canonical import canonical_bytes
 from shared.documents.manifest import Manifest
 from shared.errors import MalformedManifest
 from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
-from tests.unit.test_manifest import document
+from tests.unit.shared.documents.test_manifest import document
 
 SPENT = Epsilon.parse("1.5")
 

@@ -98,9 +98,9 @@ def test_figures_are_those_of_the_matrix() -> None:
 
 
 def test_a_large_domain_takes_seconds_at_most() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     channel = knots_channel("0:9999", "2")
-    assert time.perf_counter() - start < 4.0  # a third of a second on an idle machine
+    assert time.process_time() - start < 4.0  # a third of a second as a rule
     one_bit = one_bit_channel(channel.domain, Epsilon.parse("2"))
     assert channel.expected_loss(prior_of(10_000), "squared") < 0.7 * one_bit.expected_loss(prior_of(10_000), "squared")
     assert len(json.dumps(channel.as_json())) < 1 << 18
