@@ -15,7 +15,7 @@ from typing import ClassVar
 
 class LabelDPError(Exception):
     """Base of everything this project raises on purpose. The kinds of this module have their own name as `code`, and
-    that in words as title, unless they say otherwise; `tests/unit/test_problems.py` holds the codes still."""
+    that in words as title, unless they say otherwise; `tests/unit/shared/test_problems.py` holds the codes still."""
 
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
