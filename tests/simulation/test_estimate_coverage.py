@@ -155,11 +155,11 @@ def test_of_several_messages_the_one_that_tells_least_decides() -> None:
     bins = np.where(message == 0, rng.integers(0, 11, rows), rng.integers(0, 2, rows))
     found = estimate_on_rows(np.full(rows, 4.0), 5.0, channels, message, bins, np.arange(rows) // 2)
     assert found.mse is None
-    assert "squares" in found.why
+    assert "squares" in found.mse_why
     assert found.as_card()["mse_below_constant"] == found.mse_below_constant.estimate
     alone = estimate_on_rows(np.full(rows, 4.0), 5.0, channels[:1], np.zeros(rows, int), bins * 0, np.arange(rows))
     assert alone.mse is not None
-    assert alone.why == "identified"
+    assert alone.mse_why == "identified"
 
 
 def test_few_rows_are_not_held_out() -> None:
