@@ -18,7 +18,7 @@ from tests.support.golden_documents import Document, documents
 from tests.support.mutations import mutants
 from tests.support.verdicts import ACCEPTED, verdicts
 
-MUTATIONS, SEED = 4000, 20261122
+MUTATIONS, SEED = 2000, 20261122
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,6 @@ def test_a_verifier_that_skips_a_check_is_caught(
     golden: dict[str, Document], key: SigningKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standalone_document, "_check_unit", lambda d: None)
-    found, _ = disagreements(golden, key, MUTATIONS // 4, SEED)
+    found, _ = disagreements(golden, key, MUTATIONS // 2, SEED)
     assert found
     assert all("'unit'" in line or "epsilon" in line for line in found)
