@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,6 @@ def run(app: typer.Typer) -> None:
         fail(f"internal error ({type(error).__name__} at {where}); please report it with the command you ran", 1)
 
 
-@cache
 def _command(app: typer.Typer) -> Any:
     """The commands of an app; its help names no type beside a flag, which takes no value (newer typers say <bool>)."""
     import typer

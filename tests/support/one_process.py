@@ -1,7 +1,8 @@
 """What databases, folders and HTTP clients of tests in one process share, and what they do not wait for.
 
 Tests kill processes, never the machine, so that nothing needs to be on the disk. SQL is compiled once, not once for
-each of the many databases; certificate authorities are read once. `test_database` asks for `storage_itself`.
+each of the many databases; certificate authorities are read once, and commands are built once. `test_database` asks for
+`storage_itself`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import pytest
 from httpx._transports import default as transports
 from sqlalchemy.engine import Engine
 
-from shared.service import database
+from shared.service import cli, database
 
 sqlite_connect_itself = database._sqlite_connect
 create_engine_itself = database.create_engine
+command_itself = cli._command
 create_ssl_context_itself = transports.create_ssl_context
 
 
@@ -43,6 +45,18 @@ def _ssl_context(*given: Any, **named: Any) -> ssl.SSLContext:
     return _authorities((os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")), *given, **named)
 
 
+_commands: dict[tuple[int, ...], tuple[Any, ...]] = {}
+
+
+def _command(app: Any) -> Any:
+    """The commands of an app, built once for all that it has, which is kept, so that no other takes its ids."""
+    parts = (app, *app.registered_commands)
+    numbers = tuple(map(id, parts))
+    if numbers not in _commands:
+        _commands[numbers] = (command_itself(app), *parts)
+    return _commands[numbers][0]
+
+
 @contextmanager
 def one_process() -> Iterator[None]:
     statements = Statements()
@@ -61,6 +75,7 @@ def one_process() -> Iterator[None]:
         patch.setattr(database, "_sqlite_connect", sqlite_connect)
         patch.setattr(os, "fsync", lambda _file: None)
         patch.setattr(transports, "create_ssl_context", _ssl_context)
+        patch.setattr(cli, "_command", _command)
         yield
 
 

@@ -1,7 +1,7 @@
 """The first schema: the tables as they are declared.
 
-`tests/unit/shared/service/test_first_schema.py` holds them to the statements that this migration issues. Once a version was published,
-a change of the tables is a migration of its own, and this one issues the statements that are kept there.
+`tests/unit/shared/service/test_first_schema.py` holds them to the statements that this migration issues. Once a version
+was published, a change of the tables is a migration of its own, and this one issues the statements that are kept there.
 """
 
 from alembic import op
