@@ -133,7 +133,9 @@ def _one_bit(asked: Asked) -> Channel:
     try:
         low, high = (decimal_of(end) for end in cast("tuple[object, object]", clip))
     except (TypeError, ValueError):
-        raise InvalidMechanism("The option 'clip' is 'auto' or a pair of decimal numbers, lower end first.") from None
+        raise InvalidMechanism(
+            "The option 'clip' is 'auto' or a pair of decimal numbers, lower end first; a command writes it A:B."
+        ) from None
     return one_bit_channel(domain, epsilon, (low, high))
 
 
