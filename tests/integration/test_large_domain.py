@@ -1,4 +1,4 @@
-"""A domain of millions of values goes the whole way in bounded time, or is refused in a sentence before it costs."""
+"""A domain of ten million values goes the whole way in bounded time, or is refused in a sentence before it costs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from shared.documents.bundle import verify
 from shared.documents.rows import read_message
 from tests.support.desk import Desk
 
-SECONDS = 30.0  # of the processor: three on a free machine
+SECONDS = 60.0  # of the processor; ten on a free machine
 
 
-def test_two_million_values_go_the_whole_way(desk: Desk) -> None:
-    """As ten and sixteen million do in `make soak`."""
+def test_ten_million_values_go_the_whole_way(desk: Desk) -> None:
     started = time.process_time()
     answer = desk.client.post(
         "/v1/populations",
-        json={"name": "cents", "label": "cents", "domain": "0:2000000", "lifetime_epsilon": "2"},
+        json={"name": "cents", "label": "cents", "domain": "0:10000000", "lifetime_epsilon": "2"},
     )
     assert answer.status_code == 201, answer.text
     assert len(answer.content) < 2000  # the domain is told by its ends
@@ -40,7 +39,7 @@ def test_two_million_values_go_the_whole_way(desk: Desk) -> None:
     values = np.array(read_message(list(verified.paths), verified.manifest)["label"].to_pylist(), float)
     assert len(values) == 2000
     # the bound of one bit: half a range to either side of its middle, times coth(1/2)
-    assert np.all(np.abs(values - 1_000_000) <= 1_000_000 * 2.2)
+    assert np.all(np.abs(values - 5_000_000) <= 5_000_000 * 2.2)
 
 
 def test_domains_beyond_what_is_solved_are_refused(desk: Desk) -> None:

@@ -31,7 +31,7 @@ from tests.support.pipeline_audit import by_functions, published
 ALPHA = 1e-6
 AUDITS = len(CASES) + 6  # as many bounds must hold
 EACH = ALPHA / AUDITS
-MANY, SOME, BOUGHT, FEW = 100_000, 2400, 600, 46
+MANY, SOME, BOUGHT, FEW = 100_000, 2400, 1200, 46
 
 # the chosen example comes first; its label is 1, or 0 in the neighbouring vector
 PRIORS: list[tuple[str, list[int], dict[str, Any]]] = [
@@ -141,7 +141,7 @@ def test_control_bounds_that_are_read_off_the_labels_are_found(
 ) -> None:
     """Quantiles with hardly any noise."""
     monkeypatch.setattr(quantiles, "rate_of", lambda *_: Fraction(10**6))
-    assert with_bounds(index, BOUGHT, request_) > 2.5
+    assert with_bounds(index, BOUGHT // 2, request_) > 2.5
 
 
 def test_control_a_tenth_of_epsilon_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
