@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,10 +11,12 @@ from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
-from shared.schemas.calibration import Calibration
 from shared.service.cli import AROUND, emit, progress, real
 from shared.service.commands import command
 from shared.service.party_commands import Json
+
+if TYPE_CHECKING:
+    from shared.schemas.calibration import Calibration
 
 SHAPES = (
     "auto (bins; if the loss is absolute monotone, or grid of two scores), bins, monotone, pieces, linear, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,10 +20,12 @@ from features_party.cli.app import (
     services,
 )
 from shared.errors import InvalidInput
-from shared.schemas.training import Learning
 from shared.service.cli import emit, progress
 from shared.service.commands import command
 from shared.service.party_commands import Force, Json
+
+if TYPE_CHECKING:
+    from shared.schemas.training import Learning
 
 
 @app.command()

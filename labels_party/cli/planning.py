@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from labels_party.cli.app import app, services
-from shared.schemas.plan import Plan
 from shared.service.cli import emit, say, table
 from shared.service.commands import command
 from shared.service.layout import number
 from shared.service.party_commands import Json
+
+if TYPE_CHECKING:
+    from shared.schemas.plan import Plan
 
 
 @command(app)

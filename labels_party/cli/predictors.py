@@ -9,14 +9,13 @@ import typer
 
 from labels_party.cli.app import app, services
 from shared.errors import InvalidInput
-from shared.schemas.features import pair
-from shared.schemas.predictor import Predictor
 from shared.service.cli import AROUND, emit, replacing, say, table, whole, writable
 from shared.service.commands import command
 from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from labels_party.kinds.prediction.queries import Answered
+    from shared.schemas.predictor import Predictor
 
 predictor = typer.Typer(help="Models of raw labels that stay here and answer single queries.", no_args_is_help=True)
 app.add_typer(predictor, name="predictor", rich_help_panel=AROUND)
@@ -190,6 +189,8 @@ def _declared(feature: dict[str, Any]) -> str:
 
 
 def _pair(text: str) -> tuple[str, str]:
+    from shared.schemas.features import pair
+
     try:
         return pair(text)
     except ValueError as form:

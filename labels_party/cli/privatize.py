@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting
-from shared.schemas.population import Population
-from shared.schemas.release import Release
-from shared.service.cli import emit, progress, warn
-from shared.service.commands import EXPERT_PANEL, command
+from shared.service.cli import EXPERT_PANEL, emit, progress, warn
+from shared.service.commands import command
 from shared.service.party_commands import Json
+
+if TYPE_CHECKING:
+    from shared.schemas.population import Population
+    from shared.schemas.release import Release
 
 
 @command(app)
@@ -42,7 +43,6 @@ def privatize(
     as_json: Json = False,
 ) -> None:
     """Turn a file of labels into one signed, privatized message, charged to the ledger."""
-    gc.set_threshold(1_000_000)  # what imports make stays: looking for garbage among it is a fifth of their time
     from labels_party.files.inputs import population_of, request_of
     from labels_party.files.jobs import LabelsFile, run
     from labels_party.files.message import Message

@@ -8,7 +8,6 @@ import typer
 
 from labels_party.cli.app import app, services
 from shared.errors import Unavailable
-from shared.schemas.webhook import EVENTS
 from shared.service.cli import ADMINISTRATION, emit, table
 from shared.service.party_commands import Json
 
@@ -17,13 +16,19 @@ app.add_typer(webhook, name="webhook", rich_help_panel=ADMINISTRATION)
 Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Id of the webhook.")]
 
 
+def _events() -> str:
+    from shared.schemas.webhook import EVENTS
+
+    return ", ".join(EVENTS)
+
+
 @webhook.command("create")
 def webhook_create(
     url: Annotated[str, typer.Argument(help="https://host/path, or http on this machine.")],
     population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(EVENTS)}; repeatable."),
+        typer.Option(help=f"{_events()}; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,24 +12,21 @@ import typer
 
 from labels_party.cli.answers import show_answer
 from labels_party.cli.app import app, services
-from shared.documents.kind import Kind
-from shared.documents.kinds.registry import KINDS
 from shared.errors import InvalidInput
-from shared.schemas.base import Ask
-from shared.schemas.calibration import Allowance, Calibration
-from shared.schemas.population import Population
-from shared.service.cli import AROUND, emit, progress, table
-from shared.service.commands import Panel, command
+from shared.service.cli import AROUND, Panel, emit, progress, table
+from shared.service.commands import Made, command, command_later
 from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from labels_party.files.jobs import LabelsFile
+    from shared.schemas.base import Ask
+    from shared.schemas.calibration import Allowance
+    from shared.schemas.population import Population
 
 FILE = "A file of labels, sealed as a batch"
 BatchId = Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")]
 Labels = Annotated[Path | None, typer.Option(help="Parquet or CSV file of labels.", rich_help_panel=FILE)]
 Examples = Annotated[Path | None, typer.Option(help="File that lists all example ids.", rich_help_panel=FILE)]
-Rules = Annotated[Population | None, Panel(FILE)]
 Out = Annotated[Path, typer.Option(help="Where the signed answer goes (.json).")]
 As = Annotated[str | None, typer.Option("--as", help="Who asks; needed in a four-eyes population.")]
 
@@ -38,7 +38,7 @@ def of_labels(
     batch: BatchId = None,
     labels: Labels = None,
     id_column: Annotated[str | None, typer.Option(help="Its column with example ids.", rich_help_panel=FILE)] = None,
-    rules: Rules,
+    rules: Annotated[Population | None, Panel(FILE)],
     examples: Examples = None,
     name: As = None,
     force: Force = False,
@@ -60,12 +60,14 @@ def of_scores(
     out: Out,
     batch: BatchId = None,
     labels: Labels = None,
-    rules: Rules,
+    rules: Annotated[Population | None, Panel(FILE)],
     examples: Examples = None,
     name: As = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
+    from shared.schemas.calibration import Calibration
+
     columns = tuple(name for name in (id_column, score_column, score_2_column) if name is not None)
     of = _batch_or_labels(batch, labels, id_column, rules, examples)
     assert isinstance(asked, Calibration)
@@ -85,7 +87,7 @@ def of_features(
     ] = "example_id",
     batch: BatchId = None,
     labels: Labels = None,
-    rules: Rules,
+    rules: Annotated[Population | None, Panel(FILE)],
     examples: Examples = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say what it would cost and do; nothing is charged.")
@@ -109,17 +111,25 @@ def of_features(
     _answer(of, asked, out, force, name, as_json, features=None if features is None else (features, id_column))
 
 
-MADE = {"nothing": of_labels, "scores": of_scores, "features": of_features}
+MADE: dict[str, Callable[..., None]] = {"nothing": of_labels, "scores": of_scores, "features": of_features}
 
 
-def declare(kind: Kind[Any, Any]) -> None:
-    """The command of a kind of answer, if it is asked for of a batch."""
-    if kind.asks is not None:
-        command(app, kind.command, AROUND, asked=kind.asks)(MADE[kind.beside])
+def declare(name: str, told: str) -> None:
+    """The command of a kind of answer; the kinds are loaded when it runs."""
+    command_later(app, name, AROUND, told, partial(_made, name))
 
 
-for known in KINDS.values():
-    declare(known)
+def _made(name: str) -> Made:
+    from shared.documents.kinds.registry import KINDS
+
+    kind = next(kind for kind in KINDS.values() if kind.command == name and kind.asks is not None)
+    return MADE[kind.beside], kind.asks
+
+
+# made of the kinds by `tests/unit/labels_party/cli/test_helps.py`, which holds it to them
+HELPS = Path(__file__).with_name("helps.json")
+for name, told in json.loads(HELPS.read_text(encoding="utf-8")).items():
+    declare(name, told)
 
 
 @command(app, "allow-calibrations", AROUND)

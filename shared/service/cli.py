@@ -3,6 +3,7 @@ file overwritten unasked."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +26,29 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 INTERRUPTED = 130
 PIPED = 10_000
+GARBAGE = 100_000  # objects made before a look for garbage; Python waits for some hundreds
 # the panels of a help; a command without one is an everyday command, of which there are at most ten
 OFFICER, AROUND, ADMINISTRATION = "Officer", "Around the message", "Administration"
+EXPERT_PANEL = "Expert options"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Of a schema in a command: the panel of its everyday options, and the members that the command sets itself."""
+
+    title: str | None = None
+    without: tuple[str, ...] = ()
+
+
+def _keep_imports() -> None:
+    """What imports made stays, and to look for garbage among it is a tenth of a short command's time."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
+    _keep_imports()
     try:
         _command(app)()
     except LabelDPError as error:
@@ -53,19 +72,9 @@ def run(app: typer.Typer) -> None:
 
 
 def _command(app: typer.Typer) -> Any:
-    """The commands of an app; its help names no type beside a flag, which takes no value (newer typers say <bool>)."""
-    import typer
+    from shared.service.outline import commands_of
 
-    def quiet(command: Any) -> None:
-        for option in command.get_params(typer.Context(command)):
-            if getattr(option, "is_flag", False):
-                option.metavar = ""
-        for inner in getattr(command, "commands", {}).values():
-            quiet(inner)
-
-    command = typer.main.get_command(app)
-    quiet(command)
-    return command
+    return commands_of(app)
 
 
 def whole(option: str, least: int | None = None, most: int | None = None) -> Callable[[object], int]:

@@ -35,6 +35,7 @@ from shared.errors import InvalidRequest, MalformedAnswer
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import Decimalish
+from shared.service.commands import help_of
 from tests.architecture.doors import awaited, blocking, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
@@ -96,7 +97,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.KINDS, COUNT, READ)
     monkeypatch.setitem(computed.KINDS, COUNT, CountKind)
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
-    work.declare(READ)
+    work.declare(COUNT, help_of(Count))
     monkeypatch.setattr(answers.AnswerCalls, COUNT, None, raising=False)  # taken away at the end
     answers.declare(READ)
     monkeypatch.setattr(shared_routes, "_known", {})

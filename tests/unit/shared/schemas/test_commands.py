@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from shared.errors import InvalidInput
 from shared.schemas.base import EXPERT, Ask, Word
 from shared.schemas.numbers import Decimalish
-from shared.service.commands import EXPERT_PANEL, Panel, command
+from shared.service.cli import EXPERT_PANEL, Panel
+from shared.service.commands import command
 
 DIGITS = "in plain digits: no plus sign, no leading zeros, no blanks or separators"
 

@@ -1,0 +1,76 @@
+"""The commands of a typer app: only the one that runs, or whose help is asked for, is made with its options. Of the
+others a list of commands shows the name and the help, and nothing else is made."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+
+def commands_of(app: typer.Typer) -> Any:
+    """What `typer.main.get_command` makes of an app; and no help names a type beside a flag."""
+    made = typer.main.get_command(_outlined(app, app))
+    for command in _all(made):
+        if not isinstance(command, _Later):
+            _without_types(command)
+    return made
+
+
+def _all(command: Any) -> list[Any]:
+    return [command, *(found for inner in getattr(command, "commands", {}).values() for found in _all(inner))]
+
+
+def _outlined(app: typer.Typer, root: typer.Typer) -> typer.Typer:
+    """A copy of an app whose commands make their options later."""
+    outlined = copy.copy(app)
+    outlined.registered_commands = [_outline(info, root) for info in app.registered_commands]
+    outlined.registered_groups = [copy.copy(info) for info in app.registered_groups]
+    for info in outlined.registered_groups:
+        assert info.typer_instance is not None
+        info.typer_instance = _outlined(info.typer_instance, root)
+    return outlined
+
+
+def _outline(info: Any, root: typer.Typer) -> Any:
+    def without_options() -> None: ...
+
+    without_options.__name__, without_options.__doc__ = info.callback.__name__, info.callback.__doc__
+    outline = copy.copy(info)
+    outline.callback = without_options
+    outline.cls = type("Later", (_Later, info.cls or TyperCommand), {"info": info, "root": root})
+    return outline
+
+
+class _Later:
+    """A command that becomes the one of its `info` when it is asked for its options."""
+
+    info: Any
+    root: typer.Typer
+
+    @property
+    def params(self) -> list[Any]:
+        if "params" not in self.__dict__:
+            short, markup = self.root.pretty_exceptions_short, self.root.rich_markup_mode
+            made = typer.main.get_command_from_info(self.info, pretty_exceptions_short=short, rich_markup_mode=markup)
+            self.__dict__.update(_without_types(made).__dict__)
+        found: list[Any] = self.__dict__["params"]
+        return found
+
+    @params.setter
+    def params(self, none_yet: list[Any]) -> None:
+        pass
+
+
+def _without_types(command: Any) -> Any:
+    """A flag takes no value, and newer typers write <bool> beside it."""
+    context = typer.Context(command)
+    asks_help = command.get_help_option(context)
+    if asks_help is not None:
+        asks_help.default = False  # it is None, which newer typers load pydantic to read
+    for option in command.get_params(context):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return command
