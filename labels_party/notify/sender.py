@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import certifi
-import httpx
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -34,7 +33,7 @@ from shared.service.worker import Worker
 
 log = logging.getLogger("label_dp.webhooks")
 
-TIMEOUT = httpx.Timeout(10.0)
+TIMEOUT_SECONDS = 10.0
 CLAIM_SECONDS = 60.0  # a claimed notice is tried again after this, if its sender died
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 5.0, 3.0, 4 * 3600.0
 LIFE_SECONDS = 86_400.0
@@ -159,6 +158,8 @@ class Sender(Worker):
 
     def _post(self, notice: dict[str, Any]) -> tuple[str | None, bool]:
         """(why it failed, whether for good); the endpoint's words are never kept, only its status."""
+        import httpx  # here and below alone: every command loads this module
+
         body = canonical_bytes(notice["body"])
         try:
             target = self.rules.resolve(notice["url"])
@@ -187,6 +188,8 @@ def _trusted() -> ssl.SSLContext:
 
 def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
     """POST to the address that was checked, under the name that the certificate must have; returns the status."""
+    import httpx
+
     parts = urlsplit(target.url)
     address = f"[{target.address}]" if ":" in target.address else target.address
     url = urlunsplit((parts.scheme, f"{address}:{target.port}", parts.path or "/", parts.query, ""))
@@ -196,7 +199,7 @@ def _send(target: Target, headers: dict[str, str], body: bytes) -> int:
     trusted = _trusted() if parts.scheme == "https" else False  # without TLS there is no certificate to check
     # proxies of the environment would look up the name again
     with (
-        httpx.Client(verify=trusted, timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client,
+        httpx.Client(verify=trusted, timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False) as client,
         client.stream(
             "POST",
             url,

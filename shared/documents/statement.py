@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
-import jinja2
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
@@ -36,6 +36,9 @@ from shared.documents.statement_text import (
     visible,
 )
 from shared.privacy import Epsilon
+
+if TYPE_CHECKING:
+    import jinja2
 
 LISTED = 20  # audiences, bins and files that are written out
 
@@ -110,6 +113,8 @@ def _bins(channel: RRChannel, prior: npt.NDArray[np.float64] | None) -> Iterator
 
 @cache
 def _template() -> jinja2.Template:
+    import jinja2  # here alone: every command loads this module
+
     engine = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
