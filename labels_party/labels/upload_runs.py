@@ -50,8 +50,7 @@ class UploadRuns:
         self.again = 0  # how often, beyond the first time
         self._low: list[U64] = []
         self._high: list[U64] = []
-        self._rows: list[Rows] = []
-        self._waiting = 0
+        self._waiting = self._first = 0  # digests, and the row of the first of them
         self._parts: list[Run] = []
         self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -62,10 +61,11 @@ class UploadRuns:
             self._folder.cleanup()
 
     def add(self, low: U64, high: U64, start: int) -> None:
-        """Digests of the rows from `start` on."""
+        """Digests of the rows from `start` on, which follow those of the last time."""
+        if not self._waiting:
+            self._first = start
         self._low.append(low)
         self._high.append(high)
-        self._rows.append(np.arange(start, start + len(low)))
         self._waiting += len(low)
 
     @property
@@ -78,8 +78,8 @@ class UploadRuns:
             nothing = np.zeros(0, np.int64)
             return EMPTY, nothing, nothing
         run, order = sort_run(_joined(self._low), _joined(self._high))
-        rows = _joined(self._rows)[order]
-        self._low, self._high, self._rows, self._waiting = [], [], [], 0
+        rows = order + self._first
+        self._low, self._high, self._waiting = [], [], 0
         marks = repeated(run)
         later = rows[marks]
         if later.size:
@@ -101,7 +101,7 @@ class UploadRuns:
         found: list[Run] = []
 
         def unique() -> Iterator[Run]:
-            for piece in merged_pieces(self._parts):
+            for piece in merged_pieces(self._parts) if self._spilled else (merge(self._parts),):
                 marks = repeated(piece)
                 self.again += int(marks.sum())
                 if marks.any() and sum(len(f[0]) for f in found) < BUFFER:
