@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 INTERRUPTED = 130
 PIPED = 10_000
-GARBAGE = 100_000  # objects made before a look for garbage; Python waits for some hundreds
 # the panels of a help; a command without one is an everyday command, of which there are at most ten
 OFFICER, AROUND, ADMINISTRATION = "Officer", "Around the message", "Administration"
 EXPERT_PANEL = "Expert options"
@@ -40,15 +39,15 @@ class Panel:
     without: tuple[str, ...] = ()
 
 
-def _keep_imports() -> None:
-    """What imports made stays, and to look for garbage among it is a tenth of a short command's time."""
-    gc.freeze()
-    gc.set_threshold(GARBAGE)
+def _spare_help() -> None:
+    """A process that shows a help ends then; to look for garbage among what imports made is a tenth of its time."""
+    if "--help" in sys.argv:
+        gc.disable()
 
 
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
-    _keep_imports()
+    _spare_help()
     try:
         _command(app)()
     except LabelDPError as error:
