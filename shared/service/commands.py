@@ -25,27 +25,25 @@ def command(
     name: str | None = None,
     panel: str | None = None,
     *,
-    asked: type[Ask] | None = None,
     cls: Any = None,
 ) -> Callable[[Any], Any]:
-    """Register a function whose parameters are options of typer, or schemas (`asked: Release`). One function serves
-    several commands, each with the schema that its parameter `asked` has there, whose docstring is then the help.
+    """Register a function whose parameters are options of typer, or schemas (`asked: Release`).
 
     `rules: Population | None` is None where none of its options is given, and complete where one is. What the schema
     refuses is an InvalidInput that names the option. So does a typed error that names a member in `backticks`.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        told = inspect.getdoc(function) if asked is None else help_of(asked)
-        known = name or function.__name__
-        app.command(name, cls=cls, rich_help_panel=panel, help=told)(_Asked(known, lambda: (function, asked)))
+        made = _Asked(name or function.__name__, lambda: (function, None))
+        app.command(name, cls=cls, rich_help_panel=panel, help=inspect.getdoc(function))(made)
         return function
 
     return register
 
 
 def command_later(app: typer.Typer, name: str, panel: str, told: str, found: Callable[[], Made]) -> None:
-    """Register a command of which only the name and the help are known yet; `found` gives its function and schema."""
+    """Register a command of which only the name and the help are known yet. `found` gives its function and the schema
+    that its parameter `asked` has: one function serves several commands."""
     app.command(name, rich_help_panel=panel, help=told)(_Asked(name, found))
 
 
@@ -71,7 +69,7 @@ class _Asked:
         return self._options.signature
 
     @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # typer reads it of an object too
         return {name: parameter.annotation for name, parameter in self.__signature__.parameters.items()}
 
     def __call__(self, **given: Any) -> None:
