@@ -105,7 +105,8 @@ async def create_calibration(
         raise NotFound(f"There is no batch '{batch}'.")
 
     def work(upload: Upload) -> Reply:
-        return ctx.calibration.request(batch, upload.chunks, wish, actor(caller), upload.call, by_audience=audience)
+        scored = ctx.calibration.scored(batch, wish, upload.chunks, audience)
+        return ctx.work.ask(ctx.calibration, batch, scored, actor(caller), upload.call)
 
     answer = await receive(request, ctx, caller, key, batch, columns, work)
     ctx.worker.wake()

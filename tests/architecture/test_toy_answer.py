@@ -23,15 +23,16 @@ from labels_party.kinds.answer import AnswerKind, Computed
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
-from labels_party.work.kind import Asked, Job
+from labels_party.work.kind import Asked, Job, SchemaKind
 from shared.costs.slices import Cost
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.kind import Kind, check_charge
+from shared.documents.answer import Answer
+from shared.documents.kind import Facts, Kind, check_charge
 from shared.documents.kinds import registry
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.members import Strict
 from shared.errors import InvalidRequest, MalformedAnswer
+from shared.maps.places import number_text
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import Decimalish
@@ -52,6 +53,10 @@ class CountResult(Strict):
     count: int
 
 
+class CountFacts(Facts):
+    noise_scale: str
+
+
 def _rule(answer: Answer, _given: CountParameters, said: CountResult) -> None:
     check_charge(answer, Cost(answer.split.randomize.fraction, Fraction(0)), REPLACE_ONE)
     if not 0 <= said.count <= answer.n:
@@ -68,7 +73,7 @@ class Count(Ask):
     additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
-class CountKind(AnswerKind[Count, Count]):
+class CountKind(AnswerKind[Count], SchemaKind[Count, Count]):
     """One pass over the sealed labels; replacing one label moves the count by at most 1."""
 
     name = COUNT
@@ -83,11 +88,11 @@ class CountKind(AnswerKind[Count, Count]):
         exact = sum(int((index >= job.work.plan["at_least"]).sum()) for _, index in job.labels.chunks())
         epsilon = job.work.split.randomize.fraction
         found = noisy(exact, 1, epsilon, (0, job.n), laplace_noise)
-        mechanism = AnswerMechanism(name="count with Laplace noise", source="Dwork et al. 2006", facts={})
-        return Computed({"count": found}, mechanism, self.adjacency)
+        facts = CountFacts(noise_scale=number_text(1 / epsilon))
+        return Computed({"count": found}, "count with Laplace noise", "Dwork et al. 2006", facts, self.adjacency)
 
 
-READ = Kind(COUNT, CountParameters, CountResult, _rule, Count)
+READ = Kind(COUNT, CountParameters, CountResult, _rule, Count, facts=(CountFacts,))
 
 
 @pytest.fixture
@@ -168,7 +173,7 @@ def test_its_receiver_accepts_it_acknowledges_it_and_both_audit_stores_agree(tmp
     with pair(tmp_path) as both:
         services = both.labels.services
         batch = both.labels.sealed_batch(LABELS)
-        _, answer = services.work.ask(services.work.kinds[COUNT], batch, Count(epsilon="1", at_least=3), "test")
+        _, answer = services.work.ask(services.work.queued(COUNT), batch, Count(epsilon="1", at_least=3), "test")
         assert services.pipeline.run(answer["id"])
         both.clock.move(minutes=1)
         assert both.pull_answer(answer["id"]).problem is None

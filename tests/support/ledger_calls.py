@@ -73,12 +73,13 @@ class Calls:
 
     def median(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
         wish = median_wish(epsilon=epsilon, additional_release=additional)
-        return self.s.work.ask(self.s.work.kinds["median"], batch, wish, "test", once)
+        return self.s.work.ask(self.s.work.queued("median"), batch, wish, "test", once)
 
     def calibrate(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool, ids: list[str]) -> Any:
         scores = pa.table({"example_id": ids, "score": [float(i) for i in range(len(ids))]})
         wish = calibration_wish(epsilon=epsilon, additional_release=additional)
-        return self.s.calibration.request(batch, lambda _fields: [scores], wish, "test", once)
+        scored = self.s.calibration.scored(batch, wish, lambda _fields: [scores])
+        return self.s.work.ask(self.s.calibration, batch, scored, "test", once)
 
     def features(self, once: IdempotentCall, batch: str, ids: list[str]) -> Any:
         table = pa.table({"example_id": ids, "x": [float(i % 10) for i in range(len(ids))]})

@@ -15,7 +15,7 @@ from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.request import RELEASE, make_request
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
-from labels_party.work.kind import RELEASES, Asked, Drawn, Job, Kind, Work, WorkFile
+from labels_party.work.kind import RELEASES, Asked, Drawn, Job, SchemaKind, Work, WorkFile
 from shared.documents.canonical import digest
 from shared.documents.manifest import FileEntry
 from shared.documents.signing import MANIFEST_TYPE, SigningKey
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from labels_party.kinds.message.engine import Engine
 
 
-class MessageKind(Kind[Release, ReleaseRequest]):
+class MessageKind(SchemaKind[Release, ReleaseRequest]):
     name = RELEASE
     family = RELEASES
     schema = Release
