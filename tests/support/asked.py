@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.kinds.median import MedianWish
+from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest
 from labels_party.kinds.own_features import FeatureKind, Planned
 from shared.documents.kinds.median import Median
 from shared.domain import Domain
+from shared.privacy import Epsilon
 from shared.schemas.calibration import Calibration
+from shared.schemas.release import Release
 from shared.service.validation import as_model
+
+
+def release_wish(
+    epsilon: Epsilon,
+    mechanism: str = "auto",
+    *,
+    options: Mapping[str, Any] | None = None,
+    clip_quantiles: Sequence[str] = (),
+    clip_epsilon: Epsilon | None = None,
+    given_prior: Any = None,
+    carried_from: str | None = None,
+    **members: Any,
+) -> ReleaseRequest:
+    """`options`: of the mechanism; `given_prior`: the probabilities of one that was carried over or declared."""
+    found = {name: [*map(str, v)] if isinstance(v, tuple | list) else v for name, v in (options or {}).items()}
+    if clip_quantiles:
+        found |= {"clip_quantile": list(clip_quantiles), "clip_epsilon": str(clip_epsilon)}
+    asked = Release(epsilon=str(epsilon), mechanism=mechanism, **found, **members)
+    return ReleaseRequest(asked, None if given_prior is None else GivenPrior(given_prior, carried_from))
 
 
 def median_wish(**members: Any) -> MedianWish:

@@ -41,7 +41,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
 
     def plan(self, batch: Batch, population: Population, wish: ReleaseRequest) -> Asked:
         assert batch.n is not None
-        plan, additional = make_plan(wish, population, batch.n), wish.additional_release
+        plan, additional = make_plan(wish, population, batch.n), wish.asked.additional_release
         details = charge_details(plan, additional)
         return Asked(RELEASE, plan.split, plan_json(plan, wish), details, additional)
 
@@ -100,8 +100,8 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
 
 def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
     """As it is stored, with the prior that was given."""
-    given = wish.given_prior
-    return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given]}
+    given = wish.given
+    return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given.probabilities]}
 
 
 def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:
