@@ -80,7 +80,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
             "loss": plan.loss_name,
             "prior": {"source": plan.prior_source, "release": plan.carried_from},
             "clip_quantiles": list(plan.clip_quantiles) or None,
-        }
+        } | dict(plan.stated)
 
     def failure(self, error: Exception) -> LabelDPError:
         return error if isinstance(error, LabelDPError) else LabelDPError("The draw failed; see the log.")
