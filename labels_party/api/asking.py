@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import WorkOut
 from labels_party.api.work import OUT, shown
 from labels_party.work.kind import PreviewedKind, SchemaKind
@@ -65,7 +65,7 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
         assert isinstance(kind, SchemaKind)
         _, population = ctx.database.read(f"{name}.population", lambda c: ctx.batches.get(c, batch))
         call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
-        _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), actor(caller), call)
+        _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), caller.actor, call)
         ctx.worker.wake()
         response.headers["Location"] = f"/v1/{family.noun}s/{reply['id']}"
         return out(**shown(ctx, reply, caller))
