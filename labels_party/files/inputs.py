@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.plan import CARRIED, GivenPrior, ReleaseRequest
+from labels_party.kinds.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
 from labels_party.kinds.message.priors import check_audiences, read_prior
 from labels_party.kinds.message.request import RULES, make_request
 from labels_party.ledger.populations import Population, declare
@@ -35,9 +35,7 @@ def request_of(services: Services, population: Population, asked: Release) -> Re
     """A typed request; its loss and its prior may be files. Raises InvalidInput and its kinds."""
     prior = None
     if isinstance(asked.loss, str) and asked.loss not in LOSSES and _exists(Path(asked.loss)):
-        read = load_matrix_loss(asked.loss)
-        arrays = {"labels": read.row_labels, "outputs": read.outputs, "matrix": read.values}
-        loss = LossMatrix(**{name: array.tolist() for name, array in arrays.items()})
+        loss = LossMatrix(**loss_json(load_matrix_loss(asked.loss)))
         asked = asked.model_copy(update={"loss": loss})
     if isinstance(asked.prior, str) and asked.prior not in RULES and _exists(Path(asked.prior)):
         prior = _prior(services, population, Path(asked.prior))

@@ -7,13 +7,14 @@ from typing import Any
 
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.kinds.median import MedianWish
-from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest
+from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest, loss_json
 from labels_party.kinds.own_features import FeatureKind, Planned
 from shared.documents.kinds.median import Median
 from shared.domain import Domain
+from shared.losses import MatrixLoss
 from shared.privacy import Epsilon
 from shared.schemas.calibration import Calibration
-from shared.schemas.release import Release
+from shared.schemas.release import LossMatrix, Release
 from shared.service.validation import as_model
 
 
@@ -32,6 +33,8 @@ def release_wish(
     found = {name: [*map(str, v)] if isinstance(v, tuple | list) else v for name, v in (options or {}).items()}
     if clip_quantiles:
         found |= {"clip_quantile": list(clip_quantiles), "clip_epsilon": str(clip_epsilon)}
+    if isinstance(loss := members.get("loss"), MatrixLoss):
+        members["loss"] = LossMatrix(**loss_json(loss))
     asked = Release(epsilon=str(epsilon), mechanism=mechanism, **found, **members)
     return ReleaseRequest(asked, None if given_prior is None else GivenPrior(given_prior, carried_from))
 

@@ -104,7 +104,7 @@ class ReleasePlan:
     def as_json(self) -> dict[str, Any]:
         data = {
             "mechanism": self.mechanism,
-            "loss": _loss_json(self.loss),
+            "loss": loss_json(self.loss),
             "epsilon": self.split.as_json(),
             "prior": self.prior_source,
             "prior_method": self.prior_method,
@@ -134,7 +134,8 @@ class ReleasePlan:
         )
 
 
-def _loss_json(loss: str | Loss) -> Any:
+def loss_json(loss: str | Loss) -> Any:
+    """As it is stored, and asked for: a matrix in the form of `LossMatrix`."""
     if isinstance(loss, MatrixLoss):
         arrays = {"labels": loss.row_labels, "outputs": loss.outputs, "matrix": loss.values}
         return {name: array.tolist() for name, array in arrays.items()}
