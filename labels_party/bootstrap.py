@@ -212,7 +212,7 @@ def bootstrap(
         message=message,
         features=features,
         predictors=predictors,
-        queries=Queries(predictors, work, key, home),
+        queries=Queries(predictors, work, home),
         worker=Worker(
             # erasures before draws, so that a release that was only charged leaves the erased labels out
             (schedule.run_due, erasures.finish),

@@ -52,6 +52,11 @@ class Works:
         assert isinstance(kind, QueuedKind)
         return kind
 
+    def immediate(self, name: str) -> AtOnceKind[Any]:
+        kind = self.kinds[name]
+        assert isinstance(kind, AtOnceKind)
+        return kind
+
     def asked_by(self, schema: type[Ask]) -> QueuedKind[Any]:
         """The kind of answer that is asked for so."""
         return self.queued(next(kind.name for kind in KINDS.values() if kind.asks is schema))

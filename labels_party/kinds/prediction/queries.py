@@ -25,7 +25,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.prediction.kind import PredictionKind, Query
+from labels_party.kinds.prediction.kind import Query
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
 from labels_party.labels.standing import RETIRED
@@ -38,7 +38,6 @@ from labels_party.work.store import Works
 from shared.audit.events import ANSWER_SHARED
 from shared.documents.canonical import canonical_bytes
 from shared.documents.kinds.prediction import PREDICTION
-from shared.documents.signing import SigningKey
 from shared.errors import BudgetExceeded, Conflict, Unavailable
 from shared.privacy import Epsilon
 
@@ -78,9 +77,8 @@ class Outlook:
 class Queries:
     """The service."""
 
-    def __init__(self, predictors: Predictors, works: Works, key: SigningKey, home: Home) -> None:
+    def __init__(self, predictors: Predictors, works: Works, home: Home) -> None:
         self.predictors, self.works, self.home = predictors, works, home
-        self.kind = PredictionKind(key)
         self.database, self.ledger = predictors.database, predictors.ledger
 
     def predict(self, predictor_id: str, given: Mapping[str, Any], actor: str, audience: str | None = None) -> Answered:
@@ -210,7 +208,7 @@ class Queries:
     def _answer(self, connection: Connection, population: Population, query: Query, actor: str) -> Answered:
         """Charge, then draw, then store: all of it commits together, or nothing did."""
         predictor = query.predictor
-        found, drawn = self.works.at_once(connection, self.kind, predictor.batch, query, actor)
+        found, drawn = self.works.at_once(connection, self.works.immediate(PREDICTION), predictor.batch, query, actor)
         key = {"predictor": predictor.id, "query": query.digest, "answer": found.id}
         connection.execute(sa.insert(predictions).values(**key))
         return Answered(drawn.envelope, found.id, self.predictors.left(connection, predictor, population))
