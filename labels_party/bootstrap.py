@@ -19,7 +19,7 @@ from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
 from labels_party.kinds.message.statement import Statements
 from labels_party.kinds.prediction.predictors import Predictors
-from labels_party.kinds.prediction.queries import PredictionKind, Queries
+from labels_party.kinds.prediction.queries import Queries
 from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
 from labels_party.labels.batches import Batches
@@ -173,7 +173,7 @@ def bootstrap(
     features = FeatureStore(database, batches, vault)
     message = MessageKind(priors, LocalEngine(), key, settings.rows_per_file)
     parts = Parts(key, features, work, vault, secrets)
-    work.register(message, PredictionKind(), *(kind.made(parts) for kind in KINDS.values()))
+    work.register(message, *(kind.made(parts) for kind in KINDS.values()))
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
     pipeline.sweep()
     decisions = Decisions(work)
@@ -212,7 +212,7 @@ def bootstrap(
         message=message,
         features=features,
         predictors=predictors,
-        queries=Queries(predictors, work, key, home),
+        queries=Queries(predictors, work, home),
         worker=Worker(
             # erasures before draws, so that a release that was only charged leaves the erased labels out
             (schedule.run_due, erasures.finish),

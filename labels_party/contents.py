@@ -8,7 +8,23 @@ from shared.channels.lattice import LatticeChannel
 from shared.documents.kinds.calibration import CALIBRATION, open_calibration
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.manifest import Manifest
+from shared.documents.signed import Charged
 from shared.documents.signing import VerifyingKey
+
+
+def _shared(document: Charged) -> dict[str, Any]:
+    """What messages and answers both say."""
+    return {
+        "batch": document.batch,
+        "population": document.population.name,
+        "label": document.population.label,
+        "audiences": list(document.audiences),
+        "examples": document.n,
+        "epsilon": dict(document.epsilon),
+        "epsilon_spent": document.epsilon_spent,
+        "epsilon_lifetime": document.epsilon_lifetime,
+        "key_id": document.key_id,
+    }
 
 
 def of_message(manifest: Manifest) -> dict[str, Any]:
@@ -17,24 +33,17 @@ def of_message(manifest: Manifest) -> dict[str, Any]:
     domain = manifest.read_domain()
     data: dict[str, Any] = {
         "release": manifest.id,
-        "batch": manifest.batch,
-        "population": manifest.population.name,
-        "label": manifest.population.label,
-        "audiences": list(manifest.audiences),
+        **_shared(manifest),
         "created": manifest.created,
-        "examples": manifest.n,
         "domain": manifest.domain.get("range", f"{domain.k} listed values"),
         "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
         "mechanism": manifest.mechanism.name,
         "loss": manifest.loss,
-        "epsilon": manifest.epsilon,
-        "epsilon_spent": manifest.epsilon_spent,
-        "epsilon_lifetime": manifest.epsilon_lifetime,
         "channel_epsilon": str(channel.epsilon),
         "prior": manifest.prior.source,
         "expected_label_loss": None if manifest.expected_loss is None else float(manifest.expected_loss),
         "outputs": [float(v) for v in channel.outputs[:64]],
-        "key_id": manifest.key_id,
+        **manifest.stated,
     }
     if isinstance(channel, LatticeChannel):
         data["lattice"] = {
@@ -62,21 +71,13 @@ def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
     said: dict[str, Any] = {
         "answer": found.id,
         "kind": found.kind,
-        "batch": found.batch,
-        "audiences": list(found.audiences),
-        "epsilon": dict(found.epsilon),
+        **_shared(found),
         "parameters": found.parameters,
         "sha256": digest,
-        "population": found.population.name,
-        "label": found.population.label,
-        "examples": found.n,
-        "epsilon_spent": found.epsilon_spent,
-        "epsilon_lifetime": found.epsilon_lifetime,
         "delta_spent": found.delta_spent,
         "delta_lifetime": found.delta_lifetime,
         "adjacency": found.adjacency,
         "facts": found.mechanism.facts,
-        "key_id": found.key_id,
     }
     if found.kind == CALIBRATION:  # its map is long, and for programs
         return said | {"pieces": open_calibration(envelope, key, None).pieces}

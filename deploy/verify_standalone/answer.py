@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
-from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .calibration import check_calibration
 from .canonical import parse
 from .document import COMMON, MOST_BYTES, check_common, check_format, check_split
 from .domains import Domain
 from .envelope import open_envelope, read_lines
-from .given import Given
-from .linear_model import check_linear_model
-from .median import check_median
+from .given import Given, Kind
 from .members import matching, members, text
-from .prediction import check_prediction
-from .rectangle import check_rectangle
 from .refusal import refuse
 
 ANSWER_TYPE = "application/vnd.label-dp.answer+json"
 MAX_ANSWER = 3 << 19  # bytes of the envelope
 SALT = re.compile(r"[0-9a-f]{32}", re.ASCII)
 MEMBERS = {*(*COMMON, "kind", "parameters", "result", "salt")}
-KINDS: dict[str, Callable[[Given], str]] = {
-    "calibration": check_calibration,
-    "median": check_median,
-    "rectangle": check_rectangle,
-    "linear-model": check_linear_model,
-    "prediction": check_prediction,
-}
+
+
+@cache
+def known() -> dict[str, Kind]:
+    """The kinds by name: each file of this folder that has a `KIND`."""
+    folder = str(Path(__file__).parent)
+    modules = [import_module(f"{__package__}.{found.name}") for found in pkgutil.iter_modules([folder])]
+    return {module.KIND.name: module.KIND for module in modules if hasattr(module, "KIND")}
 
 
 def verify_answer(path: Path, key: Ed25519PublicKey, key_id: str, audience: str | None) -> list[str]:
@@ -56,10 +54,11 @@ def open_answer(envelope: bytes, key: Ed25519PublicKey, key_id: str, audience: s
     split, line = check_split(a)
     said = [f"signature of {key_id}", f"{a['kind']} {a['id']} of batch {a['batch']}, {a['n']} examples"]
     said.append(line)
-    if not isinstance(a["kind"], str) or a["kind"] not in KINDS:
+    kind = known().get(a["kind"]) if isinstance(a["kind"], str) else None
+    if kind is None:
         refuse("answers of this kind are unknown: a newer verifier may read them")
     given = Given(a, Domain(a["domain"]), split, _check_mechanism(a["mechanism"]))
-    return [*said, KINDS[a["kind"]](given)]
+    return [*said, kind.check(given)]
 
 
 def _check_mechanism(mechanism: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from .given import Given
+from .given import Given, Kind
 from .median import REPLACE_ONE
 from .members import count, listed, members, one_of
 from .refusal import refuse
@@ -98,3 +98,6 @@ def _value(text: object) -> float:
     if not math.isfinite(number) or repr(number) != text:
         refuse("a value of the map is not a decimal number in its shortest spelling")
     return number
+
+
+KIND = Kind("calibration", check_calibration)

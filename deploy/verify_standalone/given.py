@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from .costs import check_charge
 from .domains import Domain
@@ -43,3 +44,10 @@ class Given:
         check_charge(self.split, epsilon, delta)
         if self.answer["adjacency"] != adjacency:
             refuse("neighbouring data sets are others than those of this kind")
+
+
+class Kind(NamedTuple):
+    """A kind of answer. `check` says what it checked in a line, or refuses."""
+
+    name: str
+    check: Callable[[Given], str]

@@ -8,7 +8,7 @@ from typing import Any
 from .costs import Step, together
 from .exact import NANO, plain_float, spelled, units
 from .features import BOUND, WHOLE_EXAMPLE, check_features
-from .given import Given
+from .given import Given, Kind
 from .members import MANY, count, listed, members, one_of
 from .refusal import refuse
 
@@ -57,3 +57,6 @@ def _check_cost(given: Given, p: Any) -> None:
     epsilon = Fraction(nano, NANO)
     step = Step(epsilon, Fraction(0), epsilon / 2, shuffled=rule == RULES[0])
     given.check(*together(p, step, p["steps"]), WHOLE_EXAMPLE)
+
+
+KIND = Kind("linear-model", check_linear_model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from .exact import ATTO
-from .given import Given
+from .given import Given, Kind
 from .members import members, one_of
 from .refusal import refuse
 
@@ -42,3 +42,6 @@ def check_interval(size: int, n: int, epsilon: Fraction, delta: Fraction, *, by_
         refuse("a point costs an ε of at most 64, and a δ exactly where it is found by recursion")
     if n < (LEAST_POINTS if recursive else 1):
         refuse("there are too few points for slices")
+
+
+KIND = Kind("median", check_median)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from .exact import plain, plain_float, spelled
-from .given import Given
+from .given import Given, Kind
 from .members import count, members, one_of, text
 from .refusal import refuse
 
@@ -79,3 +79,6 @@ def _top(given: Given, method: str) -> int:
     if facts["scale"] != spelled(step / given.epsilon):
         refuse("the noise of the mechanism is not as wide as ε asks for")
     return GRID * (facts["parts"] if parts else 1)
+
+
+KIND = Kind("prediction", check_prediction)

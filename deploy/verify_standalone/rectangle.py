@@ -8,7 +8,7 @@ from typing import Any
 from .costs import Step, together
 from .exact import ATTO, NANO, plain_float, spelled, units
 from .features import BOUND, WHOLE_EXAMPLE, check_features, ends
-from .given import Given
+from .given import Given, Kind
 from .median import RANKS, SLICES, check_interval
 from .members import count, listed, members, one_of
 from .refusal import refuse
@@ -69,3 +69,6 @@ def _check_end(place: Any, number: Any, feature: dict[str, Any], levels: int) ->
     if number != spelled(low + (high - low) * (count(place, 0, levels, "a place") / levels)):
         refuse("a side is told as another number than that of its place")
     return 0
+
+
+KIND = Kind("rectangle", check_rectangle)

@@ -39,10 +39,6 @@ Reader = Annotated[Principal, require("trainer", "auditor")]
 Auditor = Annotated[Principal, require("auditor")]
 
 
-def actor(caller: Principal) -> str:
-    return f"apikey:{caller.key_id}"
-
-
 def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request, Response
 
-from features_party.api.context import Ctx, Reader, Trainer, actor, labels_service
+from features_party.api.context import Ctx, Reader, Trainer, labels_service
 from features_party.api.rows import read_rows
 from features_party.api.schemas_models import (
     MOST_ROWS,
@@ -208,7 +208,7 @@ def calibrate(
     created = ctx.audit.now()
     calibrated(ctx.models.open(model), found, created)  # whether it may be, before it is accounted for
     if not given.kept:
-        ctx.answers.accept(given.envelope, actor=actor(caller))
+        ctx.answers.accept(given.envelope, actor=caller.actor)
     new = register_calibrated(ctx.database, ctx.models, model, found, created)
     return CalibratedOut(id=new, model=new, answer=found.answer.id, document_digest=found.digest)
 

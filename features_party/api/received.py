@@ -20,7 +20,6 @@ from features_party.api.context import (
     Ctx,
     Reader,
     Trainer,
-    actor,
     body_to_file,
     form_to_files,
     labels_service,
@@ -111,7 +110,7 @@ async def accept_message(
     """Pull a release (JSON), or upload a message: a form or an uncompressed tar with the signed manifest
     (`….dsse.json`) and its files. The signing key must be pinned (`features-party pin-key`). 200 where the message
     had been accepted before."""
-    kind, who = media_type(request), actor(caller)
+    kind, who = media_type(request), caller.actor
     if kind not in (JSON_TYPE, FORM_TYPE, TAR_TYPE):
         raise unsupported(JSON_TYPE, FORM_TYPE, TAR_TYPE)
     take: Callable[[], Found]
@@ -148,7 +147,7 @@ def accept_answer(
 ) -> AcceptedAnswerOut:
     """Pull an answer by its id, or take its signed document (the envelope is the body): a calibration, a median, a
     prediction. The signing key must be pinned. 200 where it had been accepted before."""
-    who, sent = actor(caller), json.dumps(body, sort_keys=True).encode()
+    who, sent = caller.actor, json.dumps(body, sort_keys=True).encode()
 
     def take() -> Found:
         if "payload" in body:

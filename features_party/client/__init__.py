@@ -9,13 +9,14 @@ from __future__ import annotations
 from features_party.client.inputs import InputCalls
 from features_party.client.models import ModelCalls
 from features_party.client.trainings import TrainingCalls
+from shared.client.audit import AuditCalls
 from shared.client.declared import AwaitedClient, BlockingClient
 from shared.errors import RemoteProblem
 
 __all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]
 
 
-class FeaturesPartyCalls(InputCalls, TrainingCalls, ModelCalls):
+class FeaturesPartyCalls(InputCalls, TrainingCalls, ModelCalls, AuditCalls):
     """All calls of a features party."""
 
     party = "features party"

@@ -107,8 +107,3 @@ class InputCalls:
     def audit_events(self, after: int = 0, limit: int = 200) -> Conversation[list[Json]]:
         """Audit events behind a sequence number, each with its exact ε split."""
         return entries(at.AUDIT_EVENTS, after=after, limit=limit)
-
-    @call
-    def audit_export(self) -> Conversation[bytes]:
-        """The signed export of the audit store."""
-        return content(at.AUDIT_EXPORT)

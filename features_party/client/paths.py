@@ -25,4 +25,3 @@ CALIBRATIONS = "models/{}/calibrations"
 PREDICT = "models/{}/predict"
 
 AUDIT_EVENTS = "audit/events"
-AUDIT_EXPORT = "audit/export"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from shared.service import folders
 from shared.service.home import Home as AnyHome
 from shared.service.home import Room
+from shared.service.macs import keyed
 
 INCOMING = ".incoming-"
 
@@ -34,9 +34,7 @@ class Home(AnyHome):
 
     def keyed(self, purpose: str) -> hmac.HMAC:
         """A keyed MAC to be fed, comparable by this party only: a request may hold somebody's API key."""
-        master = self.own_key().key.private_bytes_raw()
-        derived = hmac.new(master, b"mac:" + purpose.encode(), hashlib.sha256).digest()
-        return hmac.new(derived, digestmod=hashlib.sha256)
+        return keyed(self.own_key().key.private_bytes_raw(), purpose)
 
     def incoming(self, room: Path) -> Path:
         """A fresh name for a folder or file that is not finished; never one that exists."""

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from labels_party.api import asking, audit, calibrations, daily, erasures, intake, plans, predictors, webhooks, work
 from labels_party.bootstrap import Services
-from labels_party.work.kind import FAMILIES
+from labels_party.work.kind import FAMILIES, SchemaKind
 from shared.service.application import application
 
 DEPENDS_ON_LABELS = frozenset(
@@ -37,7 +37,7 @@ def create_app(services: Services) -> FastAPI:
             services.sender.start()
 
     parts = (intake, plans, work, calibrations, predictors, erasures, daily, webhooks, audit)
-    kinds = [kind for kind in services.work.kinds.values() if kind.schema is not None]
+    kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
     return application(
         services,
         [

@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import WorkOut
 from labels_party.api.work import OUT, shown
-from labels_party.work.kind import Kind
+from labels_party.work.kind import PreviewedKind, SchemaKind
 from shared.service.calls import LARGE
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.json_bodies import JsonRouter
@@ -31,25 +31,23 @@ class PreviewOut(BaseModel):
     facts: dict[str, str | int | bool | None] = Field(description="The bound that is charged, and what it comes to.")
 
 
-def paths_of(kind: Kind[Any, Any]) -> tuple[str, ...]:
-    """Below /v1; none for a kind that is asked for in a way of its own."""
+def paths_of(kind: SchemaKind[Any, Any]) -> tuple[str, ...]:
+    """Below /v1."""
     return _paths(type(kind), kind.path)
 
 
-def _paths(kind: type[Kind[Any, Any]], word: str) -> tuple[str, ...]:
-    if kind.schema is None:
-        return ()
+def _paths(kind: type[SchemaKind[Any, Any]], word: str) -> tuple[str, ...]:
     path = f"/batches/{{batch}}/{word}"
-    return (path, f"{path}/plan") if kind.previewed else (path,)
+    return (path, f"{path}/plan") if issubclass(kind, PreviewedKind) else (path,)
 
 
-def router_of(kind: Kind[Any, Any]) -> JsonRouter:
+def router_of(kind: SchemaKind[Any, Any]) -> JsonRouter:
     """The calls that ask for work of a kind, and that say what it would cost: the same for every application."""
     return _router(type(kind), kind.path)
 
 
 @cache
-def _router(kind: type[Kind[Any, Any]], word: str) -> JsonRouter:
+def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
     router = JsonRouter(prefix="/v1", tags=[word.replace("-", " ")], responses=PROBLEM_RESPONSES)
     name, family, schema = kind.name, kind.family, kind.schema
     out = OUT[family.noun]
@@ -64,15 +62,17 @@ def _router(kind: type[Kind[Any, Any]], word: str) -> JsonRouter:
         key: IdempotencyKey = None,
     ) -> WorkOut:
         kind = ctx.work.kinds[name]
+        assert isinstance(kind, SchemaKind)
         _, population = ctx.database.read(f"{name}.population", lambda c: ctx.batches.get(c, batch))
         call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
-        _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), actor(caller), call)
+        _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), caller.actor, call)
         ctx.worker.wake()
         response.headers["Location"] = f"/v1/{family.noun}s/{reply['id']}"
         return out(**shown(ctx, reply, caller))
 
     def preview(batch: str, body: Any, ctx: Ctx, _: Owner) -> PreviewOut:
         kind = ctx.work.kinds[name]
+        assert isinstance(kind, PreviewedKind)
         found, population = ctx.database.read(f"{name}.look", lambda c: ctx.work.allowed(c, batch))
         planned = kind.preview(found, population, kind.wish(population, body))
         return PreviewOut(kind=name, batch=batch, **planned)

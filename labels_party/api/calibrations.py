@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import ScoreColumns
-from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, actor, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, idempotent
 from labels_party.api.models import AnswerOut
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
@@ -56,7 +56,7 @@ def set_allowance(
     """
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
     allowed = Epsilon.parse(body.epsilon, name="the allowance")
-    _, answer = ctx.allowances.set(batch, CALIBRATION, allowed, actor(caller), call)
+    _, answer = ctx.allowances.set(batch, CALIBRATION, allowed, caller.actor, call)
     return AllowanceOut(**answer)
 
 
@@ -105,7 +105,8 @@ async def create_calibration(
         raise NotFound(f"There is no batch '{batch}'.")
 
     def work(upload: Upload) -> Reply:
-        return ctx.calibration.request(batch, upload.chunks, wish, actor(caller), upload.call, by_audience=audience)
+        scored = ctx.calibration.scored(batch, wish, upload.chunks, audience)
+        return ctx.work.ask(ctx.calibration, batch, scored, caller.actor, upload.call)
 
     answer = await receive(request, ctx, caller, key, batch, columns, work)
     ctx.worker.wake()

@@ -30,10 +30,6 @@ Viewer = Annotated[Principal, require("features", "owner", "auditor")]
 Auditor = Annotated[Principal, require("auditor", "owner")]
 
 
-def actor(caller: Principal) -> str:
-    return f"apikey:{caller.key_id}"
-
-
 def to_the_day(told: dict[str, Any], caller: Principal) -> dict[str, Any]:
     """What is told to `caller`; to anybody but the owner every time in it by its day, as in documents. The second of a
     scheduled seal, and so of what follows it, tells when labels were complete."""

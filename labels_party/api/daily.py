@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import BatchOut
 from shared.schemas.population import Schedule
 from shared.service.calls import LARGE
@@ -24,7 +24,7 @@ def change_schedule(
     """
     data = body.model_dump_json(exclude_unset=True).encode()
     call = idempotent(ctx, caller, key, "PATCH " + request.url.path, data, batch)
-    _, answer = ctx.schedule.change(batch, body.changes(), actor(caller), call)
+    _, answer = ctx.schedule.change(batch, body.changes(), caller.actor, call)
     ctx.worker.wake()
     return BatchOut(**answer)
 
@@ -33,5 +33,5 @@ def change_schedule(
 def purge(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
     """Delete the labels of a sealed batch for good. Its messages, its ledger and the digests of its ids stay."""
     call = idempotent(ctx, caller, key, request.url.path, b"")
-    _, answer = ctx.retention.purge(batch, actor(caller), call)
+    _, answer = ctx.retention.purge(batch, caller.actor, call)
     return BatchOut(**answer)

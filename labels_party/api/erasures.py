@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 from sqlalchemy.engine import Connection
 
-from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, actor, idempotent, to_the_day
+from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
 from shared.schemas.base import Ask, whole
 from shared.service.calls import LARGE
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
@@ -60,7 +60,7 @@ def ask(
     """Erase the labels of these examples. The answer is the same whether an id was ever seen; labels that come later
     for one of them are accepted and ignored. It is carried out in the background."""
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
-    _, answer = ctx.erasures.request(population, list(body.example_ids), actor(caller), call)
+    _, answer = ctx.erasures.request(population, list(body.example_ids), caller.actor, call)
     ctx.worker.wake()
     return ErasureAsked(**answer)
 

@@ -15,7 +15,6 @@ from labels_party.api.context import (
     Ingest,
     Lister,
     Owner,
-    actor,
     idempotent,
 )
 from labels_party.api.models import (
@@ -60,7 +59,7 @@ def create_population(
 
     def store(connection: Connection) -> Reply:
         return call.once(
-            connection, lambda: (201, ctx.populations.create(connection, population, actor(caller)).as_json())
+            connection, lambda: (201, ctx.populations.create(connection, population, caller.actor).as_json())
         )
 
     status, answer = ctx.database.write("population.create", store)
@@ -111,7 +110,7 @@ def create_batch(
     def store(connection: Connection) -> Reply:
         def effect() -> Reply:
             batch = ctx.batches.create(connection, found, wanted.presence)
-            return 201, (ctx.schedule.set(connection, batch, checked, actor(caller)) if checked else batch).as_json()
+            return 201, (ctx.schedule.set(connection, batch, checked, caller.actor) if checked else batch).as_json()
 
         return call.once(connection, effect)
 
@@ -232,12 +231,12 @@ def decide_set_aside(
 ) -> SetAsideOut:
     """Drop such an upload, or let it replace what was there, as `mode=upsert` does. Then the batch can be sealed."""
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), batch)
-    return SetAsideOut(**ctx.set_aside.decide(batch, upload, body.decision, actor(caller), call)[1])
+    return SetAsideOut(**ctx.set_aside.decide(batch, upload, body.decision, caller.actor, call)[1])
 
 
 @router.post("/batches/{batch}/seal", tags=["batches"], responses=problem_responses(409))
 def seal(batch: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> BatchOut:
     """Check ids, missing labels and disjointness, and close the batch for ever."""
     call = idempotent(ctx, caller, key, request.url.path, b"", batch)
-    _, answer = ctx.sealer.seal(batch, actor(caller), call)
+    _, answer = ctx.sealer.seal(batch, caller.actor, call)
     return BatchOut(**answer)

@@ -119,6 +119,8 @@ class WorkOut(BaseModel):
 
 
 class ReleaseOut(WorkOut):
+    model_config = ConfigDict(extra="allow")  # what its schema declares for the manifest
+
     mechanism: str
     loss: str
     prior: ReleasePrior

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, actor, idempotent, to_the_day
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, idempotent, to_the_day
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.formats.formats import CSV, PARQUET
 from shared.errors import NotFound, UnsupportedMediaType
@@ -102,7 +102,7 @@ def create_predictor(
     The population's audiences may then ask queries, each charged to the whole batch, up to the cap.
     """
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode(), body.batch)
-    _, answer = ctx.predictors.create(body.batch, body, actor(caller), call)
+    _, answer = ctx.predictors.create(body.batch, body, caller.actor, call)
     ctx.worker.wake()
     response.headers["Location"] = f"/v1/predictors/{answer['id']}"
     return PredictorOut(**answer)
@@ -134,7 +134,7 @@ def get_predictor(predictor: str, ctx: Ctx, caller: Viewer) -> PredictorOut:
 @router.post("/predictors/{predictor}/retire", responses=problem_responses(413))
 def retire_predictor(predictor: str, ctx: Ctx, caller: Owner) -> PredictorOut:
     """Delete what it learned; the answers that it gave stay."""
-    return PredictorOut(**ctx.predictors.retire(predictor, actor(caller)))
+    return PredictorOut(**ctx.predictors.retire(predictor, caller.actor))
 
 
 @router.post(
@@ -152,7 +152,7 @@ def retire_predictor(predictor: str, ctx: Ctx, caller: Owner) -> PredictorOut:
 def predict(predictor: str, body: PredictorQuery, ctx: Ctx, caller: Reader) -> Response:
     """Answer one query: charged, drawn, stored and answered at once. The same query is answered the same for ever, at
     no charge: its numbers are those that they were rounded to, so -0 is 0 and NaN is missing."""
-    answered = ctx.queries.predict(predictor, body.query, actor(caller), _audience(caller, predictor))
+    answered = ctx.queries.predict(predictor, body.query, caller.actor, _audience(caller, predictor))
     headers = {LEFT: str(answered.left), "Cache-Control": "private"}
     return Response(answered.envelope, media_type="application/json", headers=headers)
 

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, actor, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from shared.schemas.webhook import Webhook
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
@@ -52,7 +52,7 @@ def create_webhook(
     def store(connection: Connection) -> Reply:
         def effect() -> Reply:
             population = None if body.population is None else ctx.populations.get(connection, body.population).id
-            made = ctx.webhooks.create(connection, body.url, body.events, population, actor(caller))
+            made = ctx.webhooks.create(connection, body.url, body.events, population, caller.actor)
             return 201, made.as_json()
 
         return call.once(connection, effect)

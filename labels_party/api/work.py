@@ -26,7 +26,6 @@ from labels_party.api.context import (
     Reader,
     Receiver,
     Viewer,
-    actor,
     idempotent,
     to_the_day,
 )
@@ -177,7 +176,7 @@ def router_of(family: Family) -> JsonRouter:
     def approve(name: str, request: Request, ctx: Ctx, caller: Auditor, key: IdempotencyKey = None) -> WorkOut:
         """Charge what waits in a four-eyes population; not with the API key that asked for it."""
         call = idempotent(ctx, caller, key, request.url.path, b"")
-        _, reply = ctx.decisions.approve(name, actor(caller), call, family)
+        _, reply = ctx.decisions.approve(name, caller.actor, call, family)
         ctx.worker.wake()
         return out(**shown(ctx, reply, caller))
 
@@ -192,18 +191,18 @@ def router_of(family: Family) -> JsonRouter:
         """End what waits in a four-eyes population, uncharged; not with the API key that asked for it."""
         wanted = body or DeclineIn()
         call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
-        _, reply = ctx.decisions.decline(name, actor(caller), wanted.reason, call, family)
+        _, reply = ctx.decisions.decline(name, caller.actor, wanted.reason, call, family)
         return out(**shown(ctx, reply, caller))
 
     def cancel(name: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> WorkOut:
         """Take it back while no draw of it ever began; what was charged is returned."""
         call = idempotent(ctx, caller, key, request.url.path, b"")
-        return out(**ctx.decisions.cancel(name, actor(caller), call, family)[1])
+        return out(**ctx.decisions.cancel(name, caller.actor, call, family)[1])
 
     def receipt(name: str, response: Response, ctx: Ctx, caller: Receiver, envelope: Envelope = None) -> ReceiptOut:
         """A signed receipt (DSSE envelope) of what the caller's audience accepted. It is checked against the registered
         key and the published document and kept in the audit store; the same one again is harmless."""
-        fresh, kept = ctx.receipts.keep(name, envelope, str(caller.audience), actor(caller), family)
+        fresh, kept = ctx.receipts.keep(name, envelope, str(caller.audience), caller.actor, family)
         if not fresh:
             response.status_code = 200
         return ReceiptOut(work=name, audience=kept.audience, position=kept.position, digest=kept.digest)

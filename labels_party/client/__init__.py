@@ -7,6 +7,8 @@ for is taken as keywords or as an instance of its schema (`shared.schemas`).
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import httpx
 
 from labels_party.client.answers import AnswerCalls
@@ -14,6 +16,7 @@ from labels_party.client.batches import BatchCalls
 from labels_party.client.officer import OfficerCalls
 from labels_party.client.predictors import PredictorCalls
 from labels_party.client.releases import ReleaseCalls
+from shared.client.audit import AuditCalls
 from shared.client.declared import RETRIES, AwaitedClient, BlockingClient
 from shared.client.published import PublishedCalls
 from shared.errors import RemoteProblem
@@ -21,15 +24,30 @@ from shared.errors import RemoteProblem
 __all__ = ["AsyncLabelsPartyClient", "LabelsPartyClient", "RemoteProblem"]
 
 CHUNK_ROWS = 1_000_000
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 
-class LabelsPartyCalls(BatchCalls, ReleaseCalls, AnswerCalls, PredictorCalls, OfficerCalls, PublishedCalls):
+class LabelsPartyCalls(
+    BatchCalls, ReleaseCalls, AnswerCalls, PredictorCalls, OfficerCalls, AuditCalls, PublishedCalls, Generic[H]
+):
     """All calls of a labels party."""
 
     party = "labels party"
 
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        retries: int = RETRIES,
+        http: H | None = None,
+    ) -> None:
+        super().__init__(url, api_key, retries=retries, http=http)  # type: ignore[call-arg]  # a client comes last
+        self.chunk_rows = chunk_rows
 
-class LabelsPartyClient(LabelsPartyCalls, BlockingClient):
+
+class LabelsPartyClient(LabelsPartyCalls[httpx.Client], BlockingClient):
     """`LabelsPartyClient("http://127.0.0.1:8001", api_key)`; a context manager. Every call is safe to repeat.
 
     Methods return the JSON of the reply (see the service's /docs) and raise RemoteProblem for a refusal, Unavailable
@@ -37,30 +55,6 @@ class LabelsPartyClient(LabelsPartyCalls, BlockingClient):
     breaks a rule of its schema.
     """
 
-    def __init__(
-        self,
-        url: str,
-        api_key: str,
-        *,
-        chunk_rows: int = CHUNK_ROWS,
-        retries: int = RETRIES,
-        http: httpx.Client | None = None,
-    ) -> None:
-        super().__init__(url, api_key, retries=retries, http=http)
-        self.chunk_rows = chunk_rows
 
-
-class AsyncLabelsPartyClient(LabelsPartyCalls, AwaitedClient):
+class AsyncLabelsPartyClient(LabelsPartyCalls[httpx.AsyncClient], AwaitedClient):
     """As `LabelsPartyClient`, with methods to await."""
-
-    def __init__(
-        self,
-        url: str,
-        api_key: str,
-        *,
-        chunk_rows: int = CHUNK_ROWS,
-        retries: int = RETRIES,
-        http: httpx.AsyncClient | None = None,
-    ) -> None:
-        super().__init__(url, api_key, retries=retries, http=http)
-        self.chunk_rows = chunk_rows

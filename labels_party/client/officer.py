@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.client import labels_paths as at
 from shared.client.asking import asks, members
-from shared.client.conversation import Conversation, Json, content, delete, entries, get, post
+from shared.client.conversation import Conversation, Json, delete, entries, get, post
 from shared.client.declared import call
 from shared.schemas.webhook import Webhook
 
@@ -31,11 +31,6 @@ class OfficerCalls:
     def erase(self, population: str, example_ids: list[str]) -> Conversation[Json]:
         """Ask for the erasure of these examples."""
         return post(at.ERASURES, population, body={"example_ids": example_ids})
-
-    @call
-    def audit_export(self) -> Conversation[bytes]:
-        """The signed export of the audit store."""
-        return content(at.AUDIT_EXPORT)
 
     @asks(Webhook)
     def create_webhook(self, asked: Webhook) -> Conversation[Json]:

@@ -9,16 +9,18 @@ from typing import Any
 from labels_party.bootstrap import Services
 from labels_party.contents import of_answer
 from labels_party.files.jobs import charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
+from labels_party.kinds.calibration.kind import CalibrationWish, Scored
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.labels.batches import Batch
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.standing import ACCEPTED
 from labels_party.ledger.populations import Population
-from labels_party.work.kind import ANSWERS, Kind
+from labels_party.work.kind import ANSWERS, PreviewedKind, QueuedKind, SchemaKind
 from shared.columnar.csv_text import with_lines
 from shared.errors import InvalidInput, InvalidRows
 from shared.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
 from shared.schemas.base import Ask
+from shared.schemas.calibration import Calibration
 from shared.service.cli import Progress, replacing, writable
 
 
@@ -30,16 +32,17 @@ class AnswerErrand:
     out: Path
     force: bool
     actor: str
-    kind: Kind[Any, Any]
+    kind: QueuedKind[Any]
     asked: Ask
     features: tuple[Path, str] | None = None
     elsewhere = "name its batch with --batch"
 
-    def wish(self, population: Population) -> Any:
+    def wish(self, _services: Services, population: Population) -> Any:
+        assert isinstance(self.kind, SchemaKind)
         return self.kind.wish(population, self.asked)
 
     def ready(self, services: Services, population: Population) -> None:
-        wish = self.wish(population)
+        wish = self.wish(services, population)
         writable(self.out, self.force)
         if self.features is not None:  # refused here, before a batch is sealed
             path, id_column = self.features
@@ -53,12 +56,13 @@ class AnswerErrand:
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
         refuse_unnamed(population, self.actor, "the answer")
-        wish, unfinished = self.wish(population), still_unfinished(services, batch.id, self.kind.name)
+        wish, unfinished = self.wish(services, population), still_unfinished(services, batch.id, self.kind.name)
         if unfinished:
             # what it costs, not what was wished for: it may need less δ
             plan = self.kind.plan(batch, population, wish)
+            wanted = (plan.plan, plan.split, plan.inputs_mac, plan.by_audience)
             for work in unfinished:
-                if (work.plan, work.split) == (plan.plan, plan.split):
+                if (work.plan, work.split, work.inputs_mac, work.by_audience) == wanted:
                     return work.id
         if self.features is not None:
             path, id_column = self.features
@@ -81,44 +85,29 @@ class CalibrationErrand(AnswerErrand):
     scores: Path = Path()
     columns: tuple[str, ...] = ()
 
-    def ready(self, services: Services, population: Population) -> None:
-        super().ready(services, population)
-        wish = self.wish(population)
+    def wish(self, services: Services, population: Population) -> Scored:
+        assert isinstance(self.asked, Calibration)
+        wish = CalibrationWish.parse(self.asked)
         if len(self.columns) <= len(wish.grids):
             raise InvalidInput(f"The shape '{wish.shape}' has two scores: name the second with --score-2-column.")
         if len(set(self.columns)) < len(self.columns):
             raise InvalidInput("Each of the columns, for ids and scores, needs a name of its own.")
-        self._read(services, population)
-
-    def _file(self) -> LabelFile:
-        return LabelFile.open(self.scores, self.columns, names_are_public=True)
-
-    def _read(self, services: Services, population: Population) -> Scores:
-        grids = self.wish(population).grids
+        file = LabelFile.open(self.scores, self.columns, names_are_public=True)
         try:
-            return Scores.read(self._file().chunks(), population.label, services.secrets, grids, self.columns)
+            read = Scores.read(file.chunks(), population.label, services.secrets, wish.grids, self.columns)
         except InvalidRows as error:
             raise with_lines(error, self.scores) from None
+        return Scored(wish, read)
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
-        refuse_unnamed(population, self.actor, "the answer")
-        wish, mac = self.wish(population), self._read(services, population).mac(services.secrets)
-        kind = services.calibration
-        same = services.database.read("calibration.standing", lambda c: kind.same(c, batch.id, wish, mac))
-        if same is not None:
-            return same
-
-        def ask() -> tuple[int, dict[str, Any]]:
-            return kind.request(batch.id, lambda _: self._file().chunks(), wish, self.actor, fields=self.columns)
-
         try:
-            return charged(services, batch.id, ANSWERS, ask)
+            return super().start(services, batch, population)
         except InvalidRows as error:
             raise with_lines(error, self.scores) from None
 
 
-def planned(services: Services, batch_id: str, kind: Kind[Any, Any], asked: Ask) -> dict[str, Any]:
-    """What an answer would cost and do, of a kind that is `previewed`; nothing is charged."""
+def planned(services: Services, batch_id: str, kind: PreviewedKind[Any, Any], asked: Ask) -> dict[str, Any]:
+    """What an answer would cost and do; nothing is charged."""
     batch, population = services.database.read(f"{kind.name}.look", lambda c: services.work.allowed(c, batch_id))
     found = kind.preview(batch, population, kind.wish(population, asked))
     return {"kind": kind.name, "batch": batch_id} | found

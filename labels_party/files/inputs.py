@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.plan import CARRIED, ReleaseRequest
-from labels_party.kinds.message.priors import GivenPrior, check_audiences, read_prior
+from labels_party.kinds.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
+from labels_party.kinds.message.priors import check_audiences, read_prior
 from labels_party.kinds.message.request import RULES, make_request
 from labels_party.ledger.populations import Population, declare
 from shared.columnar.tables import read_table
@@ -15,7 +15,7 @@ from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidPrior
 from shared.losses import LOSSES, load_matrix_loss
 from shared.schemas.population import Population as PopulationAsked
-from shared.schemas.release import Release
+from shared.schemas.release import LossMatrix, Release
 
 
 def population_of(asked: PopulationAsked) -> Population:
@@ -33,12 +33,13 @@ def population_of(asked: PopulationAsked) -> Population:
 
 def request_of(services: Services, population: Population, asked: Release) -> ReleaseRequest:
     """A typed request; its loss and its prior may be files. Raises InvalidInput and its kinds."""
-    loss = prior = None
+    prior = None
     if isinstance(asked.loss, str) and asked.loss not in LOSSES and _exists(Path(asked.loss)):
-        loss = load_matrix_loss(asked.loss)
+        loss = LossMatrix(**loss_json(load_matrix_loss(asked.loss)))
+        asked = asked.model_copy(update={"loss": loss})
     if isinstance(asked.prior, str) and asked.prior not in RULES and _exists(Path(asked.prior)):
         prior = _prior(services, population, Path(asked.prior))
-    return make_request(services.priors, population, asked, loss=loss, prior=prior)
+    return make_request(services.priors, population, asked, prior)
 
 
 def _exists(path: Path) -> bool:

@@ -44,7 +44,7 @@ class Message:
         refuse_costly(population, make_plan(self.request, population, max(n, 1)).split)
 
     def start(self, services: Services, batch: Batch, population: Population) -> str:
-        bought, epsilon = self.request.clip_quantiles, self.request.clip_epsilon
+        bought, epsilon = self.request.clipping
         if bought and (useless := far_out(bought, epsilon, batch.n or 1, population.domain)) is not None:
             self.warned(f"ε {epsilon} may be too little for clipping at {':'.join(bought)}: {useless}.")
         unfinished = still_unfinished(services, batch.id, RELEASE)
@@ -53,7 +53,7 @@ class Message:
             # what an interrupted run left charged is finished, not charged again, also an additional release
             if waiting.plan == plan:
                 return waiting.id
-            if not self.request.additional_release and waiting.state != ACCEPTED:
+            if not self.request.asked.additional_release and waiting.state != ACCEPTED:
                 raise Conflict(
                     f"An interrupted run left release '{waiting.id}' of these examples charged with other settings. "
                     f"Finish it with: labels-party message {waiting.id} --out FILE; or add a charge on top with "

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
-
-from pydantic import BaseModel
 
 from labels_party.kinds.charged import charged_members
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from labels_party.work.kind import Asked, Drawn, Job, Kind
+from labels_party.work.kind import Asked, Drawn, Job, Kind, Paid, QueuedKind
 from labels_party.work.store import Works
 from shared.documents.answer import Answer, AnswerMechanism
 from shared.documents.canonical import digest
+from shared.documents.kind import Facts
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.signing import ANSWER_TYPE, SigningKey
 from shared.privacy import EpsilonSplit
 
-S = TypeVar("S", bound=BaseModel)
 W = TypeVar("W")
 
 
 @dataclass(frozen=True)
 class Computed:
-    """`result` is JSON of strings, whole numbers, booleans, lists and objects; `adjacency` says what neighbouring data
-    sets are."""
+    """`result` is JSON of strings, whole numbers, booleans, lists and objects. `mechanism` is its name, `source` the
+    paper that it is from; `adjacency` says what neighbouring data sets are."""
 
     result: dict[str, Any]
-    mechanism: AnswerMechanism
+    mechanism: str
+    source: str
+    facts: Facts
     adjacency: str
 
 
@@ -47,10 +47,8 @@ class Parts:
     secrets: Secrets
 
 
-class AnswerKind(Kind[S, W]):
+class DocumentKind(Kind[W]):
     """`name` is the kind in the signed document, which `shared.documents.kinds.registry` must know."""
-
-    adjacency: ClassVar[str]
 
     def __init__(self, key: SigningKey) -> None:
         self.key = key
@@ -59,19 +57,37 @@ class AnswerKind(Kind[S, W]):
     def made(cls, parts: Parts) -> Self:
         return cls(parts.key)
 
+    def document(self, paid: Paid, audiences: Sequence[str], computed: Computed) -> Drawn:
+        """The document alone; read back as its receiver will, before anybody sees it."""
+        work, about = paid.work, (paid.work.id, paid.batch, paid.population, audiences, paid.today)
+        members = charged_members(self.key.public.id, *about, work.split, *paid.spent())
+        answer = Answer(
+            kind=work.kind,
+            parameters=work.plan,
+            mechanism=AnswerMechanism(
+                name=computed.mechanism, source=computed.source, facts=computed.facts.model_dump()
+            ),
+            adjacency=computed.adjacency,
+            result=computed.result,
+            salt=secrets.token_hex(16),
+            **members,
+        )
+        drawn = Drawn(self.key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
+        trusted_answer(drawn.envelope, self.key.public, audiences[0])
+        return drawn
+
+
+class AnswerKind(DocumentKind[W], QueuedKind[W]):
+    """Computed from the sealed labels of its batch."""
+
+    adjacency: ClassVar[str]
+
     @abstractmethod
     def compute(self, job: Job) -> Computed:
         """The result, within the ε (and δ) of `job.work.split`, whatever the labels are. Raises as `draw`."""
 
     def draw(self, job: Job) -> Drawn:
-        """The document alone; read back as its receiver will, before anybody sees it."""
-        computed = self.compute(job)
-        work, about = job.work, (job.work.id, job.batch, job.population, job.work.audiences, job.today)
-        members = charged_members(self.key.public.id, *about, work.split, *job.spent())
-        document = answer_document(work.kind, work.plan, computed, members)
-        drawn = signed(self.key, document)
-        trusted_answer(drawn.envelope, self.key.public, work.audiences[0])
-        return drawn
+        return self.document(job, job.work.audiences, self.compute(job))
 
     def asked(self, split: EpsilonSplit, parameters: dict[str, Any], *, additional_release: bool, **more: Any) -> Asked:
         """`more`: members of `Asked`."""
@@ -80,20 +96,3 @@ class AnswerKind(Kind[S, W]):
         if more.get("by_audience") is None:  # what an audience asks for itself no other reads in an export
             details |= {"parameters": parameters}
         return Asked(self.name, split, parameters, details, additional_release, **more)
-
-
-def answer_document(kind: str, parameters: Mapping[str, Any], computed: Computed, members: dict[str, Any]) -> Answer:
-    """The document, not yet signed. `members`: those that every kind of document has."""
-    return Answer(
-        kind=kind,
-        parameters=dict(parameters),
-        mechanism=computed.mechanism,
-        adjacency=computed.adjacency,
-        result=computed.result,
-        salt=secrets.token_hex(16),
-        **members,
-    )
-
-
-def signed(key: SigningKey, answer: Answer) -> Drawn:
-    return Drawn(key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 COARSE = 2 * UNIT  # levels of a number that a learner sees as −UNIT … UNIT
 FINE = 1 << 32  # of the one number that a walk goes along
-MOST_FEATURES, MOST_VALUES, MOST_COLUMNS = 64, 100, 256
+MOST_VALUES, MOST_COLUMNS = 100, 256
 FEW = 20  # one number in so many is listed, at least, where a list cannot hold all
 LARGEST = 10.0**100
 NUMBER, FINITE = "must be a number or missing", "must be finite"
@@ -83,10 +83,9 @@ class Schema:
     # --- declaring ----------------------------------------------------------------------------------------
 
     @classmethod
-    def from_json(cls, data: object, levels: int = COARSE) -> Schema:
-        """From a list of {"name", "range": [low, high]} or {"name", "values": [...]}. Raises InvalidInput."""
-        if not isinstance(data, list) or not 1 <= len(data) <= MOST_FEATURES:
-            raise InvalidInput(f"There are between 1 and {MOST_FEATURES} features, in a list.")
+    def from_json(cls, data: Sequence[Mapping[str, Any]], levels: int = COARSE) -> Schema:
+        """From {"name", "range": [low, high]} or {"name", "values": [...]}, in the form of `shared.schemas.features`.
+        Raises InvalidInput."""
         found = tuple(_feature(item) for item in data)
         names = [feature.name for feature in found]
         if len(set(names)) != len(names):
@@ -203,25 +202,17 @@ class Schema:
         return np.asarray(of[indices], np.int64)
 
 
-def _feature(item: object) -> Feature:
-    if not isinstance(item, dict) or set(item) not in ({"name", "range"}, {"name", "values"}):
-        raise InvalidInput('A feature is {"name", "range": [low, high]} or {"name", "values": [...]}.')
+def _feature(item: Mapping[str, Any]) -> Feature:
     name = item["name"]
-    if not isinstance(name, str) or not 1 <= len(name) <= MOST_TEXT or not name.isprintable():
-        raise InvalidInput(f"The name of a feature is 1 to {MOST_TEXT} printable characters.")
+    if not name.isprintable():
+        raise InvalidInput("The name of a feature is printable characters.")
     if "range" in item:
-        ends = item["range"]
-        if not isinstance(ends, list | tuple) or len(ends) != 2:
-            raise InvalidInput(f"The range of feature '{name}' has two ends, the lower one first.")
-        low, high = (_end(end, name) for end in ends)
+        low, high = (_end(end, name) for end in item["range"])
         if not float(low) < float(high):
             raise InvalidInput(f"The lower end of feature '{name}' must lie below its upper end.")
         return Number(name, low, high)
-    values = item["values"]
-    if not isinstance(values, list | tuple) or not 1 <= len(values) <= MOST_VALUES:
-        raise InvalidInput(f"The feature '{name}' lists between 1 and {MOST_VALUES} values.")
-    texts = [category_text(value, name) for value in values]
-    if any(text is None for text in texts) or len(set(texts)) != len(texts):
+    texts = [category_text(value, name) for value in item["values"]]
+    if len(set(texts)) != len(texts):
         raise InvalidInput(f"The values of feature '{name}' are different texts or whole numbers.")
     return Category(name, tuple(text for text in texts if text is not None))
 

@@ -17,11 +17,11 @@ from labels_party.mechanisms.private_median.adaptive_training import UNIT as LAT
 from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
 from labels_party.mechanisms.private_prediction import UNIT
 from labels_party.work.kind import Job
-from shared.documents.answer import AnswerMechanism
 from shared.documents.kinds.linear_model import (
     LINEAR_MODEL,
     RULES,
     LinearModel,
+    LinearModelFacts,
     label_scale,
     linear_model_cost,
     members,
@@ -64,11 +64,8 @@ def _rate(asked: LinearModel) -> Fraction:
         raise InvalidInput("The learning rate is a decimal number.") from None
 
 
-def _facts(plan: TrainingPlan) -> dict[str, str | int | bool | None]:
-    """`gradient_noise_scale`: of the noise of a coordinate, in units of the most that one example contributes."""
-    return {
-        "gradient_noise_scale": number_text(plan.scale / (plan.clip * LATTICE)),
-    }
+def _facts(plan: TrainingPlan) -> LinearModelFacts:
+    return LinearModelFacts(gradient_noise_scale=number_text(plan.scale / (plan.clip * LATTICE)))
 
 
 class LinearModelKind(FeatureKind[LinearModel]):
@@ -144,8 +141,8 @@ class LinearModelKind(FeatureKind[LinearModel]):
         weights = train(schema.coordinates(codes) / UNIT, (domain.values[positions] - middle) / half, plan)
         *each, constant = (number_text(weight) for weight in weights)
         told = [member | {"weight": weight} for member, weight in zip(members(given["features"]), each, strict=True)]
-        mechanism = AnswerMechanism(name=f"linear model by {given['rule']} order", source=SOURCE, facts=_facts(plan))
-        return Computed({"constant": constant, "weights": told}, mechanism, self.adjacency)
+        name = f"linear model by {given['rule']} order"
+        return Computed({"constant": constant, "weights": told}, name, SOURCE, _facts(plan), self.adjacency)
 
 
 KIND = LinearModelKind

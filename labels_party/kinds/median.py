@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
-from labels_party.work.kind import Asked, Job
+from labels_party.work.kind import Asked, Job, SchemaKind
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import AnswerMechanism
-from shared.documents.kinds.median import MEDIAN, METHODS, Median, median_cost
+from shared.documents.kind import Facts
+from shared.documents.kinds.median import MEDIAN, METHODS, Median, RanksFacts, SlicesFacts, median_cost
 from shared.errors import InvalidEpsilon, InvalidInput
 from shared.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, delta_string, parse_delta
 
@@ -77,7 +76,7 @@ def slices_plan(n: int, k: int, epsilon: Epsilon, delta_atto: int) -> MedianPlan
     return MedianPlan(n, k, epsilon.fraction, Fraction(delta_atto, ATTO))
 
 
-class MedianKind(AnswerKind[Median, MedianWish]):
+class MedianKind(AnswerKind[MedianWish], SchemaKind[Median, MedianWish]):
     """One pass over the sealed labels, paid by ε_randomize and δ of the answer."""
 
     name = MEDIAN
@@ -98,11 +97,10 @@ class MedianKind(AnswerKind[Median, MedianWish]):
         found, facts = METHOD[method](job, domain.k, epsilon)
         median = None if found is None else format(domain.value(found), "f")
         result = {"found": median is not None, "median": median}
-        mechanism = AnswerMechanism(name=f"median by {method}", source=SOURCES[method], facts=facts)
-        return Computed(result, mechanism, self.adjacency)
+        return Computed(result, f"median by {method}", SOURCES[method], facts, self.adjacency)
 
 
-Found = tuple[int | None, dict[str, str | int | bool | None]]
+Found = tuple[int | None, Facts]
 
 
 def _by_ranks(job: Job, k: int, epsilon: Epsilon) -> Found:
@@ -110,15 +108,19 @@ def _by_ranks(job: Job, k: int, epsilon: Epsilon) -> Found:
     counts = np.zeros(k, np.int64)
     for _, index in job.labels.chunks():
         counts += np.bincount(index, minlength=k)
-    return histogram_quantiles(counts, plan)[0], {"rank_error_19_of_20": math.ceil(plan.rank_error)}
+    return histogram_quantiles(counts, plan)[0], RanksFacts(rank_error_19_of_20=math.ceil(plan.rank_error))
 
 
 def _by_slices(job: Job, k: int, epsilon: Epsilon) -> Found:
     plan = slices_plan(job.n, k, epsilon, job.work.split.delta_atto)
     check_paid(plan.cost, job)
     points = np.concatenate([np.asarray(index, np.int64) for _, index in job.labels.chunks()]).astype(np.uint64)
-    facts: dict[str, Any] = {"bound": plan.session.rule, "sliced_on_either_side": plan.sliced}
-    facts |= {"levels": plan.interval.depth, "delta": delta_string(job.work.split.delta_atto)}
+    facts = SlicesFacts(
+        bound=plan.session.rule,
+        sliced_on_either_side=plan.sliced,
+        levels=plan.interval.depth,
+        delta=delta_string(job.work.split.delta_atto),
+    )
     return private_median(points, plan), facts
 
 

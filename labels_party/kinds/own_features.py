@@ -23,10 +23,11 @@ from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import SEALED, Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.rsc import Plan
-from labels_party.work.kind import Asked, Job
+from labels_party.work.kind import Asked, Job, PreviewedKind
 from shared.costs.sessions import rho_texts
 from shared.costs.slices import Cost, SliceNoise
 from shared.documents.adjacency import WHOLE_EXAMPLE
+from shared.documents.kind import Facts
 from shared.documents.signing import SigningKey
 from shared.domain import Domain
 from shared.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput
@@ -45,7 +46,7 @@ class Planned:
 
     split: EpsilonSplit
     parameters: dict[str, Any]
-    facts: dict[str, str | int | bool | None]
+    facts: Facts
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -78,11 +79,10 @@ class Wish(Generic[S]):
         }
 
 
-class FeatureKind(AnswerKind[S, Wish[S]]):
+class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
     """An answer made of the table of features; its schema has members `epsilon`, `delta` and `features`."""
 
     adjacency = WHOLE_EXAMPLE
-    previewed = True
 
     def __init__(self, key: SigningKey, features: FeatureStore) -> None:
         super().__init__(key)
@@ -120,7 +120,11 @@ class FeatureKind(AnswerKind[S, Wish[S]]):
 
     def preview(self, batch: Batch, population: Population, wish: Wish[S]) -> dict[str, Any]:
         planned, _ = self._planned(batch, population, wish)
-        return {"epsilon": planned.split.as_json(), "parameters": planned.parameters, "facts": planned.facts}
+        return {
+            "epsilon": planned.split.as_json(),
+            "parameters": planned.parameters,
+            "facts": planned.facts.model_dump(),
+        }
 
     def _planned(self, batch: Batch, population: Population, wish: Wish[S]) -> tuple[Planned, str]:
         def look(connection: Connection) -> tuple[str, str]:

@@ -17,8 +17,7 @@ from labels_party.kinds.prediction.methods import threshold_position
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.work.kind import Job
 from shared.costs.sessions import BASE
-from shared.documents.answer import AnswerMechanism
-from shared.documents.kinds.rectangle import METHODS, RECTANGLE, Rectangle, rectangle_cost
+from shared.documents.kinds.rectangle import METHODS, RECTANGLE, Rectangle, RectangleFacts, rectangle_cost
 from shared.domain import Domain
 from shared.errors import InvalidInput
 from shared.maps.places import MISSING, number_text, place_text
@@ -37,8 +36,8 @@ def _base(method: str, bits: int) -> int:
     return max(BASE, 1 << bits) if method == RANKS else BASE
 
 
-def _facts(plan: RectanglePlan) -> dict[str, str | int | bool | None]:
-    return {"positives_sliced_off": plan.taken}
+def _facts(plan: RectanglePlan) -> RectangleFacts:
+    return RectangleFacts(positives_sliced_off=plan.taken)
 
 
 class RectangleKind(FeatureKind[Rectangle]):
@@ -104,8 +103,7 @@ class RectangleKind(FeatureKind[Rectangle]):
             sides.append(side | dict(zip(("from", "to"), numbers, strict=True)))
         complete = all(end is not None for pair in ends for end in pair)
         name, source = f"rectangle by {given['method']}", SOURCES[given["method"]]
-        mechanism = AnswerMechanism(name=name, source=source, facts=_facts(plan))
-        return Computed({"found": complete, "sides": sides}, mechanism, self.adjacency)
+        return Computed({"found": complete, "sides": sides}, name, source, _facts(plan), self.adjacency)
 
 
 KIND = RectangleKind

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from dataclasses import dataclass
+
+from shared.service.macs import derived, keyed
 
 
 @dataclass(frozen=True)
@@ -17,17 +18,16 @@ class Secrets:
         return "Secrets(…)"
 
     def derive(self, purpose: str, length: int = 16) -> bytes:
-        """A key for one purpose (HMAC-SHA256 as a key derivation function), `length` ≤ 32 bytes."""
-        return hmac.new(self.master, purpose.encode("utf-8"), hashlib.sha256).digest()[:length]
+        """A key for one purpose, `length` ≤ 32 bytes."""
+        return derived(self.master, purpose)[:length]
 
     def keyed(self, purpose: str) -> hmac.HMAC:
-        """A keyed MAC to be fed piece by piece: comparable by this party only (no plain hash of labels anywhere,
-        invariant 8)."""
-        return hmac.new(self.derive("mac:" + purpose, 32), digestmod=hashlib.sha256)
+        """A MAC to be fed piece by piece."""
+        return keyed(self.master, purpose)
 
     def mac(self, purpose: str, *data: bytes | memoryview) -> str:
         """The keyed MAC in hex of the parts, one after the other."""
-        keyed = self.keyed(purpose)
+        mac = self.keyed(purpose)
         for part in data:
-            keyed.update(part)
-        return keyed.hexdigest()
+            mac.update(part)
+        return mac.hexdigest()

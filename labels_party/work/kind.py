@@ -1,7 +1,8 @@
 """What a kind of charged work brings along: its name, what it plans from public facts, what it draws.
 
-A kind runs only for charged work under a lease. It shows nothing to anybody: what it returns becomes visible with the
-publication of the attempt, or never (invariant 2).
+Every kind is asked for, charged, drawn, published, acknowledged, retired. A `QueuedKind` is drawn under a lease, some
+time after its charge; an `AtOnceKind` in the transaction of its charge. What a kind draws becomes visible with its
+publication, or never (invariant 2).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -75,15 +76,21 @@ ANSWERS = Family(
 FAMILIES = (RELEASES, ANSWERS)
 
 
+class Inputs(Protocol):
+    """What was sent for work: a folder of the home from the charge on, deleted with the end of the work."""
+
+    def save(self, within: Path) -> str:
+        """Store them durably as a new folder; its name. Raises Unavailable."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """Work that is asked for, planned: everything in it is public, or private already.
 
     `plan` is what the kind draws from. `details` is what the audit event of its charge, or of the request for it, says
-    besides ε. `audiences` None: those of the population. `by_audience` is the audience that asks for itself, within the
-    owner's allowance. `inputs` names a folder of the home that belongs to the work from then on and is deleted with
-    its end; `inputs_mac` tells whether two have the same. `features`: the key of the owner's table that it is made of,
-    and that must still be there when it is charged.
+    besides ε. `audiences` None: those of the population. `by_audience` is the audience that asks for itself. `inputs`
+    were sent beside it, and `inputs_mac` tells whether two have the same. `features`: the key of the owner's table that
+    it is made of, and that must still be there when it is charged.
     """
 
     kind: str
@@ -93,14 +100,14 @@ class Asked:
     additional_release: bool = False
     audiences: tuple[str, ...] | None = None
     by_audience: str | None = None
-    inputs: str = ""
+    inputs: Inputs | None = None
     inputs_mac: str = ""
     features: str = ""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A row of charged work. `asked` is `Asked.details`."""
+    """A row of charged work. `asked` is `Asked.details`, `inputs` the name of their folder."""
 
     id: str
     batch: str
@@ -131,8 +138,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Job:
-    """Everything an attempt needs. `folder` is its own; `inputs` the folder of public inputs, if there are.
+class Paid:
+    """Charged work, to be drawn. `today` is an ISO day.
 
     `spent` is what the batch has spent, this charge included, and the most that any batch of the population has.
     """
@@ -140,17 +147,23 @@ class Job:
     work: Work
     batch: Batch
     population: Population
-    labels: SealedLabels
-    folder: Path
-    inputs: Path | None
     today: str
     spent: Callable[[], tuple[Account, Epsilon]]
-    progress: ProgressHook = no_progress
 
     @property
     def n(self) -> int:
         assert self.batch.n is not None
         return self.batch.n
+
+
+@dataclass(frozen=True)
+class Job(Paid):
+    """Everything an attempt needs. `folder` is its own; `inputs` the folder of public inputs, if there are."""
+
+    labels: SealedLabels
+    folder: Path
+    inputs: Path | None
+    progress: ProgressHook = no_progress
 
 
 @dataclass(frozen=True)
@@ -178,42 +191,21 @@ S = TypeVar("S", bound=BaseModel)
 W = TypeVar("W")
 
 
-class Kind(ABC, Generic[S, W]):
-    """`schema` is what is asked for over REST; None: it is asked for in a way of its own. `W`: the same, checked."""
+class Kind(ABC, Generic[W]):
+    """What every kind has. `W`: what is asked for, checked as far as it can be without the batch."""
 
     name: ClassVar[str]
     family: ClassVar[Family] = ANSWERS
-    schema: ClassVar[type[BaseModel] | None] = None
     told: ClassVar[tuple[str, ...]] = ()  # members of `described` that a notice has as well
     handed_on: ClassVar[bool] = False  # an audience may have the document that another asked for
-    previewed: ClassVar[bool] = False  # `preview` works
-    large: ClassVar[bool] = False  # what is asked for may hold a whole prior or matrix, of many megabytes
-
-    @property
-    def path(self) -> str:
-        """The word for it over REST."""
-        return f"{self.name}s"
-
-    def wish(self, population: Population, body: S) -> W:
-        """What `body` asks for, checked as far as it can be without the batch. Raises InvalidInput and its kinds."""
-        found: Any = body
-        return cast("W", found)
-
-    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
-        """From public facts alone. Raises InvalidInput and its kinds: whatever can be refused without labels."""
-        raise NotImplementedError  # calibrations and predictions plan in a request of their own
-
-    def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
-        """Members `epsilon`, `parameters` and `facts` of what `plan` would charge and do."""
-        raise NotImplementedError  # only where `previewed`
 
     @abstractmethod
-    def draw(self, job: Job) -> Drawn:
-        """Within the ε (and δ) of the work, whatever the labels are.
+    def plan(self, batch: Batch, population: Population, wish: W) -> Asked:
+        """From public facts alone. Raises InvalidInput and its kinds: whatever can be refused without labels."""
 
-        Raises Unavailable for what may pass (disk, randomness) and does not depend on labels; it is then drawn again at
-        no charge. Whatever else it raises fails the work, whose charge is kept.
-        """
+    def asker(self, wish: W) -> str | None:
+        """The audience that asks for itself; None: the owner."""
+        return None
 
     def described(self, work: Work) -> dict[str, Any]:
         """Members of its description besides those that all work has."""
@@ -223,10 +215,55 @@ class Kind(ABC, Generic[S, W]):
         """What a caller of `role` sees of a description or of a row of a list."""
         return described
 
+    def event(self, work: Work) -> dict[str, Any]:
+        """What audit events of its end say of the kind."""
+        return {} if self.family is RELEASES else {"answer": self.name}
+
+
+class QueuedKind(Kind[W]):
+    """Its charged work waits for a worker, which draws it under a lease."""
+
+    @abstractmethod
+    def draw(self, job: Job) -> Drawn:
+        """Within the ε (and δ) of the work, whatever the labels are.
+
+        Raises Unavailable for what may pass (disk, randomness) and does not depend on labels; it is then drawn again at
+        no charge. Whatever else it raises fails the work, whose charge is kept.
+        """
+
     def failure(self, _error: Exception) -> LabelDPError:
         """What may be told of an attempt that failed for good: what went wrong may have depended on labels."""
         return LabelDPError("The computation failed; its charge is kept. The service's log names the error.")
 
-    def event(self) -> dict[str, Any]:
-        """What audit events of its end say of the kind."""
-        return {} if self.family is RELEASES else {"answer": self.name}
+
+class AtOnceKind(Kind[W]):
+    """Its whole work is one transaction, so nothing of it ever waits, for an approval or for a worker."""
+
+    @abstractmethod
+    def draw(self, paid: Paid, wish: W) -> Drawn:
+        """As `QueuedKind.draw`. Whatever it raises undoes the charge: nothing of the draw was seen."""
+
+
+class SchemaKind(QueuedKind[W], Generic[S, W]):
+    """Asked for by `schema` alone: over REST in one call, the same for every kind."""
+
+    schema: ClassVar[type[BaseModel]]
+    large: ClassVar[bool] = False  # what is asked for may hold a whole prior or matrix, of many megabytes
+
+    @property
+    def path(self) -> str:
+        """The word for it over REST."""
+        return f"{self.name}s"
+
+    def wish(self, population: Population, body: S) -> W:
+        """What `body` asks for. Raises InvalidInput and its kinds."""
+        found: Any = body
+        return cast("W", found)
+
+
+class PreviewedKind(SchemaKind[S, W]):
+    """What it costs can be asked before."""
+
+    @abstractmethod
+    def preview(self, batch: Batch, population: Population, wish: W) -> dict[str, Any]:
+        """Members `epsilon`, `parameters` and `facts` of what `plan` would charge and do."""

@@ -53,10 +53,10 @@ class Pipeline(Attempts):
         self.database.write(f"{noun}.publish", lambda c: self._publish(c, lease, drawn, files))
 
     def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:
-        work, kind = lease.work, self.works.kinds[lease.work.kind]
+        work, kind = lease.work, self.works.queued(lease.work.kind)
         self.log.error("%s %s: %s", kind.name, work.id, type(error).__name__)
         known = kind.failure(error)
-        self.note(connection, kind.family.failed, lease, kind.event() | {"code": known.code, "charge": "kept"})
+        self.note(connection, kind.family.failed, lease, kind.event(work) | {"code": known.code, "charge": "kept"})
         self.works.tell(connection, kind.family.told_failed, work.id)
         return known
 
@@ -101,7 +101,7 @@ class Pipeline(Attempts):
 
     def _drawn(self, lease: Lease, progress: ProgressHook) -> tuple[Drawn, list[WorkFile]]:
         work, folder = lease.work, self._folder(lease)
-        kind = self.works.kinds[work.kind]
+        kind = self.works.queued(work.kind)
         folder.mkdir(parents=True, mode=0o700)
         envelope = folder / kind.family.envelope
         reserve(envelope, kind.family.most_bytes)
@@ -109,11 +109,11 @@ class Pipeline(Attempts):
             work=work,
             batch=lease.batch,
             population=lease.population,
+            today=timestamp(self.batches.clock())[:10],
+            spent=partial(self.spent, lease),
             labels=SealedLabels(self.vault, self.secrets, lease.sealed_key),
             folder=folder,
             inputs=self.works.folder / work.inputs if work.inputs else None,
-            today=timestamp(self.batches.clock())[:10],
-            spent=partial(self.spent, lease),
             progress=progress,
         )
         drawn = kind.draw(job)
@@ -133,7 +133,7 @@ class Pipeline(Attempts):
             path = f"{work.id}/attempt-{lease.attempt}/{file.name}"
             row = {"work": work.id, "name": file.name, "position": position, "role": file.role, "path": path}
             connection.execute(sa.insert(work_files).values(**row, bytes=file.size, sha256=file.sha256))
-        details = kind.event() | {kind.family.digest: drawn.sha256, "n": lease.n}
+        details = kind.event(work) | {kind.family.digest: drawn.sha256, "n": lease.n}
         self.note(connection, kind.family.published, lease, details)
         self.works.tell(connection, kind.family.told_published, work.id)
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
-from labels_party.labels.standing import ACCEPTED, CHARGED, PUBLISHED, WORKING, refuse_second
+from labels_party.labels.standing import ACCEPTED, CHARGED, DRAWING, PUBLISHED, WORKING, refuse_second
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import APPROVAL_REQUESTED
@@ -21,10 +21,10 @@ from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import work as t
 from labels_party.storage.tables import work_files
 from labels_party.work.allowances import Allowances
-from labels_party.work.kind import ANSWERS, Asked, Family, Kind, Work, WorkFile
+from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Kind, Paid, QueuedKind, Work, WorkFile
 from shared.audit.events import REQUESTED
 from shared.documents.kinds.registry import KINDS
-from shared.errors import AlreadyReleased, Conflict, NotFound, Unavailable
+from shared.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
 from shared.schemas.base import Ask
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
@@ -42,52 +42,77 @@ class Works:
     ) -> None:
         self.database, self.batches, self.ledger, self.allowances = database, batches, ledger, allowances
         self.folder = folder
-        self.kinds: dict[str, Kind[Any, Any]] = {}
+        self.kinds: dict[str, Kind[Any]] = {}
 
-    def register(self, *kinds: Kind[Any, Any]) -> None:
+    def register(self, *kinds: Kind[Any]) -> None:
         self.kinds |= {kind.name: kind for kind in kinds}
 
-    def asked_by(self, schema: type[Ask]) -> Kind[Any, Any]:
+    def queued(self, name: str) -> QueuedKind[Any]:
+        kind = self.kinds[name]
+        assert isinstance(kind, QueuedKind)
+        return kind
+
+    def immediate(self, name: str) -> AtOnceKind[Any]:
+        kind = self.kinds[name]
+        assert isinstance(kind, AtOnceKind)
+        return kind
+
+    def asked_by(self, schema: type[Ask]) -> QueuedKind[Any]:
         """The kind of answer that is asked for so."""
-        return self.kinds[next(kind.name for kind in KINDS.values() if kind.asks is schema)]
+        return self.queued(next(kind.name for kind in KINDS.values() if kind.asks is schema))
 
     # --- asking -------------------------------------------------------------------------------------------
 
     def ask(
         self,
-        kind: Kind[Any, W],
+        kind: QueuedKind[W],
         batch_id: str,
         wish: W,
         actor: str,
         call: IdempotentCall = NO_KEY,
         claim: Callable[[Connection, str], None] | None = None,
     ) -> Reply:
-        """Plan what the owner wishes for, then as `request`, which see. Raises as `Kind.plan` does, too."""
-        earlier = self.database.read(f"{kind.name}.seen", call.earlier)
-        if earlier is not None:
-            return earlier
-        batch, population = self.database.read(f"{kind.name}.look", lambda c: self.allowed(c, batch_id))
-        return self.request(batch_id, kind.plan(batch, population, wish), actor, call, claim)
-
-    def request(
-        self,
-        batch_id: str,
-        asked: Asked,
-        actor: str,
-        call: IdempotentCall = NO_KEY,
-        claim: Callable[[Connection, str], None] | None = None,
-    ) -> Reply:
-        """Transaction 1: charge the ledger and store the work, in one. Returns (202, the work).
+        """Plan what is wished for; then transaction 1: charge the ledger and store the work, in one. Returns (202, the
+        work).
 
         In a four-eyes population nothing is charged yet: it is `accepted` and waits for `Decisions`. `claim` gets its
         id in the same transaction and may refuse it. Raises NotFound, Conflict (not sealed), AlreadyReleased,
-        BudgetExceeded; then nothing was charged.
+        BudgetExceeded, and as `Kind.plan` does; then nothing was charged, and nothing that was sent is kept.
         """
+        call.settle()
+        earlier = self.database.read(f"{kind.name}.seen", call.earlier)
+        if earlier is not None:
+            return earlier
+        audience = kind.asker(wish)
+        looked = self.database.read(f"{kind.name}.look", lambda c: self.allowed(c, batch_id, kind.name, audience))
+        asked = kind.plan(*looked, wish)
+        inputs = "" if asked.inputs is None else asked.inputs.save(self.folder)
+        try:
+            reply = self._request(batch_id, asked, inputs, actor, call, claim)
+        except LabelDPError as error:
+            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
+                self.forget_inputs(inputs)
+            raise
+        if inputs:
+            found = self.database.read(f"{kind.name}.stored", lambda c: self.get(c, reply[1]["id"]))
+            if found.inputs != inputs:  # somebody else's call with the same key came first
+                self.forget_inputs(inputs)
+        return reply
+
+    def _request(
+        self,
+        batch_id: str,
+        asked: Asked,
+        inputs: str,
+        actor: str,
+        call: IdempotentCall,
+        claim: Callable[[Connection, str], None] | None,
+    ) -> Reply:
         family = self.kinds[asked.kind].family
 
         def charge(connection: Connection) -> Reply:
             def effect() -> Reply:
-                batch, population = self.allowed(connection, batch_id, asked)
+                _, population = self.allowed(connection, batch_id, asked.kind, asked.by_audience)
                 self._refuse_second(connection, batch_id, asked)
                 if asked.by_audience is not None:
                     self.allowances.judge(connection, batch_id, asked.kind, asked.split)
@@ -100,17 +125,8 @@ class Works:
                     self.ledger.note(connection, REQUESTED, population, batch_id, work_id, actor, details)
                 else:
                     self.ledger.charge(*about, asked.split, actor, asked.details)
-                self.insert(
-                    connection,
-                    asked,
-                    id=work_id,
-                    batch=batch.id,
-                    state=ACCEPTED if population.four_eyes else CHARGED,
-                    audiences=list(asked.audiences or population.audiences),
-                    requested_by=actor,
-                    attempt=0,
-                    created=timestamp(self.batches.clock()),
-                )
+                state = ACCEPTED if population.four_eyes else CHARGED
+                self.insert(*about, asked, actor, state=state, attempt=0, inputs=inputs)
                 if population.four_eyes:
                     self.tell(connection, APPROVAL_REQUESTED, work_id)
                 if claim is not None:
@@ -121,29 +137,68 @@ class Works:
 
         return self.database.write(f"{family.noun}.charge", charge)
 
-    def insert(self, connection: Connection, asked: Asked, **values: Any) -> None:
+    def at_once(
+        self, connection: Connection, kind: AtOnceKind[W], batch_id: str, wish: W, actor: str
+    ) -> tuple[Work, Drawn]:
+        """Charge, draw and publish in the transaction of `connection`: all of it commits together, or nothing did.
+
+        Raises NotFound, BudgetExceeded, and as the kind does.
+        """
+        batch, population = self.batches.get(connection, batch_id)
+        asked, work_id = kind.plan(batch, population, wish), kind.family.prefix + secrets.token_hex(12)
+        about = (connection, population, batch_id, work_id)
+        after = self.ledger.charge(*about, asked.split, actor, asked.details)
+        self.database.fault(f"{kind.name}.charged")
+        self.insert(*about, asked, actor, state=DRAWING, attempt=1)
+        work = self.get(connection, work_id)
+        spent = (after, self.ledger.largest(connection, population))
+        drawn = kind.draw(Paid(work, batch, population, work.created[:10], lambda: spent), wish)
+        row = {"work": work_id, "name": kind.family.envelope, "position": 0, "role": ENVELOPE}
+        sha256 = hashlib.sha256(drawn.envelope).hexdigest()
+        row |= {"content": drawn.envelope, "bytes": len(drawn.envelope), "sha256": sha256}
+        connection.execute(sa.insert(work_files).values(**row))
+        published = {"state": PUBLISHED, "published": work.created, "sha256": drawn.sha256}
+        connection.execute(sa.update(t).where(t.c.id == work_id).values(**published))
+        details = kind.event(work) | {kind.family.digest: drawn.sha256, "n": batch.n}
+        to = tuple(work.audiences)
+        self.ledger.note(connection, kind.family.published, *about[1:], actor, details, audiences=to)
+        return work, drawn
+
+    def insert(
+        self,
+        connection: Connection,
+        population: Population,
+        batch_id: str,
+        work_id: str,
+        asked: Asked,
+        actor: str,
+        **values: Any,
+    ) -> None:
         """A row of what is asked, and `values`."""
         row: dict[str, Any] = {
+            "id": work_id,
+            "batch": batch_id,
             "kind": asked.kind,
             "asked": asked.details,
             "plan": asked.plan,
             "epsilon": asked.split.as_json(),
+            "epsilon_nano": asked.split.total.nano,
+            "audiences": list(population.audiences if asked.audiences is None else asked.audiences),
+            "requested_by": actor,
+            "by_audience": asked.by_audience,
+            "inputs": "",
+            "inputs_mac": asked.inputs_mac,
+            "features": asked.features,
+            "created": timestamp(self.batches.clock()),
         }
-        row |= {"epsilon_nano": asked.split.total.nano, "by_audience": asked.by_audience, "inputs": asked.inputs}
-        row |= {"inputs_mac": asked.inputs_mac, "features": asked.features}
-        connection.execute(sa.insert(t).values(**row, **values))
+        connection.execute(sa.insert(t).values(**(row | values)))
 
-    def keep(self, connection: Connection, work_id: str, family: Family, envelope: bytes) -> None:
-        """The signed document of what was drawn in this transaction, so that both commit together."""
-        row = {"work": work_id, "name": family.envelope, "position": 0, "role": ENVELOPE, "content": envelope}
-        sha256 = hashlib.sha256(envelope).hexdigest()
-        connection.execute(sa.insert(work_files).values(**row, bytes=len(envelope), sha256=sha256))
-
-    def allowed(self, connection: Connection, batch_id: str, asked: Asked | None = None) -> tuple[Batch, Population]:
-        """What can be refused before anything is read; without `asked` it is the owner who asks. Raises as `request`,
+    def allowed(
+        self, connection: Connection, batch_id: str, kind: str = "", audience: str | None = None
+    ) -> tuple[Batch, Population]:
+        """What can be refused before anything is read; without `audience` it is the owner who asks. Raises as `ask`,
         but for budgets."""
-        audience = None if asked is None else asked.by_audience
-        if asked is None or audience is None:
+        if audience is None:
             batch, population = self.batches.get(connection, batch_id)
         else:
             # whether a batch is there, is sealed or is somebody else's is the owner's to know (invariant 8)
@@ -152,7 +207,7 @@ class Works:
                 batch, population = self.batches.get(connection, batch_id)
             except NotFound:
                 raise unknown from None
-            known = self.allowances.of(connection, batch_id, asked.kind)
+            known = self.allowances.of(connection, batch_id, kind)
             if audience not in population.audiences or known is None:
                 raise unknown
         require_sealed(batch)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from shared.costs.slices import Cost
 from shared.documents.members import Strict
@@ -35,11 +35,18 @@ def check_charge(answer: Answer, cost: Cost, adjacency: str) -> None:
         raise MalformedAnswer("neighbouring data sets are others than those of its kind.")
 
 
+class Facts(Strict):
+    """What the mechanism of a kind of answer states; as it stands, nothing."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
 @dataclass(frozen=True)
 class Kind(Generic[P, R]):
     """A kind of answer: its public parameters, its result, and the rule that ties them to what was charged.
 
     `asks`: what is asked for of a batch, if it is, `beside` which other data, and by which `verb` if not its name.
+    `facts`: forms of what its mechanism states; a reader decides nothing by them, unless the rule does.
     """
 
     name: str
@@ -49,6 +56,7 @@ class Kind(Generic[P, R]):
     asks: type[Ask] | None = None
     beside: Literal["nothing", "scores", "features"] = "nothing"
     verb: str = ""
+    facts: tuple[type[Facts], ...] = (Facts,)
 
     @property
     def command(self) -> str:

@@ -15,6 +15,8 @@ from shared.documents.signed import Charged
 from shared.documents.signing import MANIFEST_TYPE
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from shared.schemas.base import names_to
+from shared.schemas.release import Release
 
 # whoever pulls makes room for what a manifest says: an id of 512 bytes, a bin, a label and their lengths; footers
 FILE_ROW_BYTES, FILE_SLACK = 560, 1 << 18
@@ -141,6 +143,11 @@ class Manifest(Charged):
         return self
 
     # --- read views ---------------------------------------------------------------------------------------
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The members of what was asked for that are stated here as they were given, by name."""
+        return {name: getattr(self, name) for name in names_to(Release, "manifest")}
 
     @property
     def message_files(self) -> list[FileEntry]:

@@ -57,10 +57,14 @@ def word_of(field: FieldInfo) -> Word:
     return next((part for part in field.metadata if isinstance(part, Word)), Word())
 
 
+def names_to(schema: type[Ask], where: str) -> list[str]:
+    """Of the members that go there by themselves."""
+    return [name for name, field in schema.model_fields.items() if word_of(field).to == where]
+
+
 def members_to(asked: Ask, where: str) -> dict[str, Any]:
     """The members that go there by themselves, by name."""
-    fields = type(asked).model_fields.items()
-    return {name: getattr(asked, name) for name, field in fields if word_of(field).to == where}
+    return {name: getattr(asked, name) for name in names_to(type(asked), where)}
 
 
 def option_of(name: str, field: FieldInfo) -> str:

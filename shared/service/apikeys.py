@@ -26,6 +26,11 @@ class Principal:
     role: str
     audience: str | None = None
 
+    @property
+    def actor(self) -> str:
+        """As audit events name it."""
+        return f"apikey:{self.key_id}"
+
 
 def apikey_table(metadata: sa.MetaData) -> sa.Table:
     return sa.Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, batches, releases
 from tests.support.commands import command
 from tests.support.labels import LabelsParty
 
@@ -21,17 +22,30 @@ URL = "http://testserver"
 Json = dict[str, Any]
 
 
+def _declared_now() -> list[type]:
+    """The calls whose keywords are the members of a schema, from modules that are run now; no other test sees them."""
+    found = []
+    for module, name in ((batches, "BatchCalls"), (releases, "ReleaseCalls")):
+        spec = importlib.util.find_spec(module.__name__)
+        assert spec is not None
+        assert spec.loader is not None
+        anew = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(anew)
+        found.append(getattr(anew, name))
+    return found
+
+
 def blocking(party: LabelsParty, talk: Callable[[Any], Json]) -> Json:
     """What the owner's blocking client answers; its class is made now, and has every call that is declared now."""
     party.client()
-    kind = type("Client", (LabelsPartyClient,), {})
+    kind = type("Client", (*_declared_now(), LabelsPartyClient), {})
     return talk(kind(URL, party.services.apikeys.create("owner")[1], http=party._clients[0]))
 
 
 def awaited(party: LabelsParty, talk: Callable[[Any], Awaitable[Json]]) -> Json:
     """The same to await."""
     party.client()
-    kind = type("AsyncClient", (AsyncLabelsPartyClient,), {})
+    kind = type("AsyncClient", (*_declared_now(), AsyncLabelsPartyClient), {})
 
     async def talked() -> Json:
         transport = httpx.ASGITransport(party._clients[0].app)

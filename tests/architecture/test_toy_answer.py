@@ -2,11 +2,15 @@
 
 `shared/documents/kinds/KIND.py`: what is asked for, its parameters, its result and its strict reader.
 `labels_party/kinds/KIND.py`: what it plans and computes.
+`deploy/verify_standalone/KIND.py`: what it proves of an answer.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -23,15 +27,17 @@ from labels_party.kinds.answer import AnswerKind, Computed
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
-from labels_party.work.kind import Asked, Job
+from labels_party.work.kind import Asked, Job, SchemaKind
 from shared.costs.slices import Cost
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.kind import Kind, check_charge
+from shared.documents.answer import Answer
+from shared.documents.kind import Facts, Kind, check_charge
 from shared.documents.kinds import registry
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.members import Strict
-from shared.errors import InvalidRequest, MalformedAnswer
+from shared.documents.signing import ANSWER_TYPE
+from shared.errors import InvalidRequest, MalformedAnswer, VerificationFailed
+from shared.maps.places import number_text
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.base import Ask, whole
 from shared.schemas.numbers import Decimalish
@@ -41,6 +47,7 @@ from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table
 from tests.support.receipts import pair
 
+ROOT = Path(__file__).parents[2]
 COUNT, LABELS = "count", label_table(400)
 EXACT = sum(label >= 3 for label in LABELS["label"].to_pylist())
 
@@ -51,6 +58,10 @@ class CountParameters(Strict):
 
 class CountResult(Strict):
     count: int
+
+
+class CountFacts(Facts):
+    noise_scale: str
 
 
 def _rule(answer: Answer, _given: CountParameters, said: CountResult) -> None:
@@ -69,7 +80,7 @@ class Count(Ask):
     additional_release: bool = Field(default=False, description="Charge on top of what the batch carries already.")
 
 
-class CountKind(AnswerKind[Count, Count]):
+class CountKind(AnswerKind[Count], SchemaKind[Count, Count]):
     """One pass over the sealed labels; replacing one label moves the count by at most 1."""
 
     name = COUNT
@@ -84,11 +95,30 @@ class CountKind(AnswerKind[Count, Count]):
         exact = sum(int((index >= job.work.plan["at_least"]).sum()) for _, index in job.labels.chunks())
         epsilon = job.work.split.randomize.fraction
         found = noisy(exact, 1, epsilon, (0, job.n), laplace_noise)
-        mechanism = AnswerMechanism(name="count with Laplace noise", source="Dwork et al. 2006", facts={})
-        return Computed({"count": found}, mechanism, self.adjacency)
+        facts = CountFacts(noise_scale=number_text(1 / epsilon))
+        return Computed({"count": found}, "count with Laplace noise", "Dwork et al. 2006", facts, self.adjacency)
 
 
-READ = Kind(COUNT, CountParameters, CountResult, _rule, Count)
+PROOF = """
+from fractions import Fraction
+
+from .given import Given, Kind
+from .median import REPLACE_ONE
+from .members import MANY, count, members
+
+
+def check_count(given: Given) -> str:
+    count(members(given.parameters, ("at_least",), "a count")["at_least"], 0, MANY, "the first position")
+    found = count(members(given.result, ("count",), "the result of a count")["count"], 0, given.n, "the count")
+    given.check(given.epsilon, Fraction(0), REPLACE_ONE)
+    return f"count: {found}"
+
+
+KIND = Kind("count", check_count)
+"""
+
+
+READ = Kind(COUNT, CountParameters, CountResult, _rule, Count, facts=(CountFacts,))
 
 
 @pytest.fixture
@@ -164,12 +194,50 @@ def test_command_and_both_clients_ask_for_it(party: LabelsParty, tmp_path: Path)
     assert party.spent(batch) == "6"
 
 
+@pytest.mark.processes
+def test_the_standalone_verifier_proves_it_and_refuses_what_was_changed(party: LabelsParty, tmp_path: Path) -> None:
+    services, batch = party.services, party.sealed_batch(LABELS)
+    _, asked = services.work.ask(services.work.queued(COUNT), batch, Count(epsilon="1", at_least=3), "test")
+    assert services.pipeline.run(asked["id"])
+    honest = services.work.envelope(asked["id"])
+    answer, _ = trusted_answer(honest, services.key.public, None)
+    folder = tmp_path / "copied"
+    shutil.copytree(ROOT / "deploy" / "verify_standalone", folder)
+    (folder / f"{COUNT}.py").write_text(PROOF)
+
+    def verdict(envelope: bytes) -> tuple[int, str]:
+        (tmp_path / "answer.json").write_bytes(envelope)
+        words = ("answer", str(tmp_path / "answer.json"), "--key", str(services.home.public_key))
+        done = subprocess.run([sys.executable, str(folder), *words], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def lied(**members: Any) -> bytes:
+        """Signed by the labels party itself."""
+        return services.key.sign(ANSWER_TYPE, answer.document() | members)
+
+    code, said = verdict(honest)
+    assert (code, f"count: {answer.result['count']}" in said) == (0, True), said
+    cheaper = answer.epsilon | {"randomize": "0.5"}
+    for members in (
+        {"result": {"count": answer.n + 1}},
+        {"parameters": {}},
+        {"epsilon": cheaper},
+        {"adjacency": "none"},
+    ):
+        assert verdict(lied(**members))[0] == 1, members
+        with pytest.raises(VerificationFailed):
+            trusted_answer(lied(**members), services.key.public, None)
+    assert verdict(honest.replace(b"e", b"f", 1))[0] == 1
+    (folder / f"{COUNT}.py").unlink()
+    assert "unknown" in verdict(honest)[1]
+
+
 @pytest.mark.usefixtures("count")
 def test_its_receiver_accepts_it_acknowledges_it_and_both_audit_stores_agree(tmp_path: Path) -> None:
     with pair(tmp_path) as both:
         services = both.labels.services
         batch = both.labels.sealed_batch(LABELS)
-        _, answer = services.work.ask(services.work.kinds[COUNT], batch, Count(epsilon="1", at_least=3), "test")
+        _, answer = services.work.ask(services.work.queued(COUNT), batch, Count(epsilon="1", at_least=3), "test")
         assert services.pipeline.run(answer["id"])
         both.clock.move(minutes=1)
         assert both.pull_answer(answer["id"]).problem is None

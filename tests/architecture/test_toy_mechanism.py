@@ -102,7 +102,7 @@ def test_rest_and_both_clients_draw_from_it(party: LabelsParty) -> None:
     assert [event["details"]["mechanism"] for event in charged] == ["shy"]
     for number, door in enumerate((blocking, awaited)):
         batch = party.sealed_batch(label_table(40, prefix=f"c{number}"))
-        made = door(party, lambda client, batch=batch: client.release(batch, Release.model_validate(ASKED)))
+        made = door(party, lambda client, batch=batch: client.release(batch, **ASKED))
         check(party, made["id"])
     planned = owner.get("/v1/populations/shop/plan", params={"epsilon": "1", "n": 40}).json()
     assert "shy" in {row["mechanism"] for row in planned["mechanisms"]}

@@ -73,11 +73,14 @@ def test_rest_and_both_clients_take_it_to_the_manifest(party: LabelsParty) -> No
     assert "purpose" in refused.json()["detail"]
     release = owner.post(path, json=asked(purpose=PURPOSE)).json()["id"]
     assert stated(party, release) == PURPOSE
+    for role in ("owner", "features"):
+        assert party.client(role).get(f"/v1/releases/{release}").json()["purpose"] == PURPOSE
+    assert [row["purpose"] for row in owner.get(f"/v1/batches/{batch}/releases").json()] == [PURPOSE]
     charged = [e for e in owner.get("/v1/audit/events").json() if e["kind"] == "release-charged"]
     assert [event["details"]["purpose"] for event in charged] == [PURPOSE]
     for number, door in enumerate((blocking, awaited)):
         batch = party.sealed_batch(label_table(40, prefix=f"c{number}"))
-        made = door(party, lambda client, batch=batch: client.release(batch, Release(**asked(purpose=PURPOSE))))
+        made = door(party, lambda client, batch=batch: client.release(batch, **asked(purpose=PURPOSE)))
         assert stated(party, made["id"]) == PURPOSE
     assert stated(party, party.charge(party.sealed_batch(label_table(40, prefix="none")))) is None
 
@@ -93,7 +96,9 @@ def test_the_command_takes_it_too(party: LabelsParty, tmp_path: Path) -> None:
     assert found.purpose == PURPOSE
     assert shell(party, tmp_path, "inspect", "m.parquet")
     shell(party, tmp_path, "statement", told["release"], "--out", "page.html")
-    assert told["release"] in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert told["release"] in page
+    assert f'<tr><th scope="row">Purpose</th><td><bdi>{PURPOSE}</bdi></td></tr>' in page
 
 
 def test_its_receiver_accepts_it_and_acknowledges_it(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_what_is_not_published_shows_to_its_owner_on_the_command_line_only(run: 
     assert f"{answer}  calibration  shop" in told
     assert "published" in told
     assert "No answers yet" in run("answers", "--kind", "median").out
-    refused(run("answers", "--kind", "medians"), 2, "no kind 'medians'", "median, rectangle")
+    refused(run("answers", "--kind", "medians"), 2, "no kind 'medians'", "median, prediction, rectangle")
     refused(run("answers", "--population", "nowhere"), 1, "no population 'nowhere'")
 
 

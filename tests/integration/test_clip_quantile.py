@@ -20,7 +20,7 @@ from labels_party.cli import privatize as cli_privatize
 from labels_party.client import LabelsPartyClient
 from labels_party.kinds.message import engine
 from labels_party.kinds.message.clipping import FAR_OUT
-from labels_party.kinds.message.priors import GivenPrior
+from labels_party.kinds.message.plan import GivenPrior
 from labels_party.work.store import Works
 from shared.documents.bundle import verify
 from shared.documents.manifest import Manifest
@@ -348,7 +348,7 @@ def test_a_bound_that_cannot_be_accurate_is_warned_of_before_the_charge(
     quantile: str, epsilon: str, little: bool, run: Run, labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    charge, warn = Works.request, cli_privatize.warn
+    charge, warn = Works._request, cli_privatize.warn
 
     def noted(*given: Any) -> Any:
         order.append("charged")
@@ -358,7 +358,7 @@ def test_a_bound_that_cannot_be_accurate_is_warned_of_before_the_charge(
         order.append("warned")
         warn(said)
 
-    monkeypatch.setattr(Works, "request", noted)
+    monkeypatch.setattr(Works, "_request", noted)
     monkeypatch.setattr(cli_privatize, "warn", told)
     bought = {"clip_quantile": quantile, "clip_epsilon": epsilon}
     done = run(*arguments(labels, epsilon="9", budget="9", **bought), "--json")

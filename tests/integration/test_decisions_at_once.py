@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labels_party.kinds.message.plan import ReleaseRequest
 from shared.audit import events
 from shared.domain import Domain
 from shared.errors import LabelDPError
 from shared.privacy import Epsilon
+from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty, label_table
 
@@ -59,7 +59,7 @@ def test_a_release_is_charged_once_and_published_or_returned_once(tmp_path: Path
         s.sealer.seal(batch, "test")
         published = 0
         for number in range(ROUNDS):
-            asked = ReleaseRequest(Epsilon.parse("1"), additional_release=True)
+            asked = release_wish(Epsilon.parse("1"), additional_release=True)
             release = str(s.work.ask(s.message, batch, asked, "command line: zero")[1]["id"])
             later = 0.004 * number
             at_once(

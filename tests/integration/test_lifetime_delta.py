@@ -78,9 +78,8 @@ def test_what_is_given_back_may_be_spent_again(party: LabelsParty) -> None:
 
     def back(connection: sa.Connection, work: str) -> None:
         """As a cancelled release gives it back; nothing that is charged a δ can be cancelled today."""
-        row = {"id": work, "batch": batch, "state": "charged", "attempt": 0, "created": "2026-01-01"}
-        asked = Asked("release", split, {}, {})
-        party.services.work.insert(connection, asked, **row, audiences=[], requested_by="test")
+        asked = Asked("release", split, {}, {}, audiences=())
+        party.services.work.insert(connection, owner, batch, work, asked, "test", state="charged", attempt=0)
         ledger.note(connection, CANCELLED, owner, batch, work, "test", {"state": "charged"})
         ledger.give_back(connection, owner, batch, work, split, "test")
 

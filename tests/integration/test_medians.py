@@ -206,7 +206,7 @@ def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charg
     faults = CrashAt()
     dying = LabelsParty(tmp_path / "home", worker=False, faults=faults)
     batch = sealed(dying)
-    _, answer = dying.services.work.ask(dying.services.work.kinds["median"], batch, median_wish(**SLICES), "test")
+    _, answer = dying.services.work.ask(dying.services.work.queued("median"), batch, median_wish(**SLICES), "test")
     faults.point = "answer.publish:before-commit"
     with pytest.raises(Crash):
         dying.services.pipeline.run(answer["id"])
@@ -345,7 +345,7 @@ def test_what_an_interrupted_command_left_is_taken_up_for_what_it_costs_only(tmp
         for domain, needed in (("0:400", True), ("0:100", False)):
             batch = sealed(party, name=domain, label=domain, domain=domain)
             first, other = (Median(epsilon="1", delta=delta, method="slices") for delta in ("0.0000001", "0.0000002"))
-            kind, looked = party.services.work.kinds["median"], look(party.services, batch)
+            kind, looked = party.services.work.queued("median"), look(party.services, batch)
             _, answer = party.services.work.ask(kind, batch, MedianWish.parse(first), "test")
 
             def errand(asked: Median, kind: Any = kind) -> AnswerErrand:

@@ -316,9 +316,9 @@ def test_features_stay_while_an_answer_is_made_of_them_and_a_charge_sees_those_i
         with monkeypatch.context() as patch:
             patch.setattr(RectangleKind, "planned", staticmethod(replaced))
             with pytest.raises(Exception, match="replaced meanwhile"):
-                party.services.work.ask(party.services.work.kinds["rectangle"], batch, wish, "test")
+                party.services.work.ask(party.services.work.queued("rectangle"), batch, wish, "test")
         assert party.spent(batch) == "0"
-        _, answer = party.services.work.ask(party.services.work.kinds["rectangle"], batch, wish, "test")
+        _, answer = party.services.work.ask(party.services.work.queued("rectangle"), batch, wish, "test")
         assert answer["parameters"]["examples"] < N
         with pytest.raises(Conflict, match="is being made of the features"):
             store.put(batch, TABLE)
@@ -333,7 +333,7 @@ def test_after_a_crash_between_the_transactions_it_is_computed_again_at_no_charg
     batch = sealed(dying, LABELS, TABLE)
     rectangle = kind == "rectangle"
     wish = feature_wish(RectangleKind, **RECTANGLE) if rectangle else feature_wish(LinearModelKind, **MODEL)
-    _, answer = dying.services.work.ask(dying.services.work.kinds[kind], batch, wish, "test")
+    _, answer = dying.services.work.ask(dying.services.work.queued(kind), batch, wish, "test")
     faults.point = "answer.publish:before-commit"
     with pytest.raises(Crash):
         dying.services.pipeline.run(answer["id"])

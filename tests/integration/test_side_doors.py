@@ -14,7 +14,6 @@ import pytest
 
 from labels_party.files.message import write_out
 from labels_party.kinds.message.engine import LocalEngine
-from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.labels.at_rest import mask_key
 from shared.documents.manifest import Manifest
 from shared.documents.rows import read_message
@@ -30,6 +29,7 @@ from shared.errors import (
 )
 from shared.losses import MatrixLoss
 from shared.privacy import Epsilon
+from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request
@@ -208,7 +208,7 @@ def test_an_interrupted_additional_release_is_not_charged_again(
     declared = parse_population("shop", "label", Domain.parse("0:10"), "9")
 
     def run(out: str) -> dict[str, Any]:
-        request = ReleaseRequest(Epsilon.parse("1"), additional_release=True)
+        request = release_wish(Epsilon.parse("1"), additional_release=True)
         return privatize(party.services, labels, declared, request, tmp_path / out)
 
     first = run("a.parquet")

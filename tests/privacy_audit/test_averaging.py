@@ -24,7 +24,8 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from labels_party.kinds.message.priors import GivenPrior, PublishedPriors
+from labels_party.kinds.message.plan import GivenPrior
+from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.labels import batches as batches_module
 from labels_party.labels import standing
 from labels_party.labels.batches import LABELS, RUNS, SEALED, Batches

@@ -18,7 +18,6 @@ import pytest
 
 from labels_party.kinds.message import engine as engine_module
 from labels_party.kinds.message.engine import LocalEngine
-from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.auto import AUTO
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -26,6 +25,7 @@ from labels_party.mechanisms.private_median import quantiles
 from shared.domain import Domain
 from shared.errors import EpsilonNotProved, InvalidMechanism
 from shared.privacy import Epsilon
+from tests.support.asked import release_wish
 from tests.support.coupling import REFUSED, Pair, coupled
 from tests.support.exact_matrix import CASES, uncovered
 
@@ -43,7 +43,7 @@ LABELS = (3, 3, 0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 5, 6, 7, 9, 9, 12)
 
 def pair(name: str, options: Any, place: int = 0, **request: Any) -> Pair:
     """The example at `place` says 12 less its label in the other world: a cell, the mean, or the maximum moves."""
-    asked = ReleaseRequest(Epsilon.parse("2"), name, options=dict(options), **(ESTIMATE | request))
+    asked = release_wish(Epsilon.parse("2"), name, options=dict(options), **(ESTIMATE | request))
     other = (*LABELS[:place], 12 - LABELS[place], *LABELS[place + 1 :])
     return Pair(DOMAIN, LABELS, other, asked, seed=place)
 

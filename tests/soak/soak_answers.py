@@ -251,7 +251,7 @@ def asked_of_service(party: LabelsParty, what: str, labels: list[int], epsilon: 
     def one() -> str:
         if what == "median":
             wish = median_wish(epsilon=epsilon, additional_release=True)
-            answer = s.work.ask(s.work.kinds["median"], batch, wish, "test")[1]["id"]
+            answer = s.work.ask(s.work.queued("median"), batch, wish, "test")[1]["id"]
         else:
             answer = charged(
                 party, batch, scores, epsilon, additional_release=True, scores="0:1:1", options={"cells": 2}

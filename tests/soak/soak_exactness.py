@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.mechanisms.choice import rate_of, weights
 from labels_party.mechanisms.entropy import LaplaceNoise, float_not_below
 from labels_party.mechanisms.exponentials import LOGISTIC_ERROR, POWER_ERROR, U
@@ -23,6 +22,7 @@ from shared.privacy import Epsilon
 from tests.privacy_audit.test_coupling import ALL
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
+from tests.support.asked import release_wish
 from tests.support.coupling import REFUSED, Pair, coupled
 from tests.unit.labels_party.mechanisms.test_choice import within_epsilon
 from tests.unit.labels_party.mechanisms.test_entropy import library_epsilon
@@ -61,7 +61,7 @@ def some_pair(rng: random.Random) -> Pair:
         cuts = sorted(rng.sample(range(1, 100), rng.choice([1, 2])))
         request["clip_quantiles"] = tuple(f"0.{cut:02d}".rstrip("0") for cut in cuts)
         request["clip_epsilon"] = Epsilon(rng.randrange(1, epsilon.nano // 2))
-    asked = ReleaseRequest(epsilon, name, options=dict(options), **request)
+    asked = release_wish(epsilon, name, options=dict(options), **request)
     return Pair(domain, tuple(one), tuple(other), asked, seed=rng.randrange(1 << 32))
 
 
@@ -78,7 +78,7 @@ def test_coupled_releases_of_random_neighbours(scale: Scale, report: Report, tmp
         if found[:1] and found[0].startswith(REFUSED):
             refused += 1
             continue
-        released[pair.request.mechanism] += 1
+        released[pair.request.asked.mechanism] += 1
         wrong = [f"{text}: {pair}" for text in found]
     tried = sum(released.values())
     limit = (

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.kinds.median import MedianWish
+from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest, loss_json
 from labels_party.kinds.own_features import FeatureKind, Planned
 from shared.documents.kinds.median import Median
 from shared.domain import Domain
+from shared.losses import MatrixLoss
+from shared.privacy import Epsilon
 from shared.schemas.calibration import Calibration
+from shared.schemas.release import LossMatrix, Release
 from shared.service.validation import as_model
+
+
+def release_wish(
+    epsilon: Epsilon,
+    mechanism: str = "auto",
+    *,
+    options: Mapping[str, Any] | None = None,
+    clip_quantiles: Sequence[str] = (),
+    clip_epsilon: Epsilon | None = None,
+    given_prior: Any = None,
+    carried_from: str | None = None,
+    **members: Any,
+) -> ReleaseRequest:
+    """`options`: of the mechanism; `given_prior`: the probabilities of one that was carried over or declared."""
+    found = {name: [*map(str, v)] if isinstance(v, tuple | list) else v for name, v in (options or {}).items()}
+    if clip_quantiles:
+        found |= {"clip_quantile": list(clip_quantiles), "clip_epsilon": str(clip_epsilon)}
+    if isinstance(loss := members.get("loss"), MatrixLoss):
+        members["loss"] = LossMatrix(**loss_json(loss))
+    asked = Release(epsilon=str(epsilon), mechanism=mechanism, **found, **members)
+    return ReleaseRequest(asked, None if given_prior is None else GivenPrior(given_prior, carried_from))
 
 
 def median_wish(**members: Any) -> MedianWish:
@@ -25,7 +51,6 @@ def calibration_wish(*, two: bool = False, options: dict[str, Any] | None = None
 def feature_wish(kind: type[FeatureKind[Any]], **members: Any) -> Any:
     """The population says nothing of it."""
     nothing: Any = None
-    assert kind.schema is not None
     return kind.wish(nothing, as_model(members, kind.schema))
 
 

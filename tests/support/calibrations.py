@@ -44,7 +44,8 @@ def records(table: pa.Table) -> dict[str, Any]:
 def charged(party: LabelsParty, batch: str, table: pa.Table, epsilon: str = "1", **options: Any) -> str:
     """Id of a charged, not yet computed calibration."""
     wish = calibration_wish(epsilon=epsilon, **options)
-    _, answer = party.services.calibration.request(batch, lambda _: [table], wish, "test")
+    kind = party.services.calibration
+    _, answer = party.services.work.ask(kind, batch, kind.scored(batch, wish, lambda _: [table]), "test")
     return str(answer["id"])
 
 

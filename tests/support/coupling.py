@@ -158,7 +158,7 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
         labels=cast(Any, world.labels),
         n=n,
         id_bytes=6 * n,
-        given_prior=pair.request.given_prior,
+        given_prior=None if pair.request.given is None else pair.request.given.probabilities,
         folder=folder,
         rows_per_file=10,
         progress=lambda what, share: progress.append((what, share)),

@@ -18,7 +18,7 @@ from shared.channels.dense import DenseChannel
 from shared.documents.adjacency import REPLACE_ONE, WHOLE_EXAMPLE
 from shared.documents.answer import Answer, AnswerMechanism
 from shared.documents.kinds.linear_model import members
-from shared.documents.kinds.prediction_methods import GRID, METHODS, AverageFacts, Facts
+from shared.documents.kinds.prediction_methods import GRID, METHODS, AverageFacts, Stated
 from shared.documents.kinds.prediction_methods import top as upper_end
 from shared.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
 from shared.documents.members import PopulationRef, Unit
@@ -263,7 +263,7 @@ def _predictions() -> Iterator[tuple[str, Document]]:
         yield f"prediction: {name}", found | {"adjacency": method.adjacency}
 
 
-def _facts(kind: type[Facts], epsilon: Epsilon) -> dict[str, Any]:
+def _facts(kind: type[Stated], epsilon: Epsilon) -> dict[str, Any]:
     """Those that a method of these facts states at ε."""
     step = Fraction(1, 7) if kind is AverageFacts else Fraction(12345, GRID)
     told: dict[str, Any] = {"parts": 7, "bound": 7, "noise": "discrete Laplace", "grid": GRID}

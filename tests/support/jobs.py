@@ -24,4 +24,4 @@ def job(
     row = dict.fromkeys(Work.__dataclass_fields__)
     row |= {"id": "ans_1", "plan": plan, "epsilon": split.as_json(), "features": features}
     work: Any = Work(**row)  # type: ignore[arg-type]  # what no kind looks at is not there
-    return Job(work, batch, population, labels, nothing, inputs, "2030-01-01", nothing)
+    return Job(work, batch, population, "2030-01-01", nothing, labels, nothing, inputs)

@@ -12,13 +12,13 @@ from fastapi.testclient import TestClient
 
 from labels_party.api.app import create_app
 from labels_party.bootstrap import Services, bootstrap
-from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.settings import Settings
 from shared.audit.store import Clock, utc_now
 from shared.documents.bundle import Bundle
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from shared.service.faults import FaultHook, no_faults
+from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.shared_routes import application
 
@@ -110,7 +110,7 @@ class LabelsParty:
 
     def charge(self, batch: str, epsilon: str = "1", **options: Any) -> str:
         """Id of a charged, not yet drawn release; of RR-on-Bins, which is quick, unless `mechanism` says otherwise."""
-        request = ReleaseRequest(Epsilon.parse(epsilon), **({"mechanism": "rr-on-bins"} | options))
+        request = release_wish(Epsilon.parse(epsilon), **({"mechanism": "rr-on-bins"} | options))
         _, answer = self.services.work.ask(self.services.message, batch, request, "test")
         return str(answer["id"])
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from labels_party.bootstrap import Services
-from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.labels.standing import PUBLISHED
 from labels_party.storage.tables import work
 from shared.documents.bundle import Bundle, verify
@@ -22,7 +21,7 @@ from shared.documents.kinds.registry import trusted_answer
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from shared.service.idempotency import IdempotentCall
-from tests.support.asked import calibration_wish, median_wish
+from tests.support.asked import calibration_wish, median_wish, release_wish
 from tests.support.asking import population as parse_population
 from tests.support.asking import predictor as parse_predictor
 
@@ -68,17 +67,18 @@ class Calls:
         return self.s.sealer.seal(batch, "test", once)
 
     def release(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
-        asked = ReleaseRequest(Epsilon.parse(epsilon), mechanism="rr-on-bins", additional_release=additional)
+        asked = release_wish(Epsilon.parse(epsilon), mechanism="rr-on-bins", additional_release=additional)
         return self.s.work.ask(self.s.message, batch, asked, "test", once)
 
     def median(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool) -> Any:
         wish = median_wish(epsilon=epsilon, additional_release=additional)
-        return self.s.work.ask(self.s.work.kinds["median"], batch, wish, "test", once)
+        return self.s.work.ask(self.s.work.queued("median"), batch, wish, "test", once)
 
     def calibrate(self, once: IdempotentCall, batch: str, epsilon: str, additional: bool, ids: list[str]) -> Any:
         scores = pa.table({"example_id": ids, "score": [float(i) for i in range(len(ids))]})
         wish = calibration_wish(epsilon=epsilon, additional_release=additional)
-        return self.s.calibration.request(batch, lambda _fields: [scores], wish, "test", once)
+        scored = self.s.calibration.scored(batch, wish, lambda _fields: [scores])
+        return self.s.work.ask(self.s.calibration, batch, scored, "test", once)
 
     def features(self, once: IdempotentCall, batch: str, ids: list[str]) -> Any:
         table = pa.table({"example_id": ids, "x": [float(i % 10) for i in range(len(ids))]})

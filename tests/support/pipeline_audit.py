@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.plan import ESTIMATED, ReleaseRequest, make_plan, resolve
+from labels_party.kinds.message.plan import ESTIMATED, make_plan, resolve
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.sampling import sample
@@ -25,6 +25,7 @@ from shared.documents.manifest import ENVELOPE_FILE, Manifest
 from shared.documents.signing import MANIFEST_TYPE, open_envelope
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty
 
@@ -79,7 +80,7 @@ def by_functions(index: list[int], y: int, other: int, domain: str, releases: in
     its own: what `LocalEngine` does, without files. Channels of the same prior and bounds are designed once."""
     epsilon = Epsilon.parse(request.pop("epsilon"))
     population = parse_population("audited", "label", Domain.parse(domain), "1000000")
-    plan = make_plan(ReleaseRequest(epsilon, **request), population, len(index))
+    plan = make_plan(release_wish(epsilon, **request), population, len(index))
     labels, values = Labels(index), population.domain.values
     job = DrawJob(population, plan, cast(Any, labels), len(index), 1, None, Path(), 1, lambda _what, _share: None)
     designs: dict[Any, Channel] = {}

@@ -124,7 +124,7 @@ class Pair:
         self.made += 1
         batch = self.labels.sealed_batch(label_table(20, prefix=f"b{self.made}"))
         _, answer = self.labels.services.work.ask(
-            self.labels.services.work.kinds["median"], batch, median_wish(epsilon="1"), "test"
+            self.labels.services.work.queued("median"), batch, median_wish(epsilon="1"), "test"
         )
         assert self.labels.services.pipeline.run(answer["id"])
         self.clock.move(minutes=1)

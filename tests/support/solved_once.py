@@ -21,7 +21,11 @@ def _identity(value: Any) -> Any:
     """What tells arguments apart: arrays by their bytes, options by their items."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    return tuple(sorted(value.items())) if isinstance(value, dict) else value
+    return (
+        tuple(sorted((n, tuple(v) if isinstance(v, list) else v) for n, v in value.items()))
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:

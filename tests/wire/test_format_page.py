@@ -78,7 +78,6 @@ EXPECTED: dict[str, list[set[str]]] = {
     "Answer": [members(Answer, COMMON | {"mechanism"})],
     "Mechanism of an answer": [members(AnswerMechanism)],
     "`rectangle` and `linear-model`: how steps are charged": [members(Charging), members(Number) | members(Category)],
-    "`prediction`: facts of its mechanism": [{name for m in METHODS.values() for name in members(m.facts)}],
     "Receipt": [members(Receipt)],
     "Audit export": [members(AuditExport)],
     "Event": [set(Event("").as_json()), set(Subject().as_json())],
@@ -86,6 +85,7 @@ EXPECTED: dict[str, list[set[str]]] = {
 WITHIN: dict[str, list[set[str]]] = {"rectangle": [members(Side)], "linear-model": [members(Weight)]}
 for _name, _kind in ANSWERS.items():
     EXPECTED[f"`{_name}`: parameters"] = [members(_kind.parameters, members(Charging))]
+    EXPECTED[f"`{_name}`: facts of its mechanism"] = [{name for form in _kind.facts for name in members(form)}]
     EXPECTED[f"`{_name}`: result"] = [members(_kind.result), *WITHIN.get(_name, [])]
 
 

@@ -15,12 +15,11 @@ list of examples again. Membership is a matter of ids, never of labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Self
 
 import numpy as np
-from sqlalchemy.engine import Connection
 
 from labels_party.kinds.answer import AnswerKind, Computed, Parts
 from labels_party.kinds.calibration.scores import Scores
@@ -31,23 +30,20 @@ from labels_party.labels.chunks import Chunks
 from labels_party.labels.digests import siphash128
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
 from labels_party.labels.runs import among, contains, locate, sort_run
-from labels_party.labels.standing import ACCEPTED, WORKING
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
-from labels_party.work.kind import Job
+from labels_party.work.kind import Asked, Job
 from labels_party.work.store import Works
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import AnswerMechanism
 from shared.documents.kinds.calibration import CALIBRATION
 from shared.documents.signing import SigningKey
 from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidLoss, LabelDPError, Unavailable
+from shared.errors import InvalidInput, InvalidLoss
 from shared.maps.scores import FLOAT32, ScoreGrid
 from shared.maps.shapes import BINS, FORMS, GRID, LOSSES
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.schemas.calibration import Calibration
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
 
@@ -109,7 +105,16 @@ def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: i
     return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, scores.numbers[0], cells)
 
 
-class CalibrationKind(AnswerKind[Calibration, CalibrationWish]):
+@dataclass(frozen=True)
+class Scored:
+    """A calibration of `scores`. `by_audience`: who asks for itself; None: the owner."""
+
+    asked: CalibrationWish
+    scores: Scores
+    by_audience: str | None = None
+
+
+class CalibrationKind(AnswerKind[Scored]):
     """One pass over the sealed labels, paid by ε_randomize of the answer; then the fit, which is ε-DP in them."""
 
     name = CALIBRATION
@@ -126,69 +131,42 @@ class CalibrationKind(AnswerKind[Calibration, CalibrationWish]):
 
     # --- asking -------------------------------------------------------------------------------------------
 
-    def wish(self, _population: Population, body: Calibration) -> CalibrationWish:
-        return CalibrationWish.parse(body)
-
-    def request(
+    def scored(
         self,
         batch_id: str,
-        chunks: Callable[[tuple[str, ...]], Chunks],
         wish: CalibrationWish,
-        actor: str,
-        call: IdempotentCall = NO_KEY,
-        *,
+        chunks: Callable[[tuple[str, ...]], Chunks],
         by_audience: str | None = None,
-        fields: tuple[str, ...] | None = None,
-    ) -> Reply:
-        """Take the scores in and charge; (202, the calibration). `by_audience`: who asks for itself, else the owner.
-        `fields`: what the upload calls ids and scores (None: `CalibrationWish.fields`).
-
-        Raises what `Works.request` and `Scores.read` raise; then nothing was charged and nothing is kept.
-        """
-        asked = self.asked(
-            EpsilonSplit(ZERO, ZERO, wish.epsilon),
-            wish.parameters,
-            additional_release=wish.additional_release,
-            audiences=None if by_audience is None else (by_audience,),
-            by_audience=by_audience,
+    ) -> Scored:
+        """Take the scores of an upload in. Raises as `Works.allowed` and `Scores.read`; nothing is charged."""
+        asks = (batch_id, self.name, by_audience)
+        _, population = self.database.read("calibration.look", lambda c: self.works.allowed(c, *asks))
+        fields = wish.fields
+        return Scored(
+            wish, Scores.read(chunks(fields), population.label, self.secrets, wish.grids, fields), by_audience
         )
 
-        def look(connection: Connection) -> tuple[Batch, Population, list[str]]:
-            batch, population = self.works.allowed(connection, batch_id, asked)
-            segments = self.works.batches.segments(connection, batch.id, RUNS, SEALED)
-            return batch, population, [s.key for s in segments]
+    def asker(self, wish: Scored) -> str | None:
+        return wish.by_audience
 
-        batch, population, runs = self.database.read("calibration.look", look)
-        named = fields or wish.fields
-        scores = Scores.read(chunks(named), population.label, self.secrets, wish.grids, named)
+    def plan(self, batch: Batch, population: Population, wish: Scored) -> Asked:
+        """Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the batch)."""
+        given, scores, audience = wish.asked, wish.scores, wish.by_audience
         assert batch.n is not None
-        SHAPES[wish.shape].plan(_terms(population.domain, wish.epsilon, wish.parameters, batch.n, scores))
-        if by_audience is None:
-            scores.refuse_unknown(among(scores.run, [self.vault.run(key) for key in runs]))
-        call.settle()
-        earlier = self.database.read("calibration.seen", call.earlier)
-        if earlier is not None:
-            return earlier
-        inputs = scores.save(self.works.folder)
-        try:
-            whole = replace(asked, inputs=inputs, inputs_mac=scores.mac(self.secrets))
-            reply = self.works.request(batch_id, whole, actor, call)
-        except LabelDPError as error:
-            if not isinstance(error, Unavailable):  # then the commit may have gone through: keep what it may name
-                self.works.forget_inputs(inputs)
-            raise
-        found = self.database.read("calibration.stored", lambda c: self.works.get(c, reply[1]["id"]))
-        if found.inputs != inputs:  # somebody else's call with the same key came first
-            self.works.forget_inputs(inputs)
-        return reply
-
-    def same(self, connection: Connection, batch_id: str, wish: CalibrationWish, scores_mac: str) -> str | None:
-        """The id of an unfinished calibration of the batch with these very parameters and scores."""
-        wanted = (wish.parameters, scores_mac, wish.epsilon)
-        for work in self.works.of_batch(connection, batch_id, CALIBRATION):
-            if work.state in (ACCEPTED, *WORKING) and (work.plan, work.inputs_mac, work.split.total) == wanted:
-                return work.id
-        return None
+        SHAPES[given.shape].plan(_terms(population.domain, given.epsilon, given.parameters, batch.n, scores))
+        if audience is None:
+            held = (RUNS, SEALED)
+            runs = self.database.read("calibration.runs", lambda c: self.works.batches.segments(c, batch.id, *held))
+            scores.refuse_unknown(among(scores.run, [self.vault.run(run.key) for run in runs]))
+        return self.asked(
+            EpsilonSplit(ZERO, ZERO, given.epsilon),
+            given.parameters,
+            additional_release=given.additional_release,
+            audiences=None if audience is None else (audience,),
+            by_audience=audience,
+            inputs=scores,
+            inputs_mac=scores.mac(self.secrets),
+        )
 
     # --- computing ----------------------------------------------------------------------------------------
 
@@ -202,7 +180,9 @@ class CalibrationKind(AnswerKind[Calibration, CalibrationWish]):
         found, facts = fitted(parameters["shape"], terms, x, y)
         return Computed(
             {"map": found.as_json()},
-            AnswerMechanism(name="isotonic", source=SHAPES[parameters["shape"]].source, facts=facts),
+            "isotonic",
+            SHAPES[parameters["shape"]].source,
+            facts,
             self.adjacency,
         )
 

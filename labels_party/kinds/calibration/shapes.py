@@ -17,6 +17,8 @@ from labels_party.mechanisms.isotonic.fit import Design, design
 from labels_party.mechanisms.isotonic.shape_options import TAKES, ShapeOptions
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
+from shared.documents.kind import Facts
+from shared.documents.kinds.calibration import BinsFacts, GridFacts, KnotsFacts, MonotoneFacts, PiecesFacts
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidMechanism
 from shared.maps.monotone import MonotoneMap
@@ -36,7 +38,6 @@ from shared.maps.shapes import (
 from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
-Facts = dict[str, str | int | bool | None]
 Options = Mapping[str, int | str]
 DECIMAL = "lipschitz"  # the one option that is no whole number
 AUTO, MONOTONE = "auto", "monotone"
@@ -102,7 +103,7 @@ def _levels(terms: Terms) -> int:
 def _plan_monotone(terms: Terms) -> Facts:
     levels = _levels(terms)
     planned(terms.domain, terms.n, terms.distinct, terms.x_size, terms.epsilon, terms.loss, levels=levels)
-    return {"algorithm": "1", "levels": levels, "cuts": "points"}
+    return MonotoneFacts(algorithm="1", levels=levels, cuts="points")
 
 
 def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
@@ -125,7 +126,7 @@ def _binned(terms: Terms) -> BinnedPlan:
 def _plan_bins(terms: Terms) -> Facts:
     found = _binned(terms)
     cells, bound = "x".join(map(str, found.shape)), f"{found.excess_bound:.6g}"
-    return {"algorithm": "noisy sums of cells", "cells": cells, "excess_bound": bound}
+    return BinsFacts(algorithm="noisy sums of cells", cells=cells, excess_bound=bound)
 
 
 def _fit_bins(terms: Terms, x: Any, labels: Any) -> MonotoneMap | MonotoneGrid:
@@ -143,10 +144,9 @@ def _design(shape: str, terms: Terms) -> Design:
 def _constrained(shape: str) -> ShapeEntry:
     def plan(terms: Terms) -> Facts:
         found = _design(shape, terms)
-        facts: Facts = {"algorithm": "appendix C", "values": found.values}
         if shape == "pieces":
-            return facts | {"cells": found.cells}
-        return facts | {"knots": found.knots, "steps": found.steps}
+            return PiecesFacts(algorithm="appendix C", values=found.values, cells=found.cells)
+        return KnotsFacts(algorithm="appendix C", values=found.values, knots=found.knots, steps=found.steps)
 
     def fit(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
         return _design(shape, terms).fit(x, labels, places=terms.sent)
@@ -171,7 +171,8 @@ def _surface(terms: Terms) -> SurfacePlan:
 def _plan_grid(terms: Terms) -> Facts:
     found = _surface(terms)
     cells = "x".join(map(str, found.shape))
-    return {"algorithm": "3", "values": found.values, "cells": cells, "excess_bound": f"{found.excess_bound:.6g}"}
+    bound = f"{found.excess_bound:.6g}"
+    return GridFacts(algorithm="3", values=found.values, cells=cells, excess_bound=bound)
 
 
 def _fit_grid(terms: Terms, x: Any, labels: Any) -> MonotoneGrid:

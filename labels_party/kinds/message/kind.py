@@ -15,7 +15,7 @@ from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.request import RELEASE, make_request
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
-from labels_party.work.kind import RELEASES, Asked, Drawn, Job, Kind, Work, WorkFile
+from labels_party.work.kind import RELEASES, Asked, Drawn, Job, SchemaKind, Work, WorkFile
 from shared.documents.canonical import digest
 from shared.documents.manifest import FileEntry
 from shared.documents.signing import MANIFEST_TYPE, SigningKey
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from labels_party.kinds.message.engine import Engine
 
 
-class MessageKind(Kind[Release, ReleaseRequest]):
+class MessageKind(SchemaKind[Release, ReleaseRequest]):
     name = RELEASE
     family = RELEASES
     schema = Release
@@ -41,7 +41,7 @@ class MessageKind(Kind[Release, ReleaseRequest]):
 
     def plan(self, batch: Batch, population: Population, wish: ReleaseRequest) -> Asked:
         assert batch.n is not None
-        plan, additional = make_plan(wish, population, batch.n), wish.additional_release
+        plan, additional = make_plan(wish, population, batch.n), wish.asked.additional_release
         details = charge_details(plan, additional)
         return Asked(RELEASE, plan.split, plan_json(plan, wish), details, additional)
 
@@ -80,7 +80,7 @@ class MessageKind(Kind[Release, ReleaseRequest]):
             "loss": plan.loss_name,
             "prior": {"source": plan.prior_source, "release": plan.carried_from},
             "clip_quantiles": list(plan.clip_quantiles) or None,
-        }
+        } | dict(plan.stated)
 
     def failure(self, error: Exception) -> LabelDPError:
         return error if isinstance(error, LabelDPError) else LabelDPError("The draw failed; see the log.")
@@ -100,8 +100,8 @@ def charge_details(plan: ReleasePlan, additional_release: bool) -> dict[str, Any
 
 def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
     """As it is stored, with the prior that was given."""
-    given = wish.given_prior
-    return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given]}
+    given = wish.given
+    return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given.probabilities]}
 
 
 def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:

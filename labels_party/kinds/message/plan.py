@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.kinds.message.clipping import check_clipping
+from labels_party.kinds.message.clipping import check_clipping, parse_clipping
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, choose
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
@@ -18,9 +19,11 @@ from shared.channels.base import Channel
 from shared.documents.canonical import canonical_bytes
 from shared.documents.signed import MAX_BYTES
 from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior
+from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
 from shared.losses import Loss, MatrixLoss, get_loss
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.schemas.base import members_to
+from shared.schemas.release import Release
 
 ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
     "estimated",
@@ -30,27 +33,52 @@ ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
     "not used",
 )
 LISTED = 1024  # a plan lists outputs up to this number, or none
-DEFAULT_MECHANISM = AUTO
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPrior:
+    """float64[k] of probabilities; `release` is whose ε paid for it, None where the owner declares it public."""
+
+    probabilities: npt.NDArray[np.float64]
+    release: str | None = None
 
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """What the owner asks for. `prior` None means: estimated where the mechanism uses one; with `clip_quantiles` the
-    labels are clipped at these, bought with `clip_epsilon` of the total. `stated` goes into the manifest as it is."""
+    """What the owner asks for, and the prior that it names: `given`. Raises InvalidInput and its kinds."""
 
-    epsilon: Epsilon
-    mechanism: str = DEFAULT_MECHANISM
-    loss: str | Loss = "squared"
-    prior: str | None = None
-    prior_epsilon: str = "auto"
-    prior_method: str = "project"
-    given_prior: npt.NDArray[np.float64] | None = None
-    carried_from: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    stated: Mapping[str, Any] = field(default_factory=dict)
-    additional_release: bool = False
-    clip_quantiles: tuple[str, ...] = ()
-    clip_epsilon: Epsilon = ZERO
+    asked: Release
+    given: GivenPrior | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.clipping, self.epsilon, self.loss  # refused at once
+
+    @cached_property
+    def epsilon(self) -> Epsilon:
+        return Epsilon.parse(self.asked.epsilon, positive=True)
+
+    @cached_property
+    def loss(self) -> str | Loss:
+        given = self.asked.loss
+        if isinstance(given, str):
+            return given
+        try:
+            arrays = [np.asarray(part, np.float64) for part in (given.labels, given.outputs, given.matrix)]
+        except ValueError:
+            raise InvalidLoss("Every row of a loss matrix must have one number per output.") from None
+        return MatrixLoss(*arrays)
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Those of the mechanism."""
+        return {
+            name: value for name, value in members_to(self.asked, "mechanism").items() if value not in (None, False)
+        }
+
+    @cached_property
+    def clipping(self) -> tuple[tuple[str, ...], Epsilon]:
+        """The quantiles that labels are clipped at, and what of ε they cost."""
+        return parse_clipping(self.asked.clip_quantile, self.asked.clip_epsilon)
 
 
 @dataclass(frozen=True)
@@ -76,7 +104,7 @@ class ReleasePlan:
     def as_json(self) -> dict[str, Any]:
         data = {
             "mechanism": self.mechanism,
-            "loss": _loss_json(self.loss),
+            "loss": loss_json(self.loss),
             "epsilon": self.split.as_json(),
             "prior": self.prior_source,
             "prior_method": self.prior_method,
@@ -106,7 +134,8 @@ class ReleasePlan:
         )
 
 
-def _loss_json(loss: str | Loss) -> Any:
+def loss_json(loss: str | Loss) -> Any:
+    """As it is stored, and asked for: a matrix in the form of `LossMatrix`."""
     if isinstance(loss, MatrixLoss):
         arrays = {"labels": loss.row_labels, "outputs": loss.outputs, "matrix": loss.values}
         return {name: array.tolist() for name, array in arrays.items()}
@@ -118,7 +147,7 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Releas
     mechanism, plan = _rehearsed(request), split_epsilon(request, population, n)
     domain, loss = population.domain, get_loss(request.loss)
     # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
-    channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, dict(request.options), n)
+    channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, request.options, n)
     if plan.prior_source != NOT_USED:
         channel.expected_loss(uniform(domain.k), loss)
     if len(canonical_bytes(channel.as_json())) > MAX_BYTES // 2:
@@ -134,35 +163,34 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
     loss.check(domain.values)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
-    check_clipping(request.clip_quantiles, request.clip_epsilon, request.epsilon, request.options, domain, n)
-    rest = request.epsilon - request.clip_epsilon
+    asked, given, (quantiles, clip_part) = request.asked, request.given, request.clipping
+    check_clipping(quantiles, clip_part, request.epsilon, request.options, domain, n)
+    rest = request.epsilon - clip_part
     source = _prior_source(request, mechanism.needs_prior(request.options))
     cells, prior_part = None, ZERO
     if source == ESTIMATED:
-        rule = request.prior_epsilon
+        rule = str(asked.prior_epsilon)
         fixed = rule if rule in ("auto", "theorem7") else Epsilon.parse(rule, positive=True, name="ε for the prior")
-        if isinstance(fixed, Epsilon) and fixed >= rest and request.clip_quantiles:
+        if isinstance(fixed, Epsilon) and fixed >= rest and quantiles:
             raise InvalidEpsilon("ε for the clipping bound and ε for the prior leave nothing of ε for the labels.")
         planned = prior_epsilon(fixed, k=k, n=n, epsilon=rest)
         cells, prior_part = planned.cells, planned.epsilon
         if prior_part.nano == 0:
             source = UNIFORM  # ε too small to be split: everything goes into the labels
             cells = None
-    if request.prior_method not in ("project", "clip"):
-        raise InvalidPrior("The prior method is 'project' or 'clip'.")
-    if request.given_prior is not None:
-        check_prior(request.given_prior, k)
+    if given is not None:
+        check_prior(given.probabilities, k)
     return ReleasePlan(
-        mechanism=request.mechanism,
+        mechanism=asked.mechanism,
         loss=request.loss if isinstance(request.loss, str) else loss,
-        split=EpsilonSplit(request.clip_epsilon, prior_part, rest - prior_part),
+        split=EpsilonSplit(clip_part, prior_part, rest - prior_part),
         prior_source=source,
-        prior_method=request.prior_method if source == ESTIMATED else None,
+        prior_method=asked.prior_method if source == ESTIMATED else None,
         cells=cells,
-        carried_from=request.carried_from,
-        options=dict(request.options),
-        clip_quantiles=request.clip_quantiles,
-        stated=request.stated,
+        carried_from=None if given is None else given.release,
+        options=request.options,
+        clip_quantiles=quantiles,
+        stated=members_to(asked, "manifest"),
     )
 
 
@@ -189,23 +217,20 @@ def resolve(plan: ReleasePlan, domain: Domain, prior: npt.NDArray[np.float64] | 
 
 def _rehearsed(request: ReleaseRequest) -> Mechanism:
     """The mechanism to rehearse: for `auto` the one that fits every domain. Raises InvalidMechanism."""
-    if request.mechanism != AUTO:
-        return get_mechanism(request.mechanism)
+    if request.asked.mechanism != AUTO:
+        return get_mechanism(request.asked.mechanism)
     if request.options:
         raise InvalidMechanism("The mechanism 'auto' chooses options itself; name a mechanism to give it options.")
     return MECHANISMS["rr-on-bins"]
 
 
 def _prior_source(request: ReleaseRequest, needed: bool) -> str:
-    if request.given_prior is not None:
-        return CARRIED if request.carried_from else DECLARED
-    if request.prior is None:
+    if request.given is not None:
+        return CARRIED if request.given.release else DECLARED
+    rule = request.asked.prior
+    if rule is None:
         return ESTIMATED if needed else NOT_USED
-    if request.prior == "estimate":
-        return ESTIMATED
-    if request.prior == "uniform":
-        return UNIFORM
-    raise InvalidPrior("The prior is 'estimate', 'uniform', a file, or an earlier release of your own.")
+    return UNIFORM if rule == UNIFORM else ESTIMATED  # what is latest is given, or there is none yet
 
 
 def uniform(k: int) -> npt.NDArray[np.float64]:

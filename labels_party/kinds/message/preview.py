@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.kinds.message.clipping import clip_prior, expected_ends, far_out, rank_error
-from labels_party.kinds.message.plan import LISTED, ReleaseRequest, split_epsilon, uniform
-from labels_party.kinds.message.priors import GivenPrior
+from labels_party.kinds.message.plan import LISTED, GivenPrior, ReleaseRequest, split_epsilon, uniform
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -26,6 +25,7 @@ from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Loss, get_loss
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.schemas.release import Release
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -147,17 +147,10 @@ class _Question:
 
     def _request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
         uses = mechanism == AUTO or MECHANISMS[mechanism].needs_prior(options)
-        given = self.given if self.carried and uses else None
-        return ReleaseRequest(
-            epsilon,
-            mechanism=mechanism,
-            loss=self.loss,
-            given_prior=None if given is None else given.probabilities,
-            carried_from=None if given is None else given.release,
-            options=options,
-            clip_quantiles=self.clip_quantiles,
-            clip_epsilon=self.clip_epsilon,
-        )
+        asked: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
+        if self.clip_quantiles:
+            asked |= {"clip_quantile": list(self.clip_quantiles), "clip_epsilon": str(self.clip_epsilon)}
+        return ReleaseRequest(Release(**asked), self.given if self.carried and uses else None)
 
 
 def _said(left_out: set[str], k: int) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.message.plan import CARRIED, ESTIMATED
+from labels_party.kinds.message.plan import CARRIED, ESTIMATED, GivenPrior
 from labels_party.labels.parsing import floats_of
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
@@ -22,14 +21,6 @@ from shared.audit import events
 from shared.columnar.tables import read_table, require_columns
 from shared.domain import Domain
 from shared.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
-
-
-@dataclass(frozen=True, eq=False)
-class GivenPrior:
-    """float64[k] of probabilities; `release` is whose ε paid for it, None where the owner declares it public."""
-
-    probabilities: npt.NDArray[np.float64]
-    release: str | None = None
 
 
 class PublishedPriors:

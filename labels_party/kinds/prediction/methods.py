@@ -17,7 +17,9 @@ from labels_party.mechanisms.private_prediction import GRID, average, stable, vo
 from labels_party.mechanisms.private_prediction.lattice import Noise, laplace_noise, noisy
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
 from shared.documents.adjacency import IN_PARTS, LABEL_ALONE, WALKED
-from shared.documents.kinds.prediction_methods import NOISE
+from shared.documents.kind import Facts
+from shared.documents.kinds.prediction_methods import GRID as STEPS
+from shared.documents.kinds.prediction_methods import NOISE, AverageFacts, StableFacts, VoteFacts, WalkFacts
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidMechanism
 from shared.maps.places import MISSING
@@ -101,7 +103,7 @@ class Method:
     evaluate: Callable[[PredictorPlan, Domain, Arrays, IntArray], int]
     draw: Callable[[PredictorPlan, int], int]
     top: Callable[[PredictorPlan], int]
-    facts: Callable[[PredictorPlan], dict[str, str | int]]
+    facts: Callable[[PredictorPlan], Facts]
 
 
 def levels_of(method: str) -> int:
@@ -284,13 +286,13 @@ def _laplace(step: Callable[[PredictorPlan], int], top: int) -> Callable[[Predic
     return lambda plan, fact: noisy(fact, step(plan), plan.epsilon.fraction, (0, top), noise)
 
 
-def _facts_of_noise(step: Callable[[PredictorPlan], int]) -> Callable[[PredictorPlan], dict[str, str | int]]:
-    return lambda plan: {
-        "noise": NOISE,
-        "grid": GRID,
-        "stability": decimal(Fraction(step(plan), GRID)),
-        "scale": decimal(Fraction(step(plan), GRID) / plan.epsilon.fraction),
-    }
+def _facts_of_noise(step: Callable[[PredictorPlan], int]) -> Callable[[PredictorPlan], Facts]:
+    return lambda plan: StableFacts(
+        noise=NOISE,
+        grid=STEPS,
+        stability=decimal(Fraction(step(plan), GRID)),
+        scale=decimal(Fraction(step(plan), GRID) / plan.epsilon.fraction),
+    )
 
 
 METHODS: dict[str, Method] = {
@@ -307,7 +309,7 @@ METHODS: dict[str, Method] = {
             _ones,
             lambda plan, ones: votes.soft_majority(ones, _parts(plan), plan.epsilon.fraction, Keystream()),
             lambda plan: 1,
-            lambda plan: {"parts": _parts(plan)},
+            lambda plan: VoteFacts(parts=_parts(plan)),
         ),
         Method(
             "average",
@@ -320,12 +322,12 @@ METHODS: dict[str, Method] = {
             _sum,
             lambda plan, total: average.noisy_average(total, _parts(plan), plan.epsilon.fraction),
             lambda plan: _parts(plan) * GRID,
-            lambda plan: {
-                "noise": NOISE,
-                "grid": GRID,
-                "parts": _parts(plan),
-                "scale": decimal(1 / (_parts(plan) * plan.epsilon.fraction)),
-            },
+            lambda plan: AverageFacts(
+                noise=NOISE,
+                grid=STEPS,
+                parts=_parts(plan),
+                scale=decimal(1 / (_parts(plan) * plan.epsilon.fraction)),
+            ),
         ),
         Method(
             "stable-ridge",
@@ -364,7 +366,7 @@ METHODS: dict[str, Method] = {
             _stands,
             lambda plan, value: walk.answer(value, _bound(plan), plan.epsilon.fraction, Keystream()),
             lambda plan: 1,
-            lambda plan: {"bound": _bound(plan)},
+            lambda plan: WalkFacts(bound=_bound(plan)),
         ),
     )
 }

@@ -302,7 +302,7 @@ class Predictors:
             "population": population.id,
             "state": predictor.state,
             "adjacency": METHODS[predictor.plan.method].adjacency,
-            "facts": METHODS[predictor.plan.method].facts(predictor.plan),
+            "facts": METHODS[predictor.plan.method].facts(predictor.plan).model_dump(),
             "audiences": list(population.audiences),
             "queries_answered": self.asked(connection, predictor.id),
             "queries_left": self.left(connection, predictor, population),

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,27 +25,21 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.answer import Computed, answer_document, signed
-from labels_party.kinds.charged import charged_members
-from labels_party.kinds.prediction.methods import METHODS, value_of
+from labels_party.kinds.prediction.kind import Query
+from labels_party.kinds.prediction.methods import METHODS
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
-from labels_party.labels.batches import timestamp
-from labels_party.labels.standing import PUBLISHED, RETIRED
+from labels_party.labels.standing import RETIRED
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise
 from labels_party.storage.files import Home
 from labels_party.storage.tables import predictions, work, work_files
-from labels_party.work.kind import ANSWERS, Asked, Drawn, Job, Kind
 from labels_party.work.store import Works
-from shared.audit.events import ANSWER_PUBLISHED, ANSWER_SHARED
-from shared.documents.answer import AnswerMechanism
+from shared.audit.events import ANSWER_SHARED
 from shared.documents.canonical import canonical_bytes
-from shared.documents.kinds.prediction import KIND, PREDICTION
-from shared.documents.signing import SigningKey
+from shared.documents.kinds.prediction import PREDICTION
 from shared.errors import BudgetExceeded, Conflict, Unavailable
 from shared.privacy import Epsilon
-from shared.schemas.predictor import PredictorQuery
 
 log = logging.getLogger("label_dp.predictors")
 
@@ -81,29 +74,11 @@ class Outlook:
     first: int
 
 
-class PredictionKind(Kind[PredictorQuery, Any]):
-    """Its work is one transaction, so nothing of it ever waits, for an approval or for a worker."""
-
-    name = PREDICTION
-    handed_on = True
-
-    def draw(self, job: Job) -> Drawn:
-        raise NotImplementedError  # `Queries` draws: its row is inserted as published, which no worker leases
-
-    def seen(self, described: dict[str, Any], role: str, audience: str | None) -> dict[str, Any]:
-        """What was asked of a predictor is for who asked, and for the owner."""
-        if role == "features":
-            return described | {"audiences": [audience]}
-        if role == "auditor":
-            return described | {"parameters": {k: v for k, v in described["parameters"].items() if k != "query"}}
-        return described
-
-
 class Queries:
     """The service."""
 
-    def __init__(self, predictors: Predictors, works: Works, key: SigningKey, home: Home) -> None:
-        self.predictors, self.works, self.key, self.home = predictors, works, key, home
+    def __init__(self, predictors: Predictors, works: Works, home: Home) -> None:
+        self.predictors, self.works, self.home = predictors, works, home
         self.database, self.ledger = predictors.database, predictors.ledger
 
     def predict(self, predictor_id: str, given: Mapping[str, Any], actor: str, audience: str | None = None) -> Answered:
@@ -142,7 +117,8 @@ class Queries:
             if stored is None or not stored.belongs_to(audience):
                 self._check(connection, now, owner)
             if stored is None:
-                found = self._answer(connection, now, owner, codes, fact, actor, audience)
+                query = Query(now, codes, self._mac(predictor_id, codes), fact, audience)
+                found = self._answer(connection, owner, query, actor)
             else:
                 found = stored.answered
                 self._share(connection, now, owner, found.answer, actor, audience)
@@ -229,59 +205,13 @@ class Queries:
         about = (population, predictor.batch, answer_id)
         self.ledger.note(connection, ANSWER_SHARED, *about, actor, told, audiences=(audience,))
 
-    def _answer(
-        self,
-        connection: Connection,
-        predictor: Predictor,
-        population: Population,
-        codes: tuple[int, ...],
-        fact: int,
-        actor: str,
-        audience: str | None,
-    ) -> Answered:
+    def _answer(self, connection: Connection, population: Population, query: Query, actor: str) -> Answered:
         """Charge, then draw, then store: all of it commits together, or nothing did."""
-        plan, method = predictor.plan, METHODS[predictor.plan.method]
-        batch, _ = self.predictors.batches.get(connection, predictor.batch)
-        answer_id, split = ANSWERS.prefix + secrets.token_hex(12), split_of(plan.epsilon)
-        now = timestamp(self.predictors.batches.clock())
-        parameters = {
-            "predictor": predictor.id,
-            "method": plan.method,
-            "query": plan.features.shown(codes),
-            "threshold": plan.threshold,
-        }
-        query, asked_by = self._mac(predictor.id, codes), () if audience is None else (audience,)
-        details = {"answer": PREDICTION, "predictor": predictor.id, "query": query}
-        after = self.ledger.charge(connection, population, batch.id, answer_id, split, actor, details)
-        self.database.fault("prediction.charged")
-        result = {"value": value_of(plan, population.domain, method.draw(plan, fact))}
-        mechanism = AnswerMechanism(name=plan.method, source=method.source, facts=dict(method.facts(plan)))
-        computed = Computed(result, mechanism, method.adjacency)
-        about = (answer_id, batch, population, population.audiences, now[:10])
-        members = charged_members(self.key.public.id, *about, split, after, self.ledger.largest(connection, population))
-        document = answer_document(PREDICTION, parameters, computed, members)
-        KIND.check(document)
-        drawn = signed(self.key, document)
-        self.works.insert(
-            connection,
-            Asked(PREDICTION, split, parameters, details, by_audience=audience),
-            id=answer_id,
-            batch=batch.id,
-            state=PUBLISHED,
-            audiences=list(asked_by),
-            requested_by=actor,
-            attempt=1,
-            created=now,
-            published=now,
-            sha256=drawn.sha256,
-        )
-        self.works.keep(connection, answer_id, ANSWERS, drawn.envelope)
-        key = {"predictor": predictor.id, "query": query, "answer": answer_id}
+        predictor = query.predictor
+        found, drawn = self.works.at_once(connection, self.works.immediate(PREDICTION), predictor.batch, query, actor)
+        key = {"predictor": predictor.id, "query": query.digest, "answer": found.id}
         connection.execute(sa.insert(predictions).values(**key))
-        told = {"answer": PREDICTION, "predictor": predictor.id, "sha256": drawn.sha256, "n": batch.n}
-        subject = (population, batch.id, answer_id)
-        self.ledger.note(connection, ANSWER_PUBLISHED, *subject, actor, told, audiences=asked_by)
-        return Answered(drawn.envelope, answer_id, self.predictors.left(connection, predictor, population))
+        return Answered(drawn.envelope, found.id, self.predictors.left(connection, predictor, population))
 
     def _mac(self, predictor_id: str, codes: tuple[int, ...]) -> str:
         """What a query goes by in tables and audit events: keyed, since queries are few enough to be guessed."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shared.costs.slices import Cost
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.kind import Kind, check_charge
+from shared.documents.kind import Facts, Kind, check_charge
 from shared.documents.members import Strict
 from shared.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
 from shared.maps.shapes import FORMS, GRID, most_pieces
@@ -40,6 +40,48 @@ class CalibrationParameters(Strict):
 
 class CalibrationResult(Strict):
     map: dict[str, Any]
+
+
+class MonotoneFacts(Facts):
+    """Of `levels` halvings, cuts lying at the scores that were sent."""
+
+    algorithm: Literal["1"]
+    levels: int
+    cuts: Literal["points"]
+
+
+class BinsFacts(Facts):
+    """Cells along each score, and what the map's loss exceeds the best one's by, at most in expectation."""
+
+    algorithm: Literal["noisy sums of cells"]
+    cells: str
+    excess_bound: str
+
+
+class PiecesFacts(Facts):
+    """Of how many values and cells the pieces are chosen."""
+
+    algorithm: Literal["appendix C"]
+    values: int
+    cells: int
+
+
+class KnotsFacts(Facts):
+    """Of how many values, at how many knots, and how many steps of slope."""
+
+    algorithm: Literal["appendix C"]
+    values: int
+    knots: int
+    steps: int
+
+
+class GridFacts(Facts):
+    """Of two scores: as `BinsFacts`, and how many values a cell may have."""
+
+    algorithm: Literal["3"]
+    values: int
+    cells: str
+    excess_bound: str
 
 
 @dataclass(frozen=True)
@@ -135,7 +177,8 @@ def _check_shape(given: CalibrationParameters, grids: tuple[ScoreGrid, ...], pie
         raise MalformedAnswer("the map has more pieces than its shape.")
 
 
-KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule, Asked, "scores", "calibrate")
+FACTS = (MonotoneFacts, BinsFacts, PiecesFacts, KnotsFacts, GridFacts)
+KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule, Asked, "scores", "calibrate", FACTS)
 
 
 def open_calibration(envelope: bytes, key: VerifyingKey, audience: str | None) -> Calibration:

@@ -19,7 +19,7 @@ from pydantic import Field
 from shared.costs.sessions import training_step
 from shared.costs.slices import Cost
 from shared.documents.adjacency import WHOLE_EXAMPLE
-from shared.documents.kind import Kind, check_charge
+from shared.documents.kind import Facts, Kind, check_charge
 from shared.documents.kinds.own_features import MANY, Charging, Features, FloatText, Name, check_features, plain
 from shared.documents.members import EpsilonText, Strict
 from shared.errors import InvalidInput, MalformedAnswer
@@ -110,6 +110,12 @@ class LinearModelResult(Strict):
     weights: list[Weight]
 
 
+class LinearModelFacts(Facts):
+    """`gradient_noise_scale`: of the noise of a coordinate, in units of the most that one example contributes."""
+
+    gradient_noise_scale: FloatText
+
+
 def label_scale(domain: Domain) -> tuple[float, float]:
     """(middle, half width) of the range of a label domain."""
     low, high = domain.ends
@@ -168,7 +174,9 @@ def _rule(answer: Answer, given: LinearModelParameters, said: LinearModelResult)
         raise MalformedAnswer("there are at most 256 weights, and a weight is a decimal of at most 64.")
 
 
-KIND = Kind(LINEAR_MODEL, LinearModelParameters, LinearModelResult, _rule, LinearModel, "features")
+KIND = Kind(
+    LINEAR_MODEL, LinearModelParameters, LinearModelResult, _rule, LinearModel, "features", facts=(LinearModelFacts,)
+)
 
 
 def open_linear_model(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedLinearModel:

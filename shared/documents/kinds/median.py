@@ -15,8 +15,8 @@ from pydantic import Field
 from shared.costs.sessions import RANKS, SLICES, interval_cost
 from shared.costs.slices import Cost
 from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.kind import Kind, check_charge
-from shared.documents.members import Strict
+from shared.documents.kind import Facts, Kind, check_charge
+from shared.documents.members import DeltaText, Strict
 from shared.errors import MalformedAnswer
 from shared.privacy import ATTO, Epsilon
 from shared.schemas.base import Ask, whole
@@ -51,6 +51,21 @@ class MedianParameters(Strict):
 class MedianResult(Strict):
     found: bool
     median: Annotated[str, Field(max_length=400)] | None
+
+
+class RanksFacts(Facts):
+    """By ranks: the error of the rank, exceeded once in 20 times."""
+
+    rank_error_19_of_20: int
+
+
+class SlicesFacts(Facts):
+    """By slices: the bound that is charged, how many labels lie beyond a slice, how deep its recursion goes, and δ."""
+
+    bound: str
+    sliced_on_either_side: int
+    levels: int
+    delta: DeltaText
 
 
 def median_cost(method: str, n: int, k: int, epsilon: Epsilon, delta_atto: int) -> Cost:
@@ -90,7 +105,7 @@ def _rule(answer: Answer, given: MedianParameters, said: MedianResult) -> None:
         raise MalformedAnswer("a median is a value of the label domain, in its one spelling.")
 
 
-KIND = Kind(MEDIAN, MedianParameters, MedianResult, _rule, Median)
+KIND = Kind(MEDIAN, MedianParameters, MedianResult, _rule, Median, facts=(RanksFacts, SlicesFacts))
 
 
 def open_median(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedMedian:

@@ -16,7 +16,7 @@ from pydantic import Field
 from shared.costs.slices import Cost
 from shared.documents.kind import Kind, check_charge
 from shared.documents.kinds.own_features import FloatText, Name, PlainText
-from shared.documents.kinds.prediction_methods import METHODS, Noise, top
+from shared.documents.kinds.prediction_methods import FORMS, METHODS, Noise, top
 from shared.documents.members import Strict
 from shared.errors import MalformedAnswer
 from shared.maps.places import number_text
@@ -83,7 +83,7 @@ def _may_be(text: str, classifies: bool, domain: Domain, most: int) -> bool:
     return 0 <= drawn <= most and number_text(low + (high - low) * Fraction(drawn, most)) == text
 
 
-KIND = Kind(PREDICTION, PredictionParameters, PredictionResult, _rule)
+KIND = Kind(PREDICTION, PredictionParameters, PredictionResult, _rule, facts=FORMS)
 
 
 def open_prediction(envelope: bytes, key: VerifyingKey, audience: str | None) -> Prediction:

@@ -7,36 +7,37 @@ share of the range, over ε.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from shared.documents.adjacency import IN_PARTS, LABEL_ALONE, WALKED
+from shared.documents.kind import Facts
 from shared.documents.kinds.own_features import FloatText
-from shared.documents.members import Strict
 from shared.errors import MalformedAnswer
 from shared.maps.places import number_text
 from shared.privacy import Epsilon
 
-GRID = 1 << 20  # labels are whole numbers from 0 to GRID, their public range
-NOISE = "discrete Laplace"
+GRID: Final = 1048576  # labels are whole numbers from 0 to GRID, their public range
+NOISE: Final = "discrete Laplace"
 
 
-class VoteFacts(Strict):
+class VoteFacts(Facts):
     """Of models on `parts` of the examples, one is asked at random."""
 
     parts: int = Field(ge=1, le=1 << 12)
 
 
-class WalkFacts(Strict):
+class WalkFacts(Facts):
     """A walk to `bound` or −`bound`."""
 
     bound: int = Field(ge=1, le=1 << 40)
 
 
-class Noise(Strict):
+class Noise(Facts):
     """Discrete Laplace noise on `grid` steps of the label's range, of a scale that ε asks for."""
 
     noise: Literal["discrete Laplace"]
@@ -44,8 +45,8 @@ class Noise(Strict):
     scale: FloatText
 
     @property
-    def step(self) -> Fraction:
-        raise NotImplementedError  # each method has a step of its own
+    @abstractmethod
+    def step(self) -> Fraction: ...
 
     def wide(self, epsilon: Epsilon) -> bool:
         return bool(epsilon) and self.scale == number_text(self.step / epsilon.fraction)
@@ -74,12 +75,13 @@ class StableFacts(Noise):
         return share
 
 
-Facts = VoteFacts | AverageFacts | StableFacts | WalkFacts
+Stated = VoteFacts | AverageFacts | StableFacts | WalkFacts
+FORMS = (VoteFacts, AverageFacts, StableFacts, WalkFacts)
 
 
 @dataclass(frozen=True)
 class ReadMethod:
-    facts: type[Facts]
+    facts: type[Stated]
     classifies: bool
     adjacency: str
 
@@ -93,7 +95,7 @@ METHODS = {
 }
 
 
-def top(facts: Facts) -> int:
+def top(facts: Stated) -> int:
     """The whole number that stands for the upper end of what the method may say, of which 0 is the lower."""
     if isinstance(facts, AverageFacts):
         return facts.parts * GRID

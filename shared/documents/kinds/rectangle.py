@@ -19,7 +19,7 @@ from pydantic import Field
 from shared.costs.sessions import RANKS, SLICES, interval_cost
 from shared.costs.slices import Cost, Step
 from shared.documents.adjacency import WHOLE_EXAMPLE
-from shared.documents.kind import Kind, check_charge
+from shared.documents.kind import Facts, Kind, check_charge
 from shared.documents.kinds.own_features import (
     MANY,
     MOST_FEATURES,
@@ -119,6 +119,12 @@ class RectangleResult(Strict):
     sides: list[Side]
 
 
+class RectangleFacts(Facts):
+    """`positives_sliced_off`: positive examples that lie outside for the sake of the sides."""
+
+    positives_sliced_off: int
+
+
 @dataclass(frozen=True)
 class VerifiedRectangle:
     """A verified answer of this kind; `digest` is the SHA-256 of its payload."""
@@ -168,7 +174,7 @@ def _rule(answer: Answer, given: RectangleParameters, said: RectangleResult) -> 
                 raise MalformedAnswer("a side of a rectangle is told as another number than that of its place.")
 
 
-KIND = Kind(RECTANGLE, RectangleParameters, RectangleResult, _rule, Rectangle, "features")
+KIND = Kind(RECTANGLE, RectangleParameters, RectangleResult, _rule, Rectangle, "features", facts=(RectangleFacts,))
 
 
 def open_rectangle(envelope: bytes, key: VerifyingKey, audience: str | None) -> VerifiedRectangle:

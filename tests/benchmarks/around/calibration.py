@@ -32,13 +32,14 @@ from features_party.training.correction import correct
 from features_party.training.model import TrainedModel
 from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve
+from labels_party.kinds.message.plan import make_plan, resolve
 from labels_party.mechanisms.sampling import sample
 from shared.domain import Domain
 from shared.maps.monotone_grid import MonotoneGrid
 from shared.maps.score_maps import PairMap, ScoreMap
 from shared.maps.scores import ScoreGrid
 from shared.privacy import Epsilon
+from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.pipeline_audit import Labels
 from tests.support.real_data import ID, Task, census, retail
@@ -100,7 +101,7 @@ class Data:
 def model_of(data: Data, rows: npt.NDArray[np.int64], mechanism: str, epsilon: Epsilon) -> TrainedModel:
     """A message of these rows, and a model of it: the pipeline's own steps, without files."""
     population = parse_population("benchmark", "label", data.domain, "100")
-    plan = make_plan(ReleaseRequest(epsilon, mechanism=mechanism), population, rows.size)
+    plan = make_plan(release_wish(epsilon, mechanism=mechanism), population, rows.size)
     index = data.domain.index(data.labels[rows])[0]
     whole = cast(Any, Labels(index.tolist()))
     job = DrawJob(population, plan, whole, rows.size, 1, None, Path(), 1, lambda _what, _share: None)

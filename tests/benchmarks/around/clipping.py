@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from features_party.training.correction import correct
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
-from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve
+from labels_party.kinds.message.plan import make_plan, resolve
 from labels_party.mechanisms.private_median.quantiles import (
     EACH,
     RECURSIVE,
@@ -39,6 +39,7 @@ from labels_party.mechanisms.private_median.quantiles import (
 from labels_party.mechanisms.sampling import sample
 from shared.domain import Domain
 from shared.privacy import ZERO, Epsilon
+from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.pipeline_audit import Labels
 from tests.support.real_data import retail
@@ -218,7 +219,7 @@ def trained(data: Data, method: str, epsilon: str, seed: int) -> Trained:
     total, quantile = Epsilon.parse(epsilon), method.removeprefix("bought ")
     domain = Domain.parse(f"0:{data.known if method == 'known bound' else WIDE}")
     bought = method.startswith("bought")
-    request = ReleaseRequest(
+    request = release_wish(
         total,
         mechanism="one-bit",
         options={"clip": "auto"},

@@ -17,6 +17,7 @@ from shared.channels.base import Channel
 from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.sources import Split
+from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ def population(split: Split) -> Population:
 
 
 def request(cell: Cell, given: FloatArray | None) -> ReleaseRequest:
-    return ReleaseRequest(
+    return release_wish(
         epsilon=Epsilon.parse(cell.epsilon),
         mechanism=cell.mechanism,
         loss="squared",

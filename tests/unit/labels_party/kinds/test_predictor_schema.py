@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labels_party.kinds.feature_schema import COARSE, FINE, Schema
+from labels_party.kinds.prediction.asked import schema_of
 from labels_party.mechanisms.private_prediction import UNIT
 from shared.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTable
 from shared.maps.places import MISSING, category_text
@@ -171,8 +172,9 @@ BAD: list[Any] = [
 
 @pytest.mark.parametrize("features", BAD, ids=[str(i) for i in range(len(BAD))])
 def test_bad_features_are_refused(features: Any) -> None:
+    asked = {"batch": "b", "method": "average", "epsilon": "1", "epsilon_cap": "1", "features": features}
     with pytest.raises(InvalidInput):
-        Schema.from_json(features)
+        schema_of(as_model(asked, Predictor))
 
 
 def test_features_are_told_as_they_are_read() -> None:

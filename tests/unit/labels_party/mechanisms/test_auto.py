@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labels_party.kinds.message.plan import ReleaseRequest, make_plan, resolve, uniform
+from labels_party.kinds.message.plan import make_plan, resolve, uniform
 from labels_party.mechanisms import auto
 from labels_party.mechanisms.auto import CANDIDATES, Candidate, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -14,6 +14,7 @@ from shared.domain import Domain
 from shared.errors import InvalidMechanism
 from shared.losses import MatrixLoss
 from shared.privacy import Epsilon
+from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 
 E = Epsilon.parse
@@ -105,7 +106,7 @@ def test_degenerate_priors_give_a_channel_of_the_epsilon(domain: str, prior: lis
 
 def test_a_plan_splits_epsilon_before_anything_is_drawn_and_options_are_refused() -> None:
     shop = declared("shop", "revenue", SKEWED, E("10"))
-    plan = make_plan(ReleaseRequest(E("1"), mechanism="auto"), shop, 50_000)
+    plan = make_plan(release_wish(E("1"), mechanism="auto"), shop, 50_000)
     assert plan.mechanism == "auto"
     assert plan.split.total == E("1")
     assert plan.split.prior.nano > 0
@@ -114,13 +115,13 @@ def test_a_plan_splits_epsilon_before_anything_is_drawn_and_options_are_refused(
     assert all(r.mechanism in MECHANISMS and r.why.startswith("chosen by auto") for r in found)
     assert found[0].channel.as_json() != found[1].channel.as_json()
     with pytest.raises(InvalidMechanism, match="chooses options itself"):
-        make_plan(ReleaseRequest(E("1"), mechanism="auto", options={"clip": "auto"}), shop, 1000)
+        make_plan(release_wish(E("1"), mechanism="auto", options={"clip": "auto"}), shop, 1000)
     with pytest.raises(InvalidMechanism, match="known ones are auto, rr-on-bins"):
-        make_plan(ReleaseRequest(E("1"), mechanism="magic"), shop, 1000)
+        make_plan(release_wish(E("1"), mechanism="magic"), shop, 1000)
 
 
 def test_with_very_few_labels_nothing_is_spent_on_a_prior() -> None:
     shop = declared("shop", "revenue", SKEWED, E("10"))
-    plan = make_plan(ReleaseRequest(E("0.05"), mechanism="auto"), shop, 300)
+    plan = make_plan(release_wish(E("0.05"), mechanism="auto"), shop, 300)
     assert (plan.split.prior, plan.prior_source) == (E("0"), "uniform")
     assert resolve(plan, SKEWED, uniform(61), 300).channel.satisfies(E("0.05"))
