@@ -8,15 +8,14 @@ import io
 import json
 import os
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deploy.demo.folder import prepare, shown, typed
-from deploy.demo.services import SHARED_CORES, SIGNALS, both, program
+from deploy.demo.folder import prepare, shown
+from deploy.demo.services import SHARED_CORES, SIGNALS, both
 from deploy.demo.telling import CODE, Teller
 from shared.errors import InvalidInput, LabelDPError
 from shared.privacy import Epsilon
@@ -62,8 +61,8 @@ def main(words: Sequence[str] | None = None) -> None:
     os.environ.update(SHARED_CORES)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ε must not end the story
-    with orderly(prepare(given.out), own=given.keys is None), contextlib.ExitStack() as stack:
-        results = _play(given, epsilon, Teller(silent=given.json), stack)
+    with orderly(prepare(given.out), own=given.keys is None):
+        results = _play(given, epsilon, Teller(silent=given.json))
     if given.json:
         print(json.dumps(results, ensure_ascii=False, indent=2))
 
@@ -71,12 +70,8 @@ def main(words: Sequence[str] | None = None) -> None:
 @contextlib.contextmanager
 def orderly(folder: Path, own: bool) -> Iterator[None]:
     """Every signal to stop ends like Ctrl-C does; a failure of services of our own says where the logs are."""
-
-    def stop(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
-
     for number in SIGNALS[1:]:
-        signal.signal(number, stop)
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
@@ -88,7 +83,7 @@ def orderly(folder: Path, own: bool) -> Iterator[None]:
         raise
 
 
-def _play(given: argparse.Namespace, epsilon: Epsilon, t: Teller, stack: contextlib.ExitStack) -> dict[str, Any]:
+def _play(given: argparse.Namespace, epsilon: Epsilon, t: Teller) -> dict[str, Any]:
     # imported here, so that help and refused options are instant
     import httpx
 
@@ -98,35 +93,29 @@ def _play(given: argparse.Namespace, epsilon: Epsilon, t: Teller, stack: context
 
     folder, keys, labels, tag = given.out, given.keys, None, ""
     t.heading(f"Label-DP demo: an advertiser, a publisher, {given.clicks:,} clicks. All of it is made up.")
-    if keys is None:
-        t.step("Both", "start their services, each with a folder and keys of its own")
-        with t.bar("starting"):
-            labels, features = stack.enter_context(both(folder))
-        keys, urls = folder / "keys", (labels.url, features.url)
-        for service in (labels, features):
-            home, port = f"{service.prefix}HOME={shown(service.home)}", service.url.rpartition(":")[2]
-            t.show(typed(home, program(service.command), "serve", "--port", port), CODE)
-        t.say("They gave each other their public keys, and the publisher an API key. They share nothing else.")
-    else:
-        t.step("Both", "have their services running already")
-        tag, urls = f"-{secrets.token_hex(3)}", (given.labels_url, given.features_url)
-        t.say(f"{urls[0]} and {urls[1]}; names of this run end in {tag}.")
-    t.say(
-        f"Below, owner and backend are LabelsPartyClient('{urls[0]}', KEY), trainer and auditor are "
-        f"FeaturesPartyClient('{urls[1]}', KEY). The keys lie in {shown(keys)}/, the tables in {shown(folder)}/clicks/."
-    )
-    # proxies of the visitor's environment have no business between two local services
-    http = stack.enter_context(httpx.Client(timeout=httpx.Timeout(60.0, read=300.0), trust_env=False))
-    story = Story(t, folder, epsilon, urls, keys, http, tag)
-    with t.bar("making up clicks"):
-        clicks, later = write(given.clicks, given.seed, folder / "clicks", tag)
-    results = story.tell(clicks, later) | {"seed": given.seed}
-    if labels is not None:
-        against = ("audit", "verify", "--against", str(folder / "features-party-audit.dsse.json"))
-        t.show(typed(f"LABELS_PARTY_HOME={shown(labels.home)}", program("labels-party"), *against), CODE)
-        t.say(f"{labels.run(*against).strip()}: one history, each ε and each receipt the same at both parties.")
-        shutil.copytree(folder / "features-party" / "models" / results["model"], folder / "model")
-    stack.close()
+    with contextlib.ExitStack() as stack:
+        if keys is None:
+            t.step("Both", "start their services, each with a folder and keys of its own")
+            with t.bar("starting"):
+                labels, features = stack.enter_context(both(folder))
+            keys, urls = folder / "keys", (labels.url, features.url)
+            for service in (labels, features):
+                t.show(service.typed("serve", "--port", service.url.rpartition(":")[2]), CODE)
+            t.say("They gave each other their public keys, and the publisher an API key. They share nothing else.")
+        else:
+            t.step("Both", "have their services running already")
+            tag, urls = f"-{secrets.token_hex(3)}", (given.labels_url, given.features_url)
+            t.say(f"Names of this run end in {tag[1:]}.")
+        t.say(
+            f"owner and backend are LabelsPartyClient('{urls[0]}', KEY) below, trainer and auditor "
+            f"FeaturesPartyClient('{urls[1]}', KEY). Keys lie in {shown(keys)}/, tables in {shown(folder / 'clicks')}/."
+        )
+        # proxies of the visitor's environment have no business between two local services
+        http = stack.enter_context(httpx.Client(timeout=httpx.Timeout(60.0, read=300.0), trust_env=False))
+        story = Story(t, folder, urls, keys, http, tag)
+        with t.bar("making up clicks"):
+            clicks, later = write(given.clicks, given.seed, folder / "clicks", tag)
+        results = story.tell(epsilon, clicks, later, labels) | {"seed": given.seed}
     ending.show_table(t, results)
     ending.show_guarantee(t, results)
     ending.show_end(t, folder, results)

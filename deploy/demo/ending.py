@@ -32,11 +32,11 @@ FILES = {
 def show_table(t: Teller, results: dict[str, Any]) -> None:
     """The comparison for people, and how to read it; exact figures are in results.json."""
     t.heading(f"The same {results['clicks']:,} clicks, every mechanism at ε = {results['epsilon']}")
-    rows = [
-        [row["mechanism"], number(row["outputs"]), row["epsilon_prior"] or "", number(round(row["label_mse"]))]
-        + [number(round(row["test_mse"])), f"{row['gain']:.0%}"]
-        for row in results["table"]
-    ]
+    rows = []
+    for row in results["table"]:
+        errors = [number(round(row[name])) for name in ("label_mse", "test_mse")]
+        prior = row["epsilon_prior"] or ""
+        rows.append([row["mechanism"], number(row["outputs"]), prior, *errors, f"{row['gain']:.0%}"])
     t.show("\n".join(lines("", HEADER, rows, WIDTH)) + "\n", indent="")
     t.say(
         f"test MSE: squared error of the model on {results['held_out_clicks']:,} later clicks. gain: its share of the "

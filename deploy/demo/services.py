@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 
+from deploy.demo.folder import shown, typed
 from shared.errors import InvalidInput, Unavailable
 
 LOOPBACK = "127.0.0.1"
@@ -90,6 +91,10 @@ class Service:
         """Run a subcommand to its end and return what it printed. Raises Unavailable with its error line."""
         return execute(str(program(self.command)), *arguments, environment=self._environment())
 
+    def typed(self, *arguments: str) -> str:
+        """A subcommand as a visitor would type it."""
+        return typed(f"{self.prefix}HOME={shown(self.home)}", program(self.command), *arguments)
+
     def launch(self) -> None:
         """Start `serve` on a free port; `await_ready` waits for it."""
         with socket.socket() as probe:
@@ -112,15 +117,14 @@ class Service:
         """Return once /readyz answers. Raises Unavailable naming the log."""
         assert self._process is not None
         end = time.monotonic() + START_SECONDS
-        with httpx.Client(trust_env=False, timeout=5) as http:
-            while time.monotonic() < end:
-                if self._process.poll() is not None:
-                    reason = _last_line(self.log.read_text(encoding="utf-8", errors="replace"))
-                    raise Unavailable(f"'{self.command} serve' ended at once ({reason}); its log is {self.log}.")
-                with contextlib.suppress(httpx.TransportError):
-                    if http.get(f"{self.url}/readyz").is_success:
-                        return
-                time.sleep(0.05)
+        while time.monotonic() < end:
+            if self._process.poll() is not None:
+                reason = _last_line(self.log.read_text(encoding="utf-8", errors="replace"))
+                raise Unavailable(f"'{self.command} serve' ended at once ({reason}); its log is {self.log}.")
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/readyz", trust_env=False).is_success:
+                    return
+            time.sleep(0.1)
         raise Unavailable(f"'{self.command} serve' was not ready after {START_SECONDS:g} s; its log is {self.log}.")
 
     def stop(self) -> None:

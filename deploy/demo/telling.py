@@ -12,7 +12,6 @@ from shared.service.cli import progress
 
 WIDTH = 78
 INDENT, CODE = " " * 3, " " * 7
-WATCHED = ("add_labels", "train_and_wait")  # calls that say how far they are
 Advance = Callable[[float], None]
 T = TypeVar("T")
 
@@ -62,12 +61,6 @@ class Teller:
             self.silent = before
 
 
-def plain(epsilon: object) -> str:
-    """ε as people write it."""
-    text = str(epsilon)
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 class _Shown:
     def __init__(self, client: Any, name: str, teller: Teller) -> None:
         self._client, self._name, self._teller = client, name, teller
@@ -77,19 +70,16 @@ class _Shown:
             words = [*map(self._typed, values), *(f"{name}={self._typed(value)}" for name, value in options.items())]
             self._teller.say(f"{self._name}.{method}({', '.join(words)})", CODE)
             with self._teller.bar(method) as advance:
-                if method in WATCHED:
-                    options["progress"] = lambda done, of: advance(of if isinstance(done, str) else done / of)
+                if method == "add_labels":
+                    options["progress"] = lambda sent, rows: advance(sent / rows)
                 return getattr(self._client, method)(*values, **options)
 
         return call
 
     def _typed(self, value: Any) -> str:
-        """An argument as a visitor would type it; by its name or its size where it is long."""
+        """An argument as a visitor would type it; a long one by its name or its size."""
         if isinstance(value, dict):
             return "{" + ", ".join(f"{name!r}: {self._typed(part)}" for name, part in value.items()) + "}"
-        long = (
-            f"<{len(value):,} {'rows' if hasattr(value, 'schema') else 'bytes'}>"
-            if not isinstance(value, list | str | int)
-            else ""
-        )
-        return self._teller.names.get(id(value)) or long or repr(value)
+        if isinstance(value, bytes):
+            return f"<{len(value):,} bytes>"
+        return self._teller.names.get(id(value)) or repr(value)
