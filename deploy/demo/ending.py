@@ -18,7 +18,7 @@ from shared.service.layout import lines, number
 HEADER = ["mechanism", "outputs", "ε for the prior", "label MSE", "test MSE", "gain"]
 FILES = {
     "message.parquet": "the message, with its manifest beside it",
-    "statement.html": "what left, to whom, and what ε means, as a page",
+    "statement.html": "a page: what left, to whom, what ε means",
     "labels-party-audit.dsse.json": "the advertiser's ledger",
     "features-party-audit.dsse.json": "the publisher's",
     "labels-party.pub": "verifies the message and the ledger",
@@ -35,7 +35,7 @@ def show_table(t: Teller, results: dict[str, Any]) -> None:
     rows = []
     for row in results["table"]:
         errors = [number(round(row[name])) for name in ("label_mse", "test_mse")]
-        prior = row["epsilon_prior"] or ""
+        prior = row["epsilon"]["prior"] if row["epsilon"] else ""
         rows.append([row["mechanism"], number(row["outputs"]), prior, *errors, f"{row['gain']:.0%}"])
     t.show("\n".join(lines("", HEADER, rows, WIDTH)) + "\n", indent="")
     t.say(
@@ -48,7 +48,7 @@ def show_table(t: Teller, results: dict[str, Any]) -> None:
 
 def show_guarantee(t: Teller, results: dict[str, Any]) -> None:
     """Where the promise lies, with the figures of this very message."""
-    epsilon, paid = (Epsilon.parse(text) for text in (results["epsilon"], results["table"][1]["epsilon_randomize"]))
+    epsilon, paid = (Epsilon.parse(text) for text in (results["epsilon"], results["table"][1]["epsilon"]["randomize"]))
     t.heading("Where the guarantee lies")
     t.say(
         "In the channel. Whatever the true revenue of a click, the odds of every value in the message differ by a "
@@ -78,4 +78,4 @@ def show_end(t: Teller, folder: Path, results: dict[str, Any]) -> None:
         truth = ("--examples", folder / "clicks" / "held-out.parquet", "--label-column", LABEL)
         evaluate = typed(program("features-party"), "evaluate", "--model", folder / "model", *truth)
         t.show(f"# test the model on clicks that it has not seen (possible on files only)\n{evaluate}")
-    t.show("# other figures: --epsilon 0.5 or --clicks 50000; a day of each party: deploy/guides/")
+    t.show("# other figures: --epsilon 0.5 or --clicks 50000; next: deploy/guides/")

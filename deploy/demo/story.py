@@ -32,7 +32,7 @@ from shared.service.layout import lines
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"
 OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}
-NO_PRIVACY = {"mechanism": "no privacy", "correction": "none", "label_mse": 0.0, "gain": 1.0}
+NO_PRIVACY = {"mechanism": "no privacy", "label_mse": 0.0, "gain": 1.0}
 VERIFIER = Path(__file__).parents[1] / "verify_standalone"
 PREDICT_ROWS = 50_000
 Json = dict[str, Any]
@@ -95,6 +95,7 @@ class Story:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         files = {"manifest.dsse.json": Bundle(path).envelope(), path.name: bytes(content)}
+        t.names[id(files)] = "{manifest, message with another bit}"
         tampered = self.refused("digest-mismatch", lambda: self.trainer.upload_message(files))
 
         self.constant, self.best = self.mse(labels_of(clicks).mean()), self.mse(self.without_privacy(clicks))
@@ -215,25 +216,22 @@ class Story:
         return str(asked["id"])
 
     def learned(self, name: str, training: str, message: Json) -> Json:
-        """A line of the table once the model is trained, by its card and its predictions."""
+        """A line of the table once the model is trained: what its card says of the message, and its error."""
         with self.t.bar("training") as advance:
             for event in self.trainer.events(training):
                 advance(float(event["share"]))
             model = self.trainer.wait(training)
         card = self.trainer.model(model)["card"]
         error = self.mse(np.concatenate([self.trainer.predict(model, part) for part in self.later]))
-        source, fixed = card["messages"][0], card["messages"][0]["correction"]
-        return {
+        source: Json = card["messages"][0]
+        fixed = source["correction"]
+        return source | {
             "mechanism": name,
-            "correction": fixed["applied"],
-            "release": source["release"],
             "model": model,
             "outputs": message["outputs"],
-            "epsilon_prior": source["epsilon"]["prior"],
-            "epsilon_randomize": source["epsilon"]["randomize"],
+            "worth": card["capacity"]["why"],
             # expected squared error of a label as the model is trained on it
             "label_mse": fixed["noise_variance"] + fixed["residual_bias"] ** 2,
-            "worth": card["capacity"]["why"],
             "test_mse": error,
             "gain": (self.constant - error) / (self.constant - self.best),
         }

@@ -21,7 +21,7 @@ class Teller:
 
     def __init__(self, *, silent: bool = False) -> None:
         self.silent, self.began, self.number = silent, time.monotonic(), 0
-        self.names: dict[int, str] = {}  # of arguments, by their identity
+        self.names: dict[int, str] = {}  # of arguments too long to show, by their identity
 
     @property
     def elapsed(self) -> float:
@@ -77,9 +77,4 @@ class _Shown:
         return call
 
     def _typed(self, value: Any) -> str:
-        """An argument as a visitor would type it; a long one by its name or its size."""
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{name!r}: {self._typed(part)}" for name, part in value.items()) + "}"
-        if isinstance(value, bytes):
-            return f"<{len(value):,} bytes>"
         return self._teller.names.get(id(value)) or repr(value)
