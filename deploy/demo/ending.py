@@ -15,7 +15,7 @@ from shared.documents.statement_text import in_words, odds_factor, surest
 from shared.privacy import Epsilon
 from shared.service.layout import lines, number
 
-HEADER = ["mechanism", "outputs", "ε for the prior", "label MSE", "test MSE", "gain"]
+HEADER = ["mechanism", "outputs", "ε for prior", "label MSE", "test MSE", "gain"]
 FILES = {
     "message.parquet": "the message, with its manifest beside it",
     "statement.html": "a page: what left, to whom, what ε means",

@@ -177,7 +177,7 @@ class Story:
 
     def publish(self, batch: str, mechanism: str) -> str:
         """Charge, draw, sign; returns the release."""
-        self.t.step("Advertiser", "releases: the ledger is charged, then each label drawn once")
+        self.t.step("Advertiser", "releases: ε is charged, then each label is drawn once")
         release = str(self.owner.release(batch, epsilon=self.epsilon, mechanism=mechanism)["id"])
         split = self.owner.wait(release)["epsilon"]
         self.t.say(
