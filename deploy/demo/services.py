@@ -150,9 +150,15 @@ class Service:
 
 def execute(*words: str, environment: dict[str, str] | None = None) -> str:
     """Run a command to its end and return what it printed. Raises Unavailable with its error line."""
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    name = f"'{Path(words[0]).name} {words[1]}'"
+    try:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{name} did not end within {COMMAND_SECONDS:g} s.") from None
     if done.returncode != 0:
-        raise Unavailable(f"'{Path(words[0]).name} {words[1]}' failed: {_last_line(done.stderr)}")
+        raise Unavailable(f"{name} failed: {_last_line(done.stderr)}")
     return done.stdout
 
 
