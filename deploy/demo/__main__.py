@@ -8,7 +8,6 @@ import io
 import json
 import os
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deploy.demo.folder import prepare, shown
-from deploy.demo.services import SHARED_CORES, Service
-from deploy.demo.telling import Teller
+from deploy.demo.services import SHARED_CORES, SIGNALS, both
+from deploy.demo.telling import CODE, Teller
 from shared.errors import InvalidInput, LabelDPError
 from shared.privacy import Epsilon
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FEWEST, MOST = 500, 5_000_000
 
 
@@ -64,20 +62,16 @@ def main(words: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ε must not end the story
     with orderly(prepare(given.out), own=given.keys is None):
-        data = _play(given, epsilon, Teller(silent=given.json))
+        results = _play(given, epsilon, Teller(silent=given.json))
     if given.json:
-        print(json.dumps(data, ensure_ascii=False, indent=2))
+        print(json.dumps(results, ensure_ascii=False, indent=2))
 
 
 @contextlib.contextmanager
 def orderly(folder: Path, own: bool) -> Iterator[None]:
     """Every signal to stop ends like Ctrl-C does; a failure of services of our own says where the logs are."""
-
-    def stop(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
-
     for number in SIGNALS[1:]:
-        signal.signal(number, stop)
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
@@ -89,73 +83,43 @@ def orderly(folder: Path, own: bool) -> Iterator[None]:
         raise
 
 
-def _play(given: argparse.Namespace, epsilon: Epsilon, teller: Teller) -> dict[str, Any]:
+def _play(given: argparse.Namespace, epsilon: Epsilon, t: Teller) -> dict[str, Any]:
     # imported here, so that help and refused options are instant
-    from deploy.demo import ending, story
-    from deploy.demo.comparison import compare
-    from deploy.demo.scene import Access, Scene, simulate
+    import httpx
 
-    folder, own, labels, tag = given.out, given.keys is None, None, ""
-    teller.heading(f"Label-DP demo: an advertiser, a publisher, {given.clicks:,} clicks. All of it is made up.")
+    from deploy.demo import ending
+    from deploy.demo.clicks import write
+    from deploy.demo.story import Story
+
+    folder, keys, labels, tag = given.out, given.keys, None, ""
+    t.heading(f"Label-DP demo: an advertiser, a publisher, {given.clicks:,} clicks. All of it is made up.")
     with contextlib.ExitStack() as stack:
-        if own:
-            labels, access = stack.enter_context(_own_services(folder, teller))
+        if keys is None:
+            t.step("Both", "start their services, each with a folder and keys of its own")
+            with t.bar("starting"):
+                labels, features = stack.enter_context(both(folder))
+            keys, urls = folder / "keys", (labels.url, features.url)
+            for service in (labels, features):
+                t.show(service.typed("serve", "--port", service.url.rpartition(":")[2]), CODE)
+            t.say("They gave each other their public keys, and the publisher an API key. They share nothing else.")
         else:
-            access, tag = Access.from_folder(given.labels_url, given.features_url, given.keys), secrets.token_hex(3)
-            teller.step("Both", "have their services running already")
-            teller.say(f"{access.labels_url} and {access.features_url}; names of this run end in {tag}.")
-        with teller.bar("making up clicks"):
-            log = simulate(given.clicks, given.seed, folder / "clicks", tag)
-        scene = Scene(teller, folder, epsilon, access, log, tag)
-        stack.enter_context(scene.http)
-        outcome = story.tell(scene)
-        rows = compare(scene, outcome)
-        ending.audits(scene, labels)
-        if own:
-            shutil.copytree(folder / "features-party" / "models" / outcome.model, folder / "model")
-    ending.show_table(scene, rows)
-    ending.guarantee(scene, outcome)
-    data = ending.results(scene, outcome, rows, given.seed)
-    ending.show_end(scene)
-    return data
-
-
-@contextlib.contextmanager
-def _own_services(folder: Path, teller: Teller) -> Iterator[tuple[Service, Any]]:
-    """Both parties as processes with homes in the folder, keys made and handed over; stopped whatever happens."""
-    from deploy.demo.scene import Access
-
-    logs, kernels = folder / "logs", folder / ".numba"
-    labels = Service("labels-party", "LABELS_PARTY_", folder / "labels-party", logs / "labels-party.log", kernels)
-    features = Service(
-        "features-party", "FEATURES_PARTY_", folder / "features-party", logs / "features-party.log", kernels
-    )
-    public = [service.home.absolute() / "keys" / "signing.pub" for service in (labels, features)]
-    receipts = ("--audience", "features-party", "--receipt-key", str(public[1]))
-
-    def key(service: Service, role: str, *more: str) -> str:
-        return service.run("apikey", "create", "--role", role, *more).strip()
-
-    teller.step("Both", "start their services, each with a folder and keys of its own")
-    try:
-        with teller.bar("starting"):
-            owner, ingest = key(labels, "owner"), key(labels, "ingest")
-            labels.launch()
-            features.run("pin-key", str(public[0]))
-            trainer, auditor = key(features, "trainer"), key(features, "auditor")
-            features.launch()
-            features.await_ready()
-            reader = key(labels, "features", *receipts)
-            labels.await_ready()
-        teller.say(f"Labels party (the advertiser's):   {labels.url}")
-        teller.say(f"Features party (the publisher's):  {features.url}")
-        teller.say("They gave each other their public keys, and the publisher an API key. They share nothing else.")
-        yield labels, Access(labels.url, features.url, owner, ingest, reader, trainer, auditor, *public)
-    finally:
-        for number in SIGNALS:  # a second Ctrl-C must not leave a service behind
-            signal.signal(number, signal.SIG_IGN)
-        features.stop()
-        labels.stop()
+            t.step("Both", "have their services running already")
+            tag, urls = f"-{secrets.token_hex(3)}", (given.labels_url, given.features_url)
+            t.say(f"Names of this run end in {tag[1:]}.")
+        t.say(
+            f"owner and backend are LabelsPartyClient('{urls[0]}', KEY) below, trainer and auditor "
+            f"FeaturesPartyClient('{urls[1]}', KEY). Keys lie in {shown(keys)}/, tables in {shown(folder / 'clicks')}/."
+        )
+        # proxies of the visitor's environment have no business between two local services
+        http = stack.enter_context(httpx.Client(timeout=httpx.Timeout(60.0, read=300.0), trust_env=False))
+        story = Story(t, folder, urls, keys, http, tag)
+        with t.bar("making up clicks"):
+            clicks, later = write(given.clicks, given.seed, folder / "clicks", tag)
+        results = story.tell(epsilon, clicks, later, labels) | {"seed": given.seed}
+    ending.show_table(t, results)
+    ending.show_guarantee(t, results)
+    ending.show_end(t, folder, results)
+    return results
 
 
 if __name__ == "__main__":

@@ -1,57 +1,51 @@
-"""A simulated ad-conversion log: clicks with features (the publisher's side) and revenue (the advertiser's side).
+"""Made-up ad clicks with features (the publisher's side) and revenue (the advertiser's side).
 
-A shop has product categories with price levels and buying rates, a visitor a country, a device, an engagement and days
-since the last visit, an ad a position, a click an hour and a weekday. They decide how likely a sale is and its worth:
-price · purchasing power · exp(0.45·taste + noise) · a number of pieces. Others leave with 0 to 5 euros. The advertiser
-books cents, some sums in the thousands; the labels party clips them to the public domain 0:400.
-
-About 3 labels in 10 are below 5 euros, the median is 45, and 1 in 20 ends at the clip. A good model of the features
-explains half of the variance of the clipped label; the rest is noise that nobody knows. All of it is made up.
+Category, country, device, engagement and the rest decide how likely a sale is and its worth: price · purchasing power ·
+exp(0.45·taste + noise) · a number of pieces. Others leave with 0 to 5 euros. About 3 labels in 10 are below 5 euros,
+the median is 45, and 1 in 20 ends at the clip. A good model explains half of the variance of the clipped label.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-FloatArray = npt.NDArray[np.float64]
-
-DOMAIN = "0:400"
+ID, LABEL, DOMAIN = "click_id", "revenue_eur", "0:400"
+HELD_OUT = 4  # one later click per this many clicks
 CATEGORIES = 40
-COUNTRIES = (
+COUNTRIES = [
     *("DE", "FR", "IT", "ES", "NL", "PL", "AT", "BE", "SE", "CZ"),
     *("PT", "DK", "GR", "HU", "FI", "RO", "IE", "NO", "BG", "SK"),
-)
-DEVICES = ("desktop", "phone", "tablet")
-KINDS = ("shoes", "toys", "books", "garden", "kitchen", "audio", "sports", "beauty")
-STYLES = ("basic", "classic", "outlet", "premium", "pro")
+]
+DEVICES = ["desktop", "phone", "tablet"]
+KINDS = ["shoes", "toys", "books", "garden", "kitchen", "audio", "sports", "beauty"]
+STYLES = ["basic", "classic", "outlet", "premium", "pro"]
 
 
-@dataclass(frozen=True)
-class ClickLog:
-    """`features` has `click_id` and what the publisher knows; `revenue` float64[n] only the advertiser knows."""
-
-    features: pa.Table
-    revenue: FloatArray
-
-    @property
-    def labels(self) -> FloatArray:
-        """float64[n]: revenue as the domain 0:400 holds it: clipped, rounded down to whole euros."""
-        return np.floor(np.clip(self.revenue, 0.0, 400.0))
-
-    def __len__(self) -> int:
-        return len(self.revenue)
-
-    def take(self, start: int, stop: int) -> ClickLog:
-        """The clicks from `start` up to, but not with, `stop`."""
-        return ClickLog(self.features.slice(start, stop - start), self.revenue[start:stop])
+def write(count: int, seed: int, folder: Path, tag: str) -> tuple[pa.Table, pa.Table]:
+    """Clicks of the story and later, held-out ones; both written to the folder, features and revenue apart."""
+    log = generate(count + count // HELD_OUT, seed, f"clk{tag}")
+    now, later = log.slice(0, count), log.slice(count)
+    pq.write_table(now.drop_columns([LABEL]), folder / "features.parquet")
+    pq.write_table(now.select([ID, LABEL]), folder / "revenue.parquet")
+    # features and truth in one file exist only because this is a simulation
+    pq.write_table(
+        later.drop_columns([LABEL]).append_column(LABEL, pa.array(labels_of(later))), folder / "held-out.parquet"
+    )
+    return now, later
 
 
-def generate(clicks: int, seed: int, prefix: str = "clk") -> ClickLog:
-    """`clicks` clicks with ids that begin with `prefix`; the same seed gives the same log."""
+def labels_of(clicks: pa.Table) -> npt.NDArray[np.float64]:
+    """float64[n]: revenue as the domain 0:400 holds it: clipped, rounded down to whole euros."""
+    return np.asarray(np.floor(np.clip(clicks[LABEL].to_numpy(), 0.0, 400.0)), np.float64)
+
+
+def generate(clicks: int, seed: int, prefix: str) -> pa.Table:
+    """Clicks with ids that begin with `prefix`, their features and revenue; the same seed gives the same."""
     rng = np.random.default_rng(seed)
     shop = np.random.default_rng(20221103)  # the shop and its customers stay the same whatever log is drawn
     level = shop.normal(4.1, 0.8, CATEGORIES)
@@ -85,11 +79,10 @@ def generate(clicks: int, seed: int, prefix: str = "clk") -> ClickLog:
     leaves = taste + rng.logistic(0.0, 0.6, clicks) < -1.5
     revenue = np.where(leaves, rng.uniform(0.0, 5.0, clicks), worth)
 
-    names = np.array([f"{kind}-{style}" for kind in KINDS for style in STYLES])
-    features = pa.table(
+    return pa.table(
         {
-            "click_id": [f"{prefix}-{i:08d}" for i in rng.permutation(clicks)],
-            "category": names[category],
+            ID: [f"{prefix}-{i:08d}" for i in rng.permutation(clicks)],
+            "category": np.array([f"{kind}-{style}" for kind in KINDS for style in STYLES])[category],
             "price": np.round(price, 2),
             "country": np.array(COUNTRIES)[country],
             "device": np.array(DEVICES)[device],
@@ -98,6 +91,6 @@ def generate(clicks: int, seed: int, prefix: str = "clk") -> ClickLog:
             "days_since_visit": days.astype(np.int32),
             "hour": hour.astype(np.int32),
             "weekday": weekday.astype(np.int32),
+            LABEL: np.round(revenue, 2),
         }
     )
-    return ClickLog(features, np.asarray(np.round(revenue, 2), np.float64))

@@ -1,146 +1,257 @@
-"""The story, act by act: who acts, at which cost, and what is refused. Everything goes over HTTP."""
+"""The story, from top to bottom: who acts, by which call, at which cost, and what is refused. All of it over HTTP."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
 
+import httpx
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from deploy.demo.clicks import DOMAIN
-from deploy.demo.scene import AUDIENCE, ID, LABEL, Scene, plain
-from shared.documents.bundle import Bundle, VerifiedMessage
+from deploy.demo.clicks import DOMAIN, ID, LABEL, labels_of
+from deploy.demo.folder import typed
+from deploy.demo.services import Service, execute, secret
+from deploy.demo.telling import CODE, WIDTH, Teller
+from features_party.client import FeaturesPartyClient
+from features_party.labels_service import LabelsService
+from features_party.receive.pull import pull
+from features_party.training.fitting import Examples, Recipe, fit
+from labels_party.client import LabelsPartyClient
+from shared.documents.bundle import Bundle
+from shared.documents.signing import VerifyingKey
+from shared.domain import Domain
 from shared.errors import Conflict, RemoteProblem
 from shared.privacy import Epsilon
+from shared.service.layout import lines
 
-POPULATION = "shop-clicks"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the acts leave for the comparison and the results."""
-
-    table: str
-    release: str
-    message: VerifiedMessage
-    model: str
-    predictions: npt.NDArray[np.float64]
-    budget_left: str
-    refusals: dict[str, str]
+POPULATION, AUDIENCE = "shop-clicks", "features-party"
+OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}
+NO_PRIVACY = {"mechanism": "no privacy", "label_mse": 0.0, "gain": 1.0}
+VERIFIER = Path(__file__).parents[1] / "verify_standalone"
+PREDICT_ROWS = 50_000
+Json = dict[str, Any]
 
 
-def tell(scene: Scene) -> Outcome:
-    """All acts up to the publisher's first model. Raises whatever a service refuses that it should not."""
-    batch, table = prepare(scene)
-    release = publish(scene, batch)
-    over_budget = ask_for_more(scene, batch)
-    message = receive(scene, release)
-    forged = tamper(scene)
-    model, predictions = train(scene, table, release)
-    refusals = {"over_budget": over_budget, "tampered": forged}
-    return Outcome(table, release, message, model, predictions, scene.left(scene.name(POPULATION)), refusals)
+class Story:
+    """`owner` and `backend` are the advertiser's callers, `trainer` and `auditor` the publisher's; their API keys are
+    in `keys`. `tag` keeps names apart where the services outlive the demo."""
 
+    def __init__(
+        self, t: Teller, folder: Path, urls: tuple[str, str], keys: Path, http: httpx.Client, tag: str
+    ) -> None:
+        self.t, self.folder, self.keys, self.tag, (self.labels_url, features_url) = t, folder, keys, tag, urls
+        self.owner = t.shows(LabelsPartyClient(self.labels_url, secret(keys, "owner.key"), http=http), "owner")
+        self.backend = t.shows(LabelsPartyClient(self.labels_url, secret(keys, "ingest.key"), http=http), "backend")
+        self.trainer = t.shows(FeaturesPartyClient(features_url, secret(keys, "trainer.key"), http=http), "trainer")
+        self.auditor = t.shows(FeaturesPartyClient(features_url, secret(keys, "auditor.key"), http=http), "auditor")
 
-def prepare(scene: Scene) -> tuple[str, str]:
-    """Population, id list, labels, seal. Returns batch and feature table."""
-    t, population = scene.teller, scene.name(POPULATION)
-    t.step("Advertiser", "declares a population")
-    batch = scene.open(population, scene.name(LABEL))
-    t.say(
-        f"'{population}': label {scene.name(LABEL)}, public domain {DOMAIN} euros (larger sums are clipped), for "
-        f"'{AUDIENCE}' only. The lifetime budget is ε = {scene.lifetime} per click."
-    )
-    t.step("Publisher", "uploads features at home, sends its click ids across")
-    with t.bar("uploading features"):
-        table = str(scene.trainer.upload_table(scene.clicks.features, ID, "clicks")["id"])
-        listed = scene.trainer.send_ids(table, scene.access.labels_url, batch, scene.access.reader)["ids"]
-    columns = scene.clicks.features.num_columns - 1
-    t.say(f"{listed:,} ids are fixed before any label counts. The {columns} feature columns never leave the publisher.")
-    t.step("Advertiser", "sends every click's revenue to its own labels party")
-    with t.bar("sending labels") as advance:
-        sent = scene.send_labels(batch, advance)
-    t.say(f"{sent:,} labels in chunks, stored masked. The batch is sealed: from now on nothing in it changes.")
-    return batch, table
+    def tell(self, epsilon: Epsilon, clicks: pa.Table, later: pa.Table, labels: Service | None) -> Json:
+        """All steps after the start; returns the results. Models are tested on `later` clicks. `labels` is the labels
+        party where the demo has one of its own."""
+        t, folder, tag = self.t, self.folder, self.tag
+        self.epsilon, too_much, self.lifetime = (str(Epsilon(epsilon.nano * n // 2)) for n in (2, 3, 4))
+        self.revenue, self.features = clicks.select([ID, LABEL]), clicks.drop_columns([LABEL])
+        unseen, self.truth = later.drop_columns([ID, LABEL]), labels_of(later)
+        self.later = [unseen.slice(start, PREDICT_ROWS) for start in range(0, len(later), PREDICT_ROWS)]
+        t.names = {id(self.features): "features", id(self.revenue): "revenue"}
+        t.names |= {id(part): "later_clicks" for part in self.later}
 
+        t.step("Publisher", "uploads its features to its own service")
+        self.table = str(self.trainer.upload_table(self.features, ID)["id"])
+        t.say(f"{self.features.num_columns - 1} columns a click. They never leave the publisher.")
 
-def publish(scene: Scene, batch: str) -> str:
-    """Look ahead; charge first, then draw once. Returns the release."""
-    t, population = scene.teller, scene.name(POPULATION)
-    t.step("Advertiser", f"asks for a plan at ε = {plain(scene.epsilon)}")
-    plan = scene.owner.plan(population, epsilon=str(scene.epsilon), n=len(scene.clicks))
-    t.say(
-        f"It compares {len(plan['mechanisms'])} designs and recommends '{plan['recommendations'][0]['mechanism']}'. It "
-        "reads no label, so it costs nothing. The advertiser takes the mechanism of the paper first."
-    )
-    t.step("Advertiser", f"releases the batch with RR-on-Bins at ε = {plain(scene.epsilon)}")
-    with t.bar("drawing"):
-        done = scene.owner.wait(
-            str(scene.owner.release(batch, epsilon=str(scene.epsilon), mechanism="rr-on-bins")["id"])
+        batch = self.fill(POPULATION, LABEL)
+
+        t.step("Advertiser", f"asks what ε = {epsilon} would give")
+        plan = self.owner.plan(POPULATION + tag, epsilon=str(epsilon), n=len(clicks))
+        t.say(
+            f"It compares {len(plan['mechanisms'])} designs and recommends '{plan['recommendations'][0]['mechanism']}'."
+            " It reads no label, so it costs no ε. The advertiser takes the mechanism of the paper first."
         )
-    split, size = done["epsilon"], sum(int(f["bytes"]) for f in done["files"]) / 1000
-    t.say(
-        f"The ledger is charged before anything is drawn: {plain(split['prior'])} for a private prior, "
-        f"{plain(split['randomize'])} for the labels. Release {done['id']} is drawn once, signed and stored "
-        f"({size:,.0f} kB). ε = {scene.left(population)} is left."
-    )
-    return str(done["id"])
 
+        release = self.publish(batch, "rr-on-bins")
+        left = self.owner.budget(POPULATION + tag)["batches"][0]["epsilon_left"]
+        t.say(f"ε = {left} is left per click.")
 
-def ask_for_more(scene: Scene, batch: str) -> str:
-    """The refusal that the budget is there for. Returns its text."""
-    too_much = str(Epsilon(scene.epsilon.nano * 3 // 2))
-    scene.teller.step("Advertiser", f"asks for another ε = {plain(too_much)} on the same clicks")
-    try:
-        scene.owner.release(batch, epsilon=too_much, additional_release=True)
-    except RemoteProblem as refused:
-        return _refused(scene, refused, "budget-exceeded")
-    raise Conflict("The labels party released more than its budget allows; please report this.")
+        t.step("Advertiser", f"asks for another ε = {too_much} on the same clicks")
+        over_budget = self.refused(
+            "budget-exceeded", lambda: self.owner.release(batch, epsilon=too_much, additional_release=True)
+        )
 
+        message, path = self.receive(release, "message.parquet"), folder / "message.parquet"
+        seen = pq.read_table(path).slice(0, 4).to_pylist()
+        truth = dict(zip(*(self.revenue[name].to_pylist() for name in (ID, LABEL)), strict=True))
+        rows = [[row["example_id"], f"{row['label']:.2f}", f"{truth[row['example_id']]:.2f}"] for row in seen]
+        t.say(f"All that the publisher sees of a click's revenue is one of {message['outputs']} values:")
+        t.show("\n".join(lines("", ["click", "message", "true revenue, which stays at home"], rows, WIDTH)))
 
-def receive(scene: Scene, release: str) -> VerifiedMessage:
-    """Pull over HTTP; the service verifies and accounts, then a copy goes to the folder."""
-    t = scene.teller
-    t.step("Publisher", "pulls the message and verifies it with the pinned key")
-    with t.bar("pulling"):
-        accepted = scene.trainer.pull(scene.access.labels_url, release, scene.access.reader)["message"]
-        message = scene.fetch(release, scene.folder / "message.parquet")
-    t.say(
-        f"Signature, audience and every byte are right: {accepted['n']:,} rows of click id and one of "
-        f"{accepted['outputs']} bins. The publisher's own audit store now holds ε = "
-        f"{plain(accepted['epsilon']['total'])} too, and a signed receipt goes back."
-    )
-    return message
+        t.step("Somebody", "flips one bit of the message on its way")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        files = {"manifest.dsse.json": Bundle(path).envelope(), path.name: bytes(content)}
+        t.names[id(files)] = "{manifest, message with another bit}"
+        tampered = self.refused("digest-mismatch", lambda: self.trainer.upload_message(files))
 
+        self.constant, self.best = self.mse(labels_of(clicks).mean()), self.mse(self.without_privacy(clicks))
+        t.step("Publisher", "trains on its features and the privatized labels")
+        first = self.learned("RR-on-Bins, corrected", self.train(release), message)
+        t.say(f"The manifest alone corrects for the noise, at no ε: {first['worth']}.")
+        t.say(
+            f"Squared error on {len(later):,} later clicks: {first['test_mse']:,.0f}. The mean for every click has "
+            f"{self.constant:,.0f}, the same model on true labels {self.best:,.0f}: {first['gain']:.0%} of the gain is "
+            "there. Only a demo can say so, because it made up the truth."
+        )
 
-def tamper(scene: Scene) -> str:
-    """One flipped bit. Returns the refusal."""
-    scene.teller.step("Somebody", "flips one bit of the message on its way")
-    path = scene.folder / "message.parquet"
-    rows = bytearray(path.read_bytes())
-    rows[len(rows) // 2] ^= 1
-    try:
-        scene.trainer.upload_message({"manifest.dsse.json": Bundle(path).envelope(), path.name: bytes(rows)})
-    except RemoteProblem as refused:
-        return _refused(scene, refused, "digest-mismatch")
-    raise Conflict("The features party accepted a tampered message; please report this.")
+        t.step("Both", f"repeat it with other mechanisms, also at ε = {epsilon}")
+        t.say(
+            "Each gets a label name and a population of its own, so the ledger above stays as it is. Do this with "
+            "made-up clicks only: of real ones, every further message reveals more, and its ε adds to the first."
+        )
+        with t.bar("repeating it") as advance:
+            # the publisher trains in the background while the advertiser goes on
+            ordered = [("RR-on-Bins, uncorrected", self.train(release, "none"), message)]
+            for name, mechanism in OTHERS.items():
+                other = self.publish(self.fill(f"demo-{mechanism}", f"demo-{mechanism}"), mechanism)
+                received = self.receive(other, f"comparison/{mechanism}.parquet")
+                ordered.append((name, self.train(other), received))
+            table = [first]
+            for each in ordered:
+                advance(len(table) / (len(ordered) + 1))
+                table.append(self.learned(*each))
+        table[:2] = table[1::-1]
+        table.append(dict.fromkeys(first) | NO_PRIVACY | {"test_mse": self.best})
 
+        t.step("Auditor", "checks the message and both audit stores")
+        (folder / "labels-party-audit.dsse.json").write_bytes(self.owner.audit_export())
+        (folder / "features-party-audit.dsse.json").write_bytes(self.auditor.audit_export())
+        (folder / "statement.html").write_text(self.owner.statement(release), encoding="utf-8")
+        self.verify("message", "message.parquet", "labels-party.pub")
+        self.verify("audit", "labels-party-audit.dsse.json", "labels-party.pub")
+        self.verify("audit", "features-party-audit.dsse.json", "features-party.pub")
+        if labels is not None:
+            against = ("audit", "verify", "--against", str(folder / "features-party-audit.dsse.json"))
+            t.show(labels.typed(*against), CODE)
+            t.say(f"{labels.run(*against).strip()}: one history, each ε and each receipt the same at both parties.")
+            shutil.copytree(folder / "features-party" / "models" / first["model"], folder / "model")
+        return {
+            "simulated": True,
+            "clicks": len(clicks),
+            "held_out_clicks": len(later),
+            "epsilon": str(epsilon),
+            "epsilon_lifetime": self.lifetime,
+            "domain": DOMAIN,
+            "population": POPULATION + tag,
+            "release": release,
+            "model": first["model"],
+            "budget_left": left,
+            "refusals": {"over_budget": over_budget, "tampered": tampered},
+            "constant_mse": self.constant,
+            "table": table,
+        }
 
-def _refused(scene: Scene, refused: RemoteProblem, code: str) -> str:
-    if refused.problem_code != code:
-        raise refused
-    scene.teller.say(f"Refused ({code}): {refused.detail}")
-    return refused.detail
+    def fill(self, population: str, label: str) -> str:
+        """A population with one sealed batch; returns the batch."""
+        t, population, label = self.t, population + self.tag, label + self.tag
+        t.step("Advertiser", "declares a population: label, public domain, lifetime ε")
+        self.owner.create_population(
+            name=population, label=label, domain=DOMAIN, lifetime_epsilon=self.lifetime, audiences=[AUDIENCE]
+        )
+        batch = str(self.owner.open_batch(population)["id"])
+        t.say(f"ε = {self.lifetime} is left per click. Sums outside {DOMAIN} euros will be clipped.")
 
+        t.step("Publisher", "sends its click ids across")
+        listed = self.trainer.send_ids(self.table, self.labels_url, batch)["ids"]
+        t.say(f"{listed:,} ids are fixed before any label counts.")
 
-def train(scene: Scene, table: str, release: str) -> tuple[str, npt.NDArray[np.float64]]:
-    """Join, correct, train, predict. Returns the model and its predictions for the held-out clicks."""
-    scene.teller.step("Publisher", "trains on its features and the privatized labels")
-    model, predictions = scene.trained(scene.order(table, release, "auto"), "training")
-    card = scene.trainer.model(model)["card"]
-    rows, worth = card["capacity"]["rows"], card["capacity"]["effective_rows"]
-    scene.teller.say(
-        f"The manifest alone corrects for the noise ('{card['messages'][0]['correction']['applied']}'), at no ε. These "
-        f"{rows:,} privatized labels say as much as {worth:,.0f} true ones, and the model has the size for that. It "
-        f"predicts {len(predictions):,} later clicks: {np.mean(predictions):.0f} euros on average."
-    )
-    return model, predictions
+        t.step("Advertiser", "sends every click's revenue to its own labels party")
+        sent = self.backend.add_labels(batch, self.revenue, id_column=ID, label_column=LABEL)
+        self.owner.seal(batch)
+        t.say(f"{sent:,} labels, stored masked. The batch is sealed: from now on nothing in it changes.")
+        return batch
+
+    def publish(self, batch: str, mechanism: str) -> str:
+        """Charge, draw, sign; returns the release."""
+        self.t.step("Advertiser", "releases: ε is charged, then each label is drawn once")
+        release = str(self.owner.release(batch, epsilon=self.epsilon, mechanism=mechanism)["id"])
+        split = self.owner.wait(release)["epsilon"]
+        self.t.say(
+            f"ε = {self.epsilon} is spent: {split['prior']} on a private prior, {split['randomize']} on the labels. "
+            "The message is signed and stored. It will never be drawn again."
+        )
+        return release
+
+    def refused(self, code: str, call: Callable[[], Json]) -> str:
+        """The text of a refusal that has to come."""
+        try:
+            call()
+        except RemoteProblem as refused:
+            if refused.problem_code != code:
+                raise
+            self.t.say(f"Refused ({code}): {refused.detail}")
+            return refused.detail
+        raise Conflict("A service did what it has to refuse; please report this.")
+
+    def receive(self, release: str, copy: str) -> Json:
+        """The publisher's service pulls, verifies and accounts; a copy goes to the folder. Returns what it accepted."""
+        self.t.step("Publisher", "pulls the message, verifies it with the pinned key")
+        accepted: Json = self.trainer.pull(self.labels_url, release)["message"]
+        key = VerifyingKey.load(self.keys / "labels-party.pub")
+        with LabelsService(self.labels_url, secret(self.keys, "owner.key"), transport=httpx.HTTPTransport()) as service:
+            pull(service, release, lambda _: key, AUDIENCE, self.folder / copy, lambda _what, _share: None)
+        self.t.say(
+            "Signature, audience and every byte are right. The publisher's own audit store holds "
+            f"ε = {accepted['epsilon']['total']} too, and a signed receipt goes back."
+        )
+        return accepted
+
+    def train(self, release: str, correction: Literal["none", "auto"] = "auto") -> str:
+        """Put a training of trees alone in line, which is quick; returns its id."""
+        asked = self.trainer.train(feature_table=self.table, messages=[release], model="trees", correction=correction)
+        return str(asked["id"])
+
+    def learned(self, name: str, training: str, message: Json) -> Json:
+        """A line of the table once the model is trained: what its card says of the message, and its error."""
+        with self.t.bar("training") as advance:
+            for event in self.trainer.events(training):
+                advance(float(event["share"]))
+            model = self.trainer.wait(training)
+        card = self.trainer.model(model)["card"]
+        error = self.mse(np.concatenate([self.trainer.predict(model, part) for part in self.later]))
+        source: Json = card["messages"][0]
+        fixed = source["correction"]
+        return source | {
+            "mechanism": name,
+            "model": model,
+            "outputs": message["outputs"],
+            "worth": card["capacity"]["why"],
+            # expected squared error of a label as the model is trained on it
+            "label_mse": fixed["noise_variance"] + fixed["residual_bias"] ** 2,
+            "test_mse": error,
+            "gain": (self.constant - error) / (self.constant - self.best),
+        }
+
+    def mse(self, predictions: Any) -> float:
+        """Against the truth of the later clicks."""
+        return float(np.mean((predictions - self.truth) ** 2))
+
+    def without_privacy(self, clicks: pa.Table) -> Any:
+        """Predictions of the features party's own training code on true labels: no service offers that."""
+        threads = min(os.cpu_count() or 1, 8)
+        with self.t.bar("training on true labels") as advance:
+            examples = Examples(clicks.drop_columns([ID, LABEL]), labels_of(clicks), domain=Domain.parse(DOMAIN))
+            model, _ = fit(examples, Recipe("trees"), threads=threads, progress=lambda _what, share: advance(share))
+        return np.concatenate([model.predict(part, threads=threads) for part in self.later])
+
+    def verify(self, what: str, file: str, key: str) -> None:
+        """Have a file checked by code that is not the services'."""
+        shutil.copyfile(self.keys / key, self.folder / key)
+        words = (Path(sys.executable), VERIFIER, what, self.folder / file, "--key", self.folder / key)
+        self.t.show(typed(*words), CODE)
+        said = execute(*map(str, words)).splitlines()[-4:]
+        self.t.say("; ".join(line.strip() for line in said if len(line) < WIDTH))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -14,14 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from deploy.demo.__main__ import Stopped, orderly
-from deploy.demo.comparison import Row
-from deploy.demo.ending import HEADER, cells
+from deploy.demo.ending import show_table
 from deploy.demo.folder import MARKER, prepare
 from deploy.demo.services import Service
-from deploy.demo.telling import table
+from deploy.demo.telling import Teller
+from features_party.client import FeaturesPartyClient
+from labels_party.client import LabelsPartyClient
+from shared.documents.bundle import verify
+from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidInput
 from tests.support.both_parties import features_keys, labels_keys
 from tests.support.commands import command
@@ -46,13 +50,16 @@ def check_table(rows: list[dict[str, Any]], constant: float) -> None:
     assert min(test, key=test.__getitem__) == "no privacy"
     assert test["no privacy"] < 0.8 * constant
     for row in rows[:-1]:
-        assert float(row["epsilon_prior"]) + float(row["epsilon_randomize"]) == pytest.approx(1)
-        assert row["label_mse_truth"] == pytest.approx(row["label_mse_private_prior"], rel=0.7)
-        assert row["budget_left"] == "1"
+        assert float(row["epsilon"]["prior"]) + float(row["epsilon"]["randomize"]) == pytest.approx(1)
+        assert row["gain"] == pytest.approx((constant - row["test_mse"]) / (constant - test["no privacy"]))
+        assert row["label_mse"] > 0
+        assert (row["epsilon_spent"], row["epsilon_lifetime"]) == ("1", "2")
         assert row["release"].startswith("rel_")
     assert rows[0]["release"] == rows[1]["release"]
-    assert rows[-1]["label_mse_truth"] == 0
-    assert rows[-1]["epsilon_prior"] is None
+    assert rows[0]["correction"]["applied"] == "none"
+    # as it is drawn a label of RR-on-Bins has the smallest error
+    assert min(rows[:-1], key=lambda row: row["label_mse"]) == rows[0]
+    assert (rows[-1]["label_mse"], rows[-1]["gain"], rows[-1]["epsilon"]) == (0, 1, None)
 
 
 def test_the_story_is_plain_text_that_fits_a_terminal(told: Told) -> None:
@@ -63,7 +70,45 @@ def test_the_story_is_plain_text_that_fits_a_terminal(told: Told) -> None:
     story = text.split("Try next")[0]
     assert max(len(line) for line in story.splitlines()) <= 80
     steps = [int(line[:2]) for line in story.splitlines() if re.match(r"[ 1]\d +\d+\.\d s  ", line)]
-    assert steps == list(range(1, 13))
+    assert steps == list(range(1, 14))
+
+
+def test_every_step_shows_the_call_that_does_it(told: Told) -> None:
+    """The calls are those of the clients, as valid Python or shell, and none of them shows a secret."""
+    steps = re.split(r"\n\n[ 1]\d +\d+\.\d s  ", told.done.stdout.split("\nThe same ")[0])[1:]
+    clients = {"owner": LabelsPartyClient, "backend": LabelsPartyClient}
+    clients |= {"trainer": FeaturesPartyClient, "auditor": FeaturesPartyClient}
+    seen = set()
+    for number, step in enumerate(steps, 1):
+        code = "\n".join(line for line in step.splitlines() if line.startswith(" " * 7))
+        calls = re.findall(rf"^ *({'|'.join(clients)})\.(\w+)(\([^)]*\))$", code, re.M)
+        assert calls or number in (1, 12), step
+        for name, method, given in calls:
+            assert callable(getattr(clients[name], method))
+            seen.add(f"{name}.{method}")
+            ast.parse(method + given.replace("{manifest, message with another bit}", "{}"))
+    assert {"owner.release", "owner.budget", "trainer.send_ids", "trainer.pull", "backend.add_labels"} <= seen
+    secrets = [path.read_text(encoding="utf-8").strip() for path in (told.out / "keys").glob("*.key")]
+    assert len(secrets) == 5
+    assert not any(secret in told.done.stdout for secret in secrets)
+
+
+def test_the_story_shows_what_the_publisher_sees(told: Told) -> None:
+    seen = re.findall(r"(clk-\d{8}) +([\d.]+) +([\d.]+)$", told.done.stdout, re.M)
+    assert len(seen) == 4
+    message = pq.read_table(told.out / "message.parquet").to_pylist()
+    sent = {row["example_id"]: f"{row['label']:.2f}" for row in message}
+    revenue = pq.read_table(told.out / "clicks" / "revenue.parquet").to_pylist()
+    truth = {row["click_id"]: f"{row['revenue_eur']:.2f}" for row in revenue}
+    assert [(sent[click], truth[click]) for click, _, _ in seen] == [(label, true) for _, label, true in seen]
+
+
+def test_the_story_says_what_was_spent_and_what_is_left(told: Told) -> None:
+    assert "ε = 1 is left per click" in told.done.stdout
+    assert told.results["budget_left"] == "1"
+    split = told.results["table"][1]["epsilon"]
+    said = " ".join(told.done.stdout.split())
+    assert f"ε = 1 is spent: {split['prior']} on a private prior, {split['randomize']} on the labels" in said
 
 
 def test_the_story_shows_what_is_refused(told: Told) -> None:
@@ -80,11 +125,14 @@ def test_the_story_says_where_the_guarantee_lies(told: Told) -> None:
         "In the ledger",
         "In the noise",
     ]
-    factor = re.search(r"a factor of\s+at most ([\d.]+\d)", said)
-    spent = float(told.results["table"][1]["epsilon_randomize"])
+    factor = re.search(r"a factor of at most e\^[\d.]+ = (\d\.\d\d)\.", " ".join(said.split()))
+    spent = float(told.results["table"][1]["epsilon"]["randomize"])
     assert factor is not None
-    assert math.exp(spent) * 0.999 < float(factor[1]) <= math.exp(spent) + 5e-5
-    assert "73.1 of 100" in said
+    assert math.exp(spent) <= float(factor[1]) < math.exp(spent) + 0.011  # never rounded down
+    channel = verify(told.out / "message.parquet", VerifyingKey.load(told.out / "labels-party.pub"), "features-party")
+    matrix = channel.manifest.read_channel().matrix()
+    assert (matrix.max(axis=0) / matrix.min(axis=0)).max() <= float(factor[1])
+    assert "73.2 %" in said
 
 
 def test_the_table_has_all_rows_and_no_privacy_is_best(told: Told) -> None:
@@ -111,22 +159,27 @@ def test_the_ledger_left_behind_agrees_with_the_table(told: Told) -> None:
     home = {"LABELS_PARTY_HOME": str(told.out / "labels-party")}
     shown = command("labels-party", "budget", "--json", folder=told.where, environment=home)
     populations = {p["name"]: p for p in json.loads(shown.stdout)}
-    assert set(populations) == {"shop-clicks", "demo-one-bit", "demo-laplace", "demo-auto"}
+    assert set(populations) == {"shop-clicks", "demo-one-bit", "demo-discrete-laplace", "demo-auto"}
     assert {p["epsilon_spent_at_most"] for p in populations.values()} == {"1"}
 
 
-def test_every_suggested_command_works(told: Told) -> None:
-    suggested = told.done.stdout.split("Try next")[1].replace("\\\n", " ")
+def test_every_command_of_the_story_works_afterwards(told: Told) -> None:
+    text = told.done.stdout.replace("\\\n", " ")
+    audits = [line.strip() for line in text.split("Try next")[0].splitlines() if re.search(r" (audit|message) ", line)]
+    assert [" ".join(line.split()).count("verify") for line in audits if line.startswith(("LABELS", "/", "."))] == [
+        1
+    ] * 4
+    suggested = text.split("Try next")[1]
     commands = [line.strip() for line in suggested.splitlines() if line.strip() and not line.strip().startswith("#")]
-    assert len(commands) == 4
-    for line in commands:
-        done = subprocess.run(shlex.split(line), cwd=told.where, capture_output=True, text=True, check=False)
+    assert len(commands) == 3
+    for line in [*(each for each in audits if "--" in each), *commands]:
+        done = subprocess.run(["sh", "-c", line], cwd=told.where, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (line, done.stderr)
     assert json.loads(done.stdout)["mse"] == pytest.approx(told.results["table"][1]["test_mse"], rel=1e-6)
 
 
 def test_nothing_stays_running_and_nothing_is_written_elsewhere(told: Told) -> None:
-    ports = [int(p) for p in re.findall(r"http://127\.0\.0\.1:(\d+)", told.done.stdout)]
+    ports = {int(p) for p in re.findall(r"http://127\.0\.0\.1:(\d+)", told.done.stdout)}
     assert len(ports) == 2
     for port in ports:
         with socket.socket() as probe:
@@ -135,13 +188,17 @@ def test_nothing_stays_running_and_nothing_is_written_elsewhere(told: Told) -> N
     assert list((told.where / "visitor").iterdir()) == []
     for secret in (told.out / "labels-party" / "keys").glob("*.key"):
         assert secret.stat().st_mode & 0o077 == 0
+    assert (told.out / "keys").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(("prior", "labels"), [("0.004715561", "0.995284439"), ("0.00000005", "0.00000095")])
-def test_the_table_fits_a_terminal_whatever_the_split(prior: str, labels: str) -> None:
-    rows = [Row(name, "none", "rel_x", 401, prior, labels, 3e9, 7e5, 123_456.7, "1") for name in MECHANISMS]
-    lines = table(HEADER, [cells(row) for row in rows]).splitlines()
-    assert len(lines) == 2 + len(MECHANISMS)
+@pytest.mark.parametrize("prior", ["0.004715561", "0.00000005"])
+def test_the_table_fits_a_terminal_whatever_the_split(prior: str, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"epsilon": {"prior": prior}, "outputs": 401, "label_mse": 3e9, "test_mse": 123_456.7, "gain": -1.5}
+    rows = [row | {"mechanism": name} for name in MECHANISMS]
+    results = {"clicks": 5_000_000, "held_out_clicks": 1, "epsilon": "1", "constant_mse": 1.0, "table": rows}
+    show_table(Teller(), results)
+    lines = capsys.readouterr().out.split("test MSE: ")[0].rstrip().splitlines()
+    assert len(lines) == 3 + 2 + len(MECHANISMS)
     assert max(len(line) for line in lines) <= 80
 
 

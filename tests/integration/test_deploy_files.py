@@ -190,11 +190,9 @@ def test_keys_are_made_where_they_are_read(compose: dict[str, Any]) -> None:
     }
     read = set(re.findall(r"/handover/([\w.-]+)", services["features-party"]["command"][2]))
     assert read <= made["handover"]
-    from deploy.demo import scene
-
-    source = Path(scene.__file__).read_text(encoding="utf-8")
-    wanted = set(re.findall(r'secret\("([\w.-]+)"\)', source))
-    assert wanted
+    source = (DEPLOY / "demo" / "story.py").read_text(encoding="utf-8")
+    wanted = set(re.findall(r'"([\w-]+\.(?:key|pub))"', source))
+    assert {"owner.key", "trainer.key", "labels-party.pub", "features-party.pub"} <= wanted
     assert wanted <= made["demo-labels-keys"] | made["demo-features-keys"]
 
 

@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deploy.demo.scene import Access
 from deploy.demo.services import Service
 from tests.support.commands import command
 from tests.support.real_data import ID, Task
-from tests.support.two_people import Advertiser, Publisher, both
+from tests.support.two_people import Access, Advertiser, Publisher, both
 
 AUDIENCE = "features-party"
 

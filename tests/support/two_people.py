@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,11 +13,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from deploy.demo.scene import TIMEOUT, Access
 from features_party.client import FeaturesPartyClient
 from labels_party.client import LabelsPartyClient
 
 PREDICT_ROWS = 50_000
+TIMEOUT = httpx.Timeout(60.0, read=300.0)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where both services are, and the keys for them."""
+
+    labels_url: str
+    features_url: str
+    owner: str
+    ingest: str
+    reader: str  # of role features
+    trainer: str
+    auditor: str
+    labels_key: Path
+    features_key: Path
 
 
 class Advertiser:
