@@ -24,7 +24,8 @@ RULES = [
     "(NaN where the number is missing).",
     "Categories are compared as text: whole numbers in decimal digits, booleans as true and false.",
     "The booster's output is a score (output_margin). With the link `exp` it is clipped to low and high, then its "
-    "exponential is taken; every prediction is clipped to `clip` in the end.",
+    "exponential is taken; with the link `logistic` it is clipped alike, and the prediction is first + (second − "
+    "first)/(1 + exp(−x)), x = slope·score + shift clipped to ±30. Every prediction is clipped to `clip` in the end.",
 ]
 
 
@@ -76,6 +77,6 @@ def encoding_guide(model: TrainedModel) -> dict[str, Any]:
         "statistics": statistics,
         "inputs": [{"index": at} | one for at, one in enumerate(inputs)],
         "feature_types": ["c" if one["part"] == "code" else "q" for one in inputs],
-        "link": {"kind": "identity"} if link is None else {"kind": "exp", "low": link.low, "high": link.high},
+        "link": {"kind": "identity"} if link is None else {"kind": link.kind, **link.as_json()},
         "clip": list(model.bounds) if model.bounds is not None else None,
     }

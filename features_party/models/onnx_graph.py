@@ -20,8 +20,8 @@ from features_party.models.folder import SavedModel
 from features_party.models.onnx_map import mapped
 from features_party.training.encoding import PARTS, Column
 from features_party.training.learner import Ports
+from features_party.training.links import Link
 from features_party.training.model import TrainedModel
-from features_party.training.objectives import PoissonScore
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 MISSING_TIME = np.iinfo(np.int64).min
@@ -71,9 +71,9 @@ class _Graph:
     def looked_up(self, index: str, table: npt.NDArray[Any], kind: Any) -> str:
         return self.add("Gather", self.constant(table, kind), index)
 
-    def linked(self, score: str, link: PoissonScore | None) -> str:
+    def linked(self, score: str, link: Link | None) -> str:
         """The prediction of a score."""
-        return score if link is None else self.add("Exp", self.clip(score, link.low, link.high))
+        return score if link is None else link.nodes(self, score)
 
     def standardised(
         self, numbers: list[str], mean: npt.NDArray[Any], scale: npt.NDArray[Any], most: float

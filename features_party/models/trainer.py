@@ -18,13 +18,14 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
 from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
-from features_party.training.fitting import LOSSES, Examples, Recipe, fit
+from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
 from features_party.training.holdout import estimate_on_rows
-from features_party.training.learner import CrossFit
+from features_party.training.learner import CrossFit, Learner
 from features_party.training.learner import part as part_of
 from features_party.training.learners import learner
+from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
-from features_party.training.objectives import LossCorrection, RowGradients
+from features_party.training.objectives import LossCorrection, RowGradients, Told
 from features_party.training.recentring import recentred
 from shared.audit.events import TRAINED, Event, Subject
 from shared.audit.store import AuditStore, Clock
@@ -76,7 +77,7 @@ class Trainer:
         check_one_label(messages)
         report("joining", 0.0)
         joined = join(messages, table, learning.correction)
-        loss = learning.loss or default_loss(messages)
+        loss = learning.loss or default_loss(messages, learner(learning.model))
         # error estimates need more: channels that are unbiased exactly
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
@@ -91,7 +92,7 @@ class Trainer:
             domain,
             unbiased=comparable,
             groups=joined.position,
-            told=_row_gradients(joined, channels) if loss == "absolute" else None,
+            told=_told(joined, channels, loss),
         )
         recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude)
 
@@ -146,6 +147,13 @@ class Trainer:
         return estimate_on_rows(predictions, constant, channels, message, bins, joined.position[held])
 
 
+def _told(joined: Joined, channels: list[Channel], loss: str) -> Told | None:
+    """Gradients by the channels, for the losses that take them. Raises InvalidLoss."""
+    if loss == LOG:
+        return RowLikelihood.through(channels, joined.message, joined.bins)
+    return _row_gradients(joined, channels) if loss == "absolute" else None
+
+
 def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | None:
     """Gradients of the absolute loss under each message's channel; None where one does not tell them."""
     corrections = []
@@ -187,9 +195,13 @@ def common_domain(messages: list[AcceptedMessage]) -> Domain:
     return public.part(min(first for first, _ in ends), max(last for _, last in ends))
 
 
-def default_loss(messages: list[AcceptedMessage]) -> str:
+def default_loss(messages: list[AcceptedMessage], kind: type[Learner]) -> str:
+    """That of the messages; for labels 0 and 1 the log loss, where the model takes it: it predicts probabilities."""
     named = {m.manifest.loss for m in messages}
     loss = named.pop() if len(named) == 1 else "squared"
+    if loss in ("squared", LOG):
+        binary = all(m.manifest.read_domain().values.tolist() == [0.0, 1.0] for m in messages)
+        return LOG if binary and kind.of_trees else "squared"
     return loss if loss in LOSSES else "squared"
 
 

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import CrossFit, Rowwise, Sample, Task, part
+from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
+from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
-from features_party.training.objectives import RowGradients
+from features_party.training.objectives import Told
 from features_party.training.threads import blas_threads
 from shared.domain import Domain
 from shared.errors import InvalidLoss, InvalidTable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 LOSSES: tuple[str, ...] = get_args(get_args(Learning.model_fields["loss"].annotation)[0])
+LOG = "log"
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
 
 
@@ -39,7 +41,7 @@ class Examples:
     variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
     less); 0 for true labels. `unbiased`: the labels have the true ones as their expectation, if only nearly, so that
     models can be compared on them. `groups` integer[n]: rows of one example, which share a fold. `told`: the gradients
-    of the absolute loss by the channels of privatized labels.
+    of the absolute or the log loss by the channels of privatized labels.
     """
 
     features: pa.Table
@@ -48,7 +50,7 @@ class Examples:
     domain: Domain | None = None
     unbiased: bool = False
     groups: Rowwise | None = None
-    told: RowGradients | None = None
+    told: Told | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Examples:
         noise = np.asarray(self.noise_variance)
@@ -89,7 +91,7 @@ def fit(
 
     Predictions lie inside the domain. Deterministic for a number of threads. Raises InvalidTable (no rows, no usable
     column), InvalidInput (model, a missing library), InvalidLoss (unknown, or Poisson with a domain that has negative
-    labels).
+    labels; log without two values).
     """
     kind, loss = learner(recipe.model), recipe.loss
     if loss not in LOSSES:
@@ -103,7 +105,11 @@ def fit(
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, examples.noise_variance, spread)
     objective, notes, told = _objective(loss, ruled, examples.told if kind.of_trees else None)
-    if told is not None:
+    if loss == LOG:
+        likelihood = _likelihood(examples, kind)
+        ruled, weights, told = likelihood.capacity(), None, likelihood
+        notes = () if examples.told is None else ("the log loss was trained through the channel of each message",)
+    elif told is not None:
         signal = ruled.signal_share * ruled.label_variance
         ruled = choose_capacity(n, signal * (1.0 + told.noise), signal * told.noise)
     progress("encoding features", 0.0)
@@ -121,7 +127,7 @@ def fit(
         threads=threads,
         smooth=len(schema.number_names) - sum(statistic.trees_only for statistic in schema.statistics),
         unbiased=examples.unbiased,
-        validate=recipe.capacity is None and clean and objective != "absolute",
+        validate=recipe.capacity is None and clean and objective not in ("absolute", LOG),
         told=told,
         settings=recipe.settings,
     )
@@ -142,6 +148,22 @@ def fit(
         notes=(*notes, *found.notes, *left_out),
     )
     return trained, found.cross
+
+
+def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood:
+    """Through the channels, or of true labels. Raises InvalidLoss."""
+    if not kind.of_trees:
+        raise InvalidLoss(
+            "The log loss is trained with the models gbdt and trees; choose one of them, or the squared loss."
+        )
+    if isinstance(examples.told, RowLikelihood):
+        return examples.told
+    if np.any(np.asarray(examples.noise_variance) > 0.0):
+        raise InvalidLoss("The log loss of privatized labels needs their channels.")
+    domain = examples.domain
+    if domain is not None and domain.k != 2:
+        raise InvalidLoss("The log loss needs a label domain of two values, such as 0:1.")
+    return RowLikelihood.certain(examples.labels, examples.bounds or (0.0, 1.0))
 
 
 def _judged(
@@ -176,9 +198,7 @@ def _signal(labels: FloatArray, noise: FloatArray) -> float:
     return max(0.0, float(np.average(variances - levels, weights=told)))
 
 
-def _objective(
-    loss: str, capacity: Capacity, told: RowGradients | None
-) -> tuple[str, tuple[str, ...], RowGradients | None]:
+def _objective(loss: str, capacity: Capacity, told: Told | None) -> tuple[str, tuple[str, ...], Told | None]:
     """What is minimised in training, notes on it, and the gradients that are used for it."""
     share = capacity.signal_share
     if loss != "absolute" or capacity.noise_variance <= 0.0:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
-from features_party.training.objectives import PoissonScore, RowGradients
+from features_party.training.links import Link
+from features_party.training.objectives import Told
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -74,7 +75,7 @@ class Sample:
 @dataclass(frozen=True)
 class Task:
     """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
-    so that held-out ones can tell models apart. `told`: gradients of the absolute loss by the channels, row by row;
+    so that held-out ones can tell models apart. `told`: gradients by the channels, row by row;
     `settings`: what one learner alone takes."""
 
     sizes: list[int]
@@ -85,7 +86,7 @@ class Task:
     smooth: int | None = None  # the first so many numbers are shown to models of smooth effects; None: all
     unbiased: bool = False
     validate: bool = False
-    told: RowGradients | None = None
+    told: Told | None = None
     settings: Any = None
 
     @property
@@ -114,7 +115,7 @@ class Graph(Protocol):
 
     def standardised(self, numbers: list[str], mean: FloatArray, scale: FloatArray, most: float) -> tuple[str, str]: ...
 
-    def linked(self, score: str, link: PoissonScore | None) -> str: ...
+    def linked(self, score: str, link: Link | None) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Ports:
 class Body(ABC):
     """A fitted model. `link`: through which a score becomes a prediction."""
 
-    link: PoissonScore | None
+    link: Link | None
 
     @property
     def count(self) -> int | None:

@@ -13,66 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.reading import number
+from features_party.training.links import HESSIAN_FLOOR, Gradients, Link
 from shared.channels.base import Channel, N
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
-Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
-MOST_SCORE = 700.0  # e^score is finite
-HESSIAN_FLOOR = 0.1  # of the mean prediction
-LARGEST_STEP = 0.7  # of f in one leaf: no tree may double a prediction
 ROUNDED = 0.5  # of the standard deviation: a corner as sharp as that of clean labels would only be noise
 NODES = 257  # of predictions at which the gradients of a loss correction are kept
 MOST_CELLS = 1 << 22  # outputs × labels of R
 CONDITION = 1e6
 LARGEST_INVERTED = 1000  # labels
-
-
-@dataclass(frozen=True)
-class PoissonScore:
-    """The log link: prediction = e^f with f between `low` and `high`, float64. `scale` is the mean prediction."""
-
-    low: float
-    high: float
-    scale: float
-
-    @classmethod
-    def around(cls, mean: float, smallest: float, largest: float) -> PoissonScore:
-        """Bounds for labels between `smallest` and `largest` of mean `mean`; the prediction is kept positive."""
-        top = max(largest, mean, 1e-6)
-        scale = min(max(mean, 1e-3 * top), top)
-        low = max(smallest, 1e-3 * scale)
-        return cls(float(np.log(low)), float(np.log(max(top, low))), float(scale))
-
-    def as_json(self) -> dict[str, float]:
-        return {"low": self.low, "high": self.high, "scale": self.scale}
-
-    @classmethod
-    def from_json(cls, data: Any) -> PoissonScore | None:
-        """Inverse of `as_json`, or None for null. Raises KeyError, TypeError or ValueError."""
-        if data is None:
-            return None
-        low = number(data["low"], -MOST_SCORE, MOST_SCORE)
-        return cls(low, number(data["high"], low, MOST_SCORE), number(data["scale"], 0.0))
-
-    def base(self) -> float:
-        return float(np.clip(np.log(self.scale), self.low, self.high))
-
-    def predictions(self, score: npt.NDArray[np.floating]) -> FloatArray:
-        return np.asarray(np.exp(np.clip(score.astype(np.float64), self.low, self.high)), np.float64)
-
-    def gradients(self, score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(μ − z, max(μ, floor)) in units of the mean prediction, so that a Hessian of 1 is one ordinary row."""
-        mu = self.predictions(score)
-        return (mu - labels) / self.scale, np.maximum(mu / self.scale, HESSIAN_FLOOR)
 
 
 def squared(score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -142,13 +99,33 @@ class LossCorrection:
         return slope, np.maximum(hessian, HESSIAN_FLOOR)
 
 
+class Told(Protocol):
+    """Gradients by the channels of n rows, called as `Gradients`. `link`: of its scores; `start`: the score before
+    anything is learned; `noise`: the variance that the channels add to a gradient there, in units of a label's own."""
+
+    @property
+    def link(self) -> Link | None: ...
+
+    @property
+    def start(self) -> float: ...
+
+    @property
+    def noise(self) -> float: ...
+
+    def take(self, rows: slice | npt.NDArray[np.int64]) -> Self: ...
+
+    def __call__(self, score: FloatArray, labels: FloatArray, /) -> tuple[FloatArray, FloatArray]: ...
+
+
 @dataclass(frozen=True)
 class RowGradients:
-    """Loss corrections of the messages of n rows: `message` and `outputs` integer[n]. Called as `Gradients`."""
+    """Loss corrections of the messages of n rows: `message` and `outputs` integer[n]."""
 
     corrections: tuple[LossCorrection, ...]
     message: npt.NDArray[np.integer]
     outputs: npt.NDArray[np.integer]
+
+    link = None
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> RowGradients:
         return RowGradients(self.corrections, self.message[rows], self.outputs[rows])
@@ -158,7 +135,8 @@ class RowGradients:
         return float(np.average([figure(c) for c in self.corrections], weights=often))
 
     @property
-    def median(self) -> float:
+    def start(self) -> float:
+        """The median."""
         return self._average(lambda c: c.median)
 
     @property

@@ -19,8 +19,10 @@ class Learning(Ask):
         description="`gbdt`: boosted trees, with additive models and a Gaussian process where labels allow validation; "
         "`trees`: boosted trees alone; `linear`: ridge; `mlp`: a neural network, where PyTorch is installed.",
     )
-    loss: Literal["squared", "absolute", "poisson"] | None = Field(
-        default=None, description="squared, absolute or poisson; default the loss of the messages."
+    loss: Literal["squared", "absolute", "poisson", "log"] | None = Field(
+        default=None,
+        description="squared, absolute, poisson, or log (labels of two values, trained through the channel to predict "
+        "probabilities). Default: the loss of the messages, and log for labels 0 and 1.",
     )
     correction: Literal["auto", "none", "debias", "posterior"] = Field(
         default="auto",

@@ -53,7 +53,7 @@ def table(n: int, seed: int = 0) -> pa.Table:
 
 NAMES = (
     *("gbdt squared", "gbdt poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
-    "trees absolute",
+    *("trees absolute", "gbdt log"),
 )
 
 
@@ -65,8 +65,9 @@ def learners() -> dict[str, TrainedModel]:
     w, features = world(400), table(400)
     found = {
         f"{model} {loss}": fit(features, w.labels, domain=TEN, model=model, loss=loss)
-        for model, loss in (name.split() for name in (*NAMES[:4], NAMES[-1]))
+        for model, loss in (name.split() for name in (*NAMES[:4], "trees absolute"))
     }
+    found["gbdt log"] = fit(features, (w.labels > 5).astype(float), domain=Domain.parse("0:1"), loss="log")
     grid = ScoreGrid.parse("0:10:100")
     steps = ScoreMap(grid, MonotoneMap(grid.size, np.array([20, 60]), np.array([1.0, 4.0, 6.0])), interpolate=True)
     found["trees calibrated"] = replace(found["trees poisson"], calibration=steps)

@@ -22,7 +22,7 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, Graph, Ports, Seen, feature_names
 from features_party.training.learners.levels import Feature
 from features_party.training.learners.variance import Block, Moments, Posterior, empirical_bayes, moments
-from features_party.training.objectives import PoissonScore
+from features_party.training.links import Link, PoissonScore, read_link
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int32]
@@ -61,7 +61,7 @@ class Additive(Body):
     main: tuple[FloatArray, ...]
     pairs: tuple[Interaction, ...]
     spreads: tuple[float, ...]
-    link: PoissonScore | None
+    link: Link | None
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         """Share of the spread of the score by input; that of an interaction goes to both by halves."""
@@ -142,7 +142,7 @@ class Additive(Body):
                 for key, at, size in (("rows", first, table.shape[0]), ("columns", second, table.shape[1]))
             )
             pairs.append(Interaction(first, second, rows, columns, table))
-        link = PoissonScore.from_json(data["link"])
+        link = read_link(data["link"])
         spreads = tuple(reading.numbers(data["spreads"], len(features) + len(pairs)).tolist())
         return cls(features, reading.number(data["intercept"]), main, tuple(pairs), spreads, link)
 

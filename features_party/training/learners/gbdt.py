@@ -3,7 +3,7 @@ combine them; otherwise trees of the size that the rule says."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,24 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import Body, Fit, Graph, Learner, Ports, Sample, Seen, Task
+from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task, part
 from features_party.training.learners.additive import Additive
-from features_party.training.learners.crossfit import SMALLEST, Member, fit_validated, starting_score
+from features_party.training.learners.crossfit import (
+    BAGS,
+    SMALLEST,
+    Member,
+    assign_folds,
+    fit_validated,
+    starting_score,
+)
 from features_party.training.learners.gaussian import Gaussian
-from features_party.training.learners.trees import TreeInput, Trees, tree_ports
+from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
+from features_party.training.likelihood import RowLikelihood
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees}
+NOTHING = "these labels say too little of the features: the model predicts the mean for everybody"
 
 
 @dataclass(frozen=True)
@@ -38,10 +47,40 @@ class Ensemble(Learner):
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
         apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
         if not task.validate or apart < SMALLEST:
+            likely = task.told if apart >= SMALLEST else None
+            if isinstance(likely, RowLikelihood):
+                return cls._averaged(sample, task, likely, progress)
             return Trees.fit(sample, task, progress)
         members, effects, cross = fit_validated(sample, task, progress)
         mean = float(np.clip(sample.mean, *task.bounds))
         return Fit(cls(mean, task.bounds, tuple(members)), effects, cross)
+
+    @classmethod
+    def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
+        """Trees through the channel, of other rows and columns each: their average has less noise. Slope and shift of
+        their scores come from trees that did not see the row."""
+        fold = assign_folds(len(sample.labels), sample.groups)
+        count, width = int(fold.max()) + 1, 1.0 / (int(fold.max()) + 1 + BAGS)
+        scores, constants = np.empty(len(fold)), np.empty(len(fold))
+        for at in range(count):
+            train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+            rest, part_told, later = sample.take(train), told.take(train), sample.encoded.take(held)
+            seen, effects = rest.seen(task.sizes)
+            report = part(progress, at * width, width)
+            body = fit_trees(TreeInput.of(seen), rest, task, Boosting(told=part_told), report)
+            unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
+            scores[held], constants[held] = body.scores(unseen, task.threads), part_told.share
+        link = told.straightened(scores)
+        low, high = task.bounds
+        seen, effects = sample.seen(task.sizes)
+        parts = []
+        for bag in range(BAGS):
+            report = part(progress, (count + bag) * width, width)
+            body = fit_trees(TreeInput.of(seen), sample, task, Boosting(bag, told=told), report)
+            parts.append(Member("trees", 1.0 / BAGS, replace(body, link=link)))
+        notes = () if link.slope > 0.0 else (NOTHING,)
+        cross = CrossFit(link.predictions(scores), low + (high - low) * constants, fold)
+        return Fit(cls(low + (high - low) * told.share, task.bounds, tuple(parts)), effects, cross, notes)
 
     @property
     def count(self) -> int | None:
@@ -77,9 +116,9 @@ class Ensemble(Learner):
         own = [m.body.importance(schema) for m in self.parts]
         for at, member in enumerate(self.parts):
             parts = [(own[at], 1.0)] if member.base is None else [(own[at], 0.5), (own[member.base], 0.5)]
-            for shares, part in parts:
+            for shares, half in parts:
                 for name, share in shares.items():
-                    total[name] = total.get(name, 0.0) + member.weight * part * share
+                    total[name] = total.get(name, 0.0) + member.weight * half * share
         whole = sum(total.values()) or 1.0
         return dict(sorted(((n, s / whole) for n, s in total.items() if s > 0.0), key=lambda item: -item[1]))
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.encoding import Codes, Encoded, Float32
 from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
-from features_party.training.objectives import PoissonScore
+from features_party.training.links import Link, PoissonScore, read_link
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -113,7 +113,7 @@ class Linear(Learner):
     design: Design
     intercept: float
     coefficients: FloatArray
-    link: PoissonScore | None
+    link: Link | None
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
@@ -158,7 +158,7 @@ class Linear(Learner):
 
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Linear:
-        link = PoissonScore.from_json(data["link"])
+        link = read_link(data["link"])
         design = Design.from_json(data["design"])
         design.check(numbers, sizes)
         coefficients = reading.numbers(data["coefficients"], design.width)

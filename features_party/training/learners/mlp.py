@@ -23,7 +23,7 @@ from features_party.training.encoding import Float32
 from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task
 from features_party.training.learners.mlp_fit import check_torch, fit_network
 from features_party.training.learners.mlp_inputs import CHUNK_ROWS, EMBEDDING, HIDDEN, LARGEST_NUMBER, Inputs
-from features_party.training.objectives import PoissonScore
+from features_party.training.links import Link, read_link
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,7 +38,7 @@ class Network(Learner):
     layers: tuple[tuple[Float32, Float32], ...]
     offset: float
     scale: float
-    link: PoissonScore | None
+    link: Link | None
     epochs: int
 
     own_categories = True
@@ -128,7 +128,7 @@ class Network(Learner):
             raise ValueError("a category has no embedding")
         if not all(np.all(np.isfinite(weights)) for pair in ((embedding,), *layers) for weights in pair):
             raise ValueError("the network has a weight that is no number")
-        link = PoissonScore.from_json(data["link"])
+        link = read_link(data["link"])
         offset, scale = reading.number(data["offset"]), reading.number(data["scale"])
         return cls(inputs, embedding, layers, offset, scale, link, reading.whole(data["epochs"], 0, 1 << 31))
 

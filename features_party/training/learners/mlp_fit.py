@@ -29,7 +29,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.encoding import Float32
 from features_party.training.learner import Sample, Task, part
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
-from features_party.training.objectives import PoissonScore
+from features_party.training.links import PoissonScore
 from shared.errors import InvalidInput
 from shared.service.cli import Progress
 

@@ -16,11 +16,9 @@ from features_party.training.encoding import FeatureSchema, Float32
 from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
+from features_party.training.links import Gradients, Link, PoissonScore, read_link
 from features_party.training.objectives import (
-    LARGEST_STEP,
-    Gradients,
-    PoissonScore,
-    RowGradients,
+    Told,
     smooth_absolute,
 )
 from shared.service.cli import Progress
@@ -84,7 +82,7 @@ class Trees(Learner):
     """A trained booster in xgboost's own JSON, and the link between its score and a prediction."""
 
     booster: Any
-    link: PoissonScore | None
+    link: Link | None
     of_trees = True
 
     @property
@@ -104,13 +102,16 @@ class Trees(Learner):
     def outputs(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
         """float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if they were;
         `rounds` takes the first trees only."""
+        score = self.scores(seen, threads, base, rounds)
+        return score if self.link is None else self.link.predictions(score)
+
+    def scores(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
+        """float64[n]: the same before the link."""
         if not len(seen.matrix):
             return np.empty(0)
         data = seen.as_dmatrix(None, threads, base)
         trees = (0, min(rounds, self.count))
         score = self.booster.predict(data, output_margin=True, iteration_range=trees)
-        if self.link is not None:
-            return self.link.predictions(score)
         return np.asarray(score, dtype=np.float64)
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
@@ -144,7 +145,7 @@ class Trees(Learner):
         """Whatever is edited in it, the library is given a forest."""
         xgb = _xgboost()
 
-        link = PoissonScore.from_json(data["link"])
+        link = read_link(data["link"])
         codes = [0] * numbers + [size - 1 for size in sizes]  # missing has none
         document = checked_document(data["xgboost"], TreeInput.kinds_of(numbers, sizes), codes)
         booster = xgb.Booster()
@@ -167,12 +168,12 @@ def tree_ports(graph: Graph, ports: Ports) -> str:
 @dataclass(frozen=True)
 class Boosting:
     """Which rows and columns each tree sees (`seed`); `base` float64[n], the score that the trees add to (the log of a
-    prediction for poisson) instead of a constant; `told`, gradients of the absolute loss, which come without a base;
+    prediction for poisson) instead of a constant; `told`, gradients by the channels, which come without a base;
     `capacity` instead of the task's."""
 
     seed: int = 0
     base: FloatArray | None = None
-    told: RowGradients | None = None
+    told: Told | None = None
     capacity: Capacity | None = None
 
 
@@ -183,13 +184,13 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
     xgb = _xgboost()
 
     constant = sample.mean
-    link: PoissonScore | None = None
+    link: Link | None = None
     gradients: Gradients | None = None
     if task.loss == "poisson":
-        link = PoissonScore.around(constant, *task.bounds)
-        gradients, constant = link.gradients, link.base()
+        exp = PoissonScore.around(constant, *task.bounds)
+        link, gradients, constant = exp, exp.gradients, exp.base()
     elif told is not None:
-        gradients, constant = told, told.median
+        link, gradients, constant = told.link, told, told.start
     elif task.loss == "absolute":
         spread = math.sqrt(capacity.label_variance) or 1.0
         gradients, constant = smooth_absolute(0.1 * spread), float(np.median(labels))
@@ -210,7 +211,7 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
         "colsample_bytree": capacity.columns_per_tree,
         "max_bin": capacity.max_bins,
         "max_cat_to_onehot": ONE_HOT + 1,
-        "max_delta_step": LARGEST_STEP if link is not None else 0.0,
+        "max_delta_step": 0.0 if link is None else link.largest_step,
         "base_score": constant,
         "objective": "reg:squarederror",
         "disable_default_eval_metric": True,

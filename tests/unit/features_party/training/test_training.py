@@ -11,8 +11,9 @@ import pytest
 from features_party.training.capacity import choose_capacity
 from features_party.training.effects import fit_effects, out_of_fold
 from features_party.training.encoding import FeatureSchema
+from features_party.training.links import PoissonScore
 from features_party.training.model import TrainedModel
-from features_party.training.objectives import PoissonScore, smooth_absolute
+from features_party.training.objectives import smooth_absolute
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidTable
 from tests.support.messages import draw, one_bit, rr, world

@@ -1,0 +1,169 @@
+"""The log loss of labels of two values, trained through the channels: the learner sees the noise.
+
+A score f says that the second label has probability p = 1/(1 + e^(−f)). A channel M turns that into the probability
+L = p·M[1, o] + (1 − p)·M[0, o] of the output o, and −log L of what was seen is minimised: the likelihood of the message
+itself, whatever the channel. No output is corrected, so no gradient is larger than that of a true label, and rows of
+several messages count for what their channels let them say. The Hessian is its expectation over the outputs, Fisher's
+information p²(1 − p)²·Σ_o (M[1, o] − M[0, o])²/L of a row on its score. Everything here is post-processing: it is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.links import HESSIAN_FLOOR, LogisticScore
+from shared.channels.base import Channel
+from shared.errors import InvalidLoss
+
+FloatArray = npt.NDArray[np.float64]
+
+NODES = np.linspace(-16.0, 16.0, 641)  # scores at which the information of a channel is kept
+ROUNDS = 60  # halvings of [0, 1]
+NEWTON, MOST_SLOPE = 25, 5.0
+
+
+@dataclass(frozen=True)
+class RowLikelihood:
+    """Of n rows: `given` are float64[2, m], the channels of their messages; `message` and `outputs` integer[n].
+
+    Gradients and Hessians are in units of an average row's information, so that a Hessian of 1 is one ordinary row.
+    """
+
+    given: tuple[FloatArray, ...]
+    message: npt.NDArray[np.integer]
+    outputs: npt.NDArray[np.integer]
+    link: LogisticScore
+
+    @classmethod
+    def through(
+        cls, channels: Sequence[Channel], message: npt.NDArray[np.integer], outputs: npt.NDArray[np.integer]
+    ) -> RowLikelihood:
+        """Raises InvalidLoss for channels of another number of labels than two."""
+        if any(channel.k != 2 for channel in channels):
+            raise InvalidLoss("The log loss needs a label domain of two values, such as 0:1.")
+        first, second = channels[0].labels.tolist()
+        given = tuple(np.asarray(channel.rows(0, 2), np.float64) for channel in channels)
+        return cls(given, message, outputs, LogisticScore.between(first, second))
+
+    @classmethod
+    def certain(cls, labels: FloatArray, ends: tuple[float, float]) -> RowLikelihood:
+        """Of true labels float64[n], each of which is one of `ends`. Raises InvalidLoss for any other."""
+        seen = labels == ends[1]
+        if not np.all(seen | (labels == ends[0])):
+            raise InvalidLoss("The log loss needs labels of two values, those of the domain.")
+        return cls((np.eye(2),), np.zeros(len(labels), np.int8), seen.astype(np.int8), LogisticScore.between(*ends))
+
+    def take(self, rows: slice | npt.NDArray[np.int64]) -> RowLikelihood:
+        return RowLikelihood(self.given, self.message[rows], self.outputs[rows], self.link)
+
+    @cached_property
+    def _counts(self) -> list[FloatArray]:
+        """How often each output of each message was seen."""
+        return [
+            np.bincount(self.outputs[self.message == at], minlength=given.shape[1]).astype(np.float64)
+            for at, given in enumerate(self.given)
+        ]
+
+    def _information(self, p: FloatArray, at: int) -> FloatArray:
+        """Of one row of message `at` on p itself, for p float64[g] inside (0, 1)."""
+        zero, one = self.given[at]
+        likely = p[:, None] * one + (1.0 - p[:, None]) * zero
+        return np.asarray(((one - zero) ** 2 / np.maximum(likely, 1e-300)).sum(axis=1), np.float64)
+
+    @cached_property
+    def share(self) -> float:
+        """The likeliest share of the second label, kept a standard error away from 0 and 1: no nearer is seen."""
+        low, high = 0.0, 1.0
+        for _ in range(ROUNDS):
+            middle = (low + high) / 2
+            slope = 0.0
+            for (zero, one), seen in zip(self.given, self._counts, strict=True):
+                slope += float(seen @ ((one - zero) / np.maximum(middle * one + (1.0 - middle) * zero, 1e-300)))
+            low, high = (middle, high) if slope > 0.0 else (low, middle)
+        inside = np.clip(np.array([(low + high) / 2]), 1e-9, 1.0 - 1e-9)
+        whole = sum(float(self._information(inside, at)[0] * c.sum()) for at, c in enumerate(self._counts))
+        error = min(1.0 / np.sqrt(max(whole, 4.0)), 0.5)
+        return float(np.clip(inside[0], error, 1.0 - error))
+
+    @cached_property
+    def information(self) -> float:
+        """Of an average row on its score, where nothing is learned yet."""
+        p = np.array([self.share])
+        parts = [float(self._information(p, at)[0]) * float(c.sum()) for at, c in enumerate(self._counts)]
+        return max(sum(parts) / len(self.outputs) * self.variance**2, 1e-300)
+
+    @property
+    def variance(self) -> float:
+        """That of a label that is 0 or 1 with this share."""
+        return self.share * (1.0 - self.share)
+
+    @property
+    def start(self) -> float:
+        return float(np.log(self.share / (1.0 - self.share)))
+
+    @property
+    def noise(self) -> float:
+        return max(self.variance / self.information - 1.0, 0.0)
+
+    def capacity(self) -> Capacity:
+        """By the rule for labels of this noise; a leaf has at least the information of one certain choice between two
+        labels that are as likely, four times over, and its λ is as much: of rare labels that are many rows."""
+        signal = self.variance
+        ruled = choose_capacity(len(self.outputs), signal * (1.0 + self.noise), signal * self.noise)
+        one = 1.0 / self.information
+        return ruled.model_copy(update={"rows_per_leaf": one, "leaf_penalty": one})
+
+    @cached_property
+    def _tables(self) -> list[FloatArray]:
+        """The information on a score at NODES, of each message, in units of an average row's."""
+        p = self.link.shares(NODES)
+        return [self._information(p, at) * (p * (1.0 - p)) ** 2 / self.information for at in range(len(self.given))]
+
+    @cached_property
+    def _rows(self) -> tuple[FloatArray, FloatArray]:
+        """The probability of what was seen of each row, under the first and under the second label."""
+        zero, one = np.empty(len(self.outputs)), np.empty(len(self.outputs))
+        for at, given in enumerate(self.given):
+            here = self.message == at
+            zero[here], one[here] = given[:, self.outputs[here]]
+        return zero, one
+
+    def straightened(self, score: FloatArray) -> LogisticScore:
+        """The link with the likeliest slope and shift of scores float64[n] that models of other rows gave, the slope
+        shrunk by its own error (James and Stein 1961): where nothing was learned it is 0, and the mean is predicted."""
+        slope, shift = 1.0, 0.0
+        for _ in range(NEWTON):
+            gradient, hessian = self(slope * score + shift, score)
+            along = np.array([gradient @ score, gradient.sum()])
+            inner = float(hessian @ score)
+            whole = np.array([[float(hessian @ (score * score)), inner], [inner, float(hessian.sum())]])
+            step = np.linalg.solve(whole + 1e-9 * np.trace(whole) * np.eye(2), along)
+            step = step / max(1.0, float(np.max(np.abs(step))))
+            slope, shift = slope - float(step[0]), shift - float(step[1])
+        spread = float(hessian @ (score * score)) - inner * inner / float(hessian.sum())
+        error = 1.0 / max(spread * self.information, 1e-300)
+        if slope <= 0.0 or slope * slope <= error:
+            return replace(self.link, slope=0.0, shift=self.start)
+        kept = slope * (1.0 - error / (slope * slope))
+        middle = inner / float(hessian.sum())  # where the line turns: its height there stays as it is
+        return replace(self.link, slope=min(kept, MOST_SLOPE), shift=shift + (slope - min(kept, MOST_SLOPE)) * middle)
+
+    def __call__(self, score: FloatArray, _: FloatArray) -> tuple[FloatArray, FloatArray]:
+        p = self.link.shares(score)
+        zero, one = self._rows
+        likely = np.maximum(p * one + (1.0 - p) * zero, 1e-300)
+        gradient = (zero - one) / likely * (p * (1.0 - p)) / self.information
+        if len(self._tables) == 1:
+            hessian = np.interp(score, NODES, self._tables[0])
+        else:
+            hessian = np.empty(len(score))
+            for at, table in enumerate(self._tables):
+                here = self.message == at
+                hessian[here] = np.interp(score[here], NODES, table)
+        return gradient, np.maximum(hessian, HESSIAN_FLOOR)

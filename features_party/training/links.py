@@ -1,0 +1,143 @@
+"""How a score becomes a prediction: links, as data that is saved, read strictly and exported with a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.reading import number
+
+FloatArray = npt.NDArray[np.float64]
+Gradients = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+
+MOST_SCORE = 700.0  # e^score is finite
+HESSIAN_FLOOR = 0.1  # of that of an average row
+MOST_LOGIT = 30.0  # 1 − p is still told from 0
+
+
+class Nodes(Protocol):
+    """What a link asks of an ONNX graph."""
+
+    def add(self, operator: str, *inputs: str) -> str: ...
+
+    def constant(self, value: Any, kind: Any) -> str: ...
+
+    def clip(self, value: str, low: float, high: float) -> str: ...
+
+
+class Link(ABC):
+    """A rising map from scores, cut to `low` and `high`, to predictions. `kind`: its name in the encoding guide."""
+
+    kind: ClassVar[str]
+    largest_step: ClassVar[float]  # of a score in one leaf
+
+    low: float
+    high: float
+
+    @abstractmethod
+    def predictions(self, score: npt.NDArray[np.floating]) -> FloatArray:
+        """float64 of the same shape."""
+
+    @abstractmethod
+    def nodes(self, graph: Nodes, score: str) -> str:
+        """The prediction of a score, in an ONNX graph."""
+
+    @abstractmethod
+    def as_json(self) -> dict[str, float]:
+        """What `read_link` reads."""
+
+
+def read_link(data: Any) -> Link | None:
+    """The link of a saved model, None for null. Raises KeyError, TypeError or ValueError."""
+    if data is None:
+        return None
+    return LogisticScore.from_json(data) if "first" in data else PoissonScore.from_json(data)
+
+
+@dataclass(frozen=True)
+class PoissonScore(Link):
+    """The log link: prediction = e^f with f between `low` and `high`, float64. `scale` is the mean prediction."""
+
+    low: float
+    high: float
+    scale: float
+
+    kind, largest_step = "exp", 0.7  # no tree may double a prediction
+
+    @classmethod
+    def around(cls, mean: float, smallest: float, largest: float) -> PoissonScore:
+        """Bounds for labels between `smallest` and `largest` of mean `mean`; the prediction is kept positive."""
+        top = max(largest, mean, 1e-6)
+        scale = min(max(mean, 1e-3 * top), top)
+        low = max(smallest, 1e-3 * scale)
+        return cls(float(np.log(low)), float(np.log(max(top, low))), float(scale))
+
+    def as_json(self) -> dict[str, float]:
+        return {"low": self.low, "high": self.high, "scale": self.scale}
+
+    @classmethod
+    def from_json(cls, data: Any) -> PoissonScore:
+        low = number(data["low"], -MOST_SCORE, MOST_SCORE)
+        return cls(low, number(data["high"], low, MOST_SCORE), number(data["scale"], 0.0))
+
+    def nodes(self, graph: Nodes, score: str) -> str:
+        return graph.add("Exp", graph.clip(score, self.low, self.high))
+
+    def base(self) -> float:
+        return float(np.clip(np.log(self.scale), self.low, self.high))
+
+    def predictions(self, score: npt.NDArray[np.floating]) -> FloatArray:
+        return np.asarray(np.exp(np.clip(score.astype(np.float64), self.low, self.high)), np.float64)
+
+    def gradients(self, score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(μ − z, max(μ, floor)) in units of the mean prediction, so that a Hessian of 1 is one ordinary row."""
+        mu = self.predictions(score)
+        return (mu - labels) / self.scale, np.maximum(mu / self.scale, HESSIAN_FLOOR)
+
+
+@dataclass(frozen=True)
+class LogisticScore(Link):
+    """The logistic link between two labels: first + (second − first)/(1 + e^(−(slope·f + shift)))."""
+
+    low: float
+    high: float
+    first: float
+    second: float
+    slope: float = 1.0
+    shift: float = 0.0
+
+    kind, largest_step = "logistic", 2.0
+
+    @classmethod
+    def between(cls, first: float, second: float) -> LogisticScore:
+        return cls(-MOST_LOGIT, MOST_LOGIT, first, second)
+
+    def as_json(self) -> dict[str, float]:
+        ends = {"low": self.low, "high": self.high, "first": self.first, "second": self.second}
+        return ends | {"slope": self.slope, "shift": self.shift}
+
+    @classmethod
+    def from_json(cls, data: Any) -> LogisticScore:
+        low, first = number(data["low"], -MOST_LOGIT, MOST_LOGIT), number(data["first"])
+        high, second = number(data["high"], low, MOST_LOGIT), number(data["second"], first)
+        return cls(low, high, first, second, number(data["slope"], 0.0, MOST_LOGIT), number(data["shift"]))
+
+    def shares(self, score: npt.NDArray[np.floating]) -> FloatArray:
+        """The probability of the second label."""
+        logit = self.slope * np.clip(score.astype(np.float64), self.low, self.high) + self.shift
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logit, -MOST_LOGIT, MOST_LOGIT))), np.float64)
+
+    def predictions(self, score: npt.NDArray[np.floating]) -> FloatArray:
+        return self.first + (self.second - self.first) * self.shares(score)
+
+    def nodes(self, graph: Nodes, score: str) -> str:
+        scaled = graph.add("Mul", graph.clip(score, self.low, self.high), graph.constant(self.slope, np.float64))
+        logit = graph.add("Add", scaled, graph.constant(self.shift, np.float64))
+        share = graph.add("Sigmoid", graph.clip(logit, -MOST_LOGIT, MOST_LOGIT))
+        along = graph.add("Mul", share, graph.constant(self.second - self.first, np.float64))
+        return graph.add("Add", along, graph.constant(self.first, np.float64))
