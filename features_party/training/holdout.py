@@ -10,11 +10,13 @@ and every h is affine in y.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
+from features_party.training.probabilities import judge
 from shared.channels.base import Channel, N
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
@@ -132,6 +134,11 @@ def estimate_on_rows(
     message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N].
     `folds` ≥ 2: the predictions are out of so many folds.
 
-    Raises InvalidMechanism as `identify`.
+    Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
     """
-    return estimate(predictions, constants, told(channels, message, bins), examples, folds)
+    known = told(channels, message, bins)
+    found = estimate(predictions, constants, known, examples, folds)
+    if any(channel.k != 2 or channel.domain.ends != channels[0].domain.ends for channel in channels):
+        return found
+    labels, ends = known.first + known.centre, channels[0].domain.ends
+    return replace(found, probabilities=judge(predictions, constants, labels, examples, ends, folds))
