@@ -18,6 +18,7 @@ IntArray = npt.NDArray[np.int64]
 LEAST = 1e-6  # predictions nearer to 0 or 1 count as this near wherever a logarithm is taken
 SAME = 1e-9  # predictions whose logits spread no more than this do not differ
 ROUNDS, HALVINGS, DECREMENT = 50, 30, 1e-14  # what another step would still gain, which is far below the noise
+SURE = 1e-10  # a fit whose mean p(1 − p) is no more separates the labels, as no finite slope does best
 FARTHEST = 1e3  # in standard deviations of the logits: a coefficient beyond is on its way to infinity
 
 
@@ -69,7 +70,7 @@ def _fitted(design: FloatArray, labels: FloatArray, start: FloatArray) -> FloatA
         except np.linalg.LinAlgError:
             return None
         if abs(float(gradient @ step)) <= DECREMENT:
-            return at
+            return at if float(np.mean(p * (1.0 - p))) > SURE else None
         for _ in range(HALVINGS):
             then = cost(at + step)
             if then <= now:
