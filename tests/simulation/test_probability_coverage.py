@@ -2,9 +2,9 @@
 
 Fresh examples and fresh draws each time. Predictions take twenty values, so what is true of the whole population is a
 finite sum; they are not calibrated, with a slope of 0.8. The number of intervals that cover is binomial, and the bound
-is the one that a nominal 95 % would fall below with a probability of 10⁻⁶: 42 counts, so one false alarm in 20,000 runs.
-For rows where AUC and slope are not identified there is nothing to cover. A channel that is taken for another ε, and
-intervals of half the width, fall below the bound for each metric that they concern.
+is the one that a nominal 95 % would fall below with a probability of 10⁻⁶: 42 counts, so one false alarm in 20,000
+runs. For draws where AUC and slope are not identified there is nothing to cover. A channel that is taken for another ε,
+and intervals of half the width, fall below the bound for each metric that they concern.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tests.support.messages import rr
 
 FloatArray = npt.NDArray[np.float64]
 
-DRAWS, ERROR_RATE, SLOPE = 200, 1e-6, 0.8
-# positive rate, ε, and rows enough that the ones are some five of their standard errors in most draws
+ERROR_RATE, SLOPE = 1e-6, 0.8
+# positive rate, ε, rows enough that the ones are some five of their standard errors in most draws, and draws
 SETTINGS = [
-    (0.06, 0.5, 32_000),
-    (0.06, 1.0, 8000),
-    (0.06, 2.0, 2500),
-    (0.4, 0.5, 2500),
-    (0.4, 1.0, 1200),
-    (0.4, 2.0, 600),
+    (0.06, 0.5, 32_000, 100),
+    (0.06, 1.0, 8000, 200),
+    (0.06, 2.0, 2500, 200),
+    (0.4, 0.5, 2500, 200),
+    (0.4, 1.0, 1200, 200),
+    (0.4, 2.0, 600, 200),
 ]
 SPREAD = 1.2 * norm.ppf((np.arange(20) + 0.5) / 20)
 
@@ -97,12 +97,12 @@ def bound(count: int) -> float:
     return float(binom.ppf(ERROR_RATE, count, 0.95))
 
 
-@pytest.mark.parametrize(("rate", "epsilon", "rows"), SETTINGS)
-def test_intervals_cover_what_true_labels_come_to(rate: float, epsilon: float, rows: int) -> None:
-    cover, seen = counted(rate, epsilon, rows, DRAWS)
+@pytest.mark.parametrize(("rate", "epsilon", "rows", "draws"), SETTINGS)
+def test_intervals_cover_what_true_labels_come_to(rate: float, epsilon: float, rows: int, draws: int) -> None:
+    cover, seen = counted(rate, epsilon, rows, draws)
     for name, count in seen.items():
         assert cover[name] >= bound(count), (name, cover[name], count)
-    assert min(seen.values()) > 0.7 * DRAWS
+    assert min(seen.values()) > 0.7 * draws
     assert len(seen) == 7
 
 
@@ -110,11 +110,12 @@ def test_intervals_cover_what_true_labels_come_to(rate: float, epsilon: float, r
 def test_a_channel_taken_for_another_is_seen(believed: float) -> None:
     cover, seen = counted(0.4, 2.0, 2000, 60, believed)
     for name in ("brier", "log_loss", "auc", "slope", "positive_rate", "in_the_large"):
-        assert cover[name] < bound(seen[name]), (name, cover[name])
+        # where labels are believed to be noisier than they are, a finite slope is often not to be had
+        assert cover[name] < bound(60), (name, cover[name], seen[name])
 
 
 def test_intervals_of_half_the_width_are_seen() -> None:
-    cover, seen = counted(0.4, 1.0, 600, DRAWS, width=0.5)
+    cover, seen = counted(0.4, 1.0, 600, 200, width=0.5)
     for name, count in seen.items():
         assert cover[name] < bound(count), (name, cover[name])
 
