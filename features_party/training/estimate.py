@@ -63,6 +63,12 @@ class Identified:
     slack: float
     why: str
 
+    def about(self, centre: float) -> Identified:
+        """The same about another centre: (y − c)² = (y − centre)² + 2(centre − c)(y − centre) + (centre − c)²."""
+        by = self.centre - centre
+        second = None if self.second is None else self.second + 2.0 * by * self.first + by * by
+        return Identified(centre, self.first + by, second, self.slack, self.why)
+
 
 def estimate(
     predictions: FloatArray,

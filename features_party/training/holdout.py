@@ -108,7 +108,8 @@ def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
 
 def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: npt.NDArray[np.integer]) -> Identified:
     """What each of N rows says, of the message (number into `channels`) and output given. Raises as `identify`."""
-    known = [identify(channel) for channel in channels]
+    each = [identify(channel) for channel in channels]
+    known = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
     whole = all(k.second is not None for k in known)
     first, second = np.empty(len(bins)), np.empty(len(bins)) if whole else None
     for number, k in enumerate(known):
@@ -117,7 +118,6 @@ def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: np
         if second is not None and k.second is not None:
             second[here] = k.second[bins[here]]
     why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
-    # the messages share one domain, so one centre
     return Identified(known[0].centre, first, second, max(k.slack for k in known), why)
 
 
