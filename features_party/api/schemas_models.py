@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from features_party.api.schemas import CLIPPING, AtLabelsParty, Described, EpsilonOut, UnitOut
 from features_party.tables.join import Counts
 from features_party.training.capacity import Capacity
-from features_party.training.estimate import Interval
+from features_party.training.intervals import Interval
+from features_party.training.probabilities import Calibration as ProbabilityCalibration
 from shared.schemas.base import Ask, whole
 from shared.schemas.calibration import Calibration
 
@@ -118,6 +119,9 @@ class StatisticOut(_Open):
     column: str = Field(description="The category.")
 
 
+OF_TWO = "Where labels have two values, of which the larger one is positive."
+
+
 class EstimateOut(_Open):
     """Mean squared error over the true labels below that of the constant, with its 95 % interval, from privatized
     labels of rows that the judged models did not see; `mse` itself where the channel identifies it."""
@@ -129,6 +133,13 @@ class EstimateOut(_Open):
     mse: Interval | None
     constant_mse: Interval | None
     mse_why: str = Field(description="Why there is no `mse`, or how far it is identified.")
+    positive_rate: Interval | None = Field(default=None, description=OF_TWO)
+    brier: Interval | None = Field(default=None, description=OF_TWO)
+    log_loss: Interval | None = Field(default=None, description=OF_TWO)
+    constant_log_loss: Interval | None = Field(default=None, description=OF_TWO)
+    auc: Interval | None = Field(default=None, description=OF_TWO)
+    auc_why: str | None = Field(default=None, description="Why there is no `auc`, where labels have two values.")
+    calibration: ProbabilityCalibration | None = Field(default=None, description=OF_TWO)
 
 
 class ReportOut(_Open, Counts):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.models.card_text import members_text, statistics_text
+from features_party.models.probability_text import probability_rows
 from shared.service.answers import answer_rows, show_result
 from shared.service.cli import table
 
@@ -83,6 +84,7 @@ def show_card(card: dict[str, Any], out: Path) -> None:
         if estimate.get("mse") is not None:
             mse = estimate["mse"]
             rows.append(["mse over true labels", f"{mse['estimate']:.6g} (95 %: {mse['low']:.6g} … {mse['high']:.6g})"])
+        rows += probability_rows(estimate)
     else:
         rows.append(["error estimate", report["error_estimate_why"]])
     rows += [["note", note] for note in card["notes"]]
@@ -129,6 +131,7 @@ def show_comparison(data: dict[str, Any]) -> None:
         ["members", *(members_text(m["members"]) for m in models)],
         ["mse below the constant", *(_gain(m) for m in models)],
         ["  95 % interval", *(_interval(m) for m in models)],
+        *_probabilities(models),
         ["seconds", *("" if m["seconds"] is None else f"{m['seconds']:.1f}" for m in models)],
         ["trained", *(m["created"] for m in models)],
     ]
@@ -148,6 +151,13 @@ def _gain(model: dict[str, Any]) -> str:
     if gain is None:
         return "not identified"
     return f"{gain['mse_below_constant']:.6g}"
+
+
+def _probabilities(models: list[dict[str, Any]]) -> list[list[str]]:
+    """For labels of two values; a metric that no model has is left out."""
+    found = [{} if m["gain"] is None else dict(probability_rows(m["gain"])) for m in models]
+    names = dict.fromkeys(name for of_one in found for name in of_one)
+    return [[name, *(of_one.get(name, "") for of_one in found)] for name in names]
 
 
 def _interval(model: dict[str, Any]) -> str:

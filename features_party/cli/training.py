@@ -108,7 +108,8 @@ def evaluate(
     """A model's error on held-out examples, as one JSON object.
 
     From true labels: rows, mse, mae, poisson, constant_mse (of the corrected training mean). From messages: mse,
-    constant_mse and mse_below_constant with 95 % intervals, as far as their channels identify them.
+    constant_mse and mse_below_constant with 95 % intervals, as far as their channels identify them. Labels of two
+    values, from either: also auc, log_loss, brier and calibration, with 95 % intervals.
     """
     from features_party.bootstrap import reader
 

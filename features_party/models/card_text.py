@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from features_party.models.card_reading import reading_card
+from features_party.models.probability_text import probability_rows
 from features_party.training.encoding import PARTS
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
@@ -125,7 +126,8 @@ def _claims(card: dict[str, Any]) -> list[str]:
         lines += ["", f"Mean squared error: {mse['estimate']:.6g} (95 %: {mse['low']:.6g} to {mse['high']:.6g})."]
     elif estimate.get("mse_why"):
         lines += ["", f"The mean squared error itself is {estimate['mse_why']}."]
-    return lines
+    rows = probability_rows(estimate)
+    return [*lines, "", "As probabilities of the larger label:", "", *_table(["", ""], rows)] if rows else lines
 
 
 def _capacity(card: dict[str, Any]) -> list[str]:

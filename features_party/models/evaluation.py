@@ -16,7 +16,9 @@ from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
 from features_party.training.holdout import estimate_on_rows, identify
+from features_party.training.probabilities import judge, probability_members
 from shared.columnar.tables import read_table, require_columns
+from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from shared.losses import get_loss
 from shared.service.cli import writable
@@ -34,7 +36,8 @@ def evaluate(
     """rows, mse, mae, poisson (None where a label is negative) and constant_mse, over a file with true labels.
 
     Labels are compared as they are in the file; with `clip` they are first clipped to the model's domain. constant_mse
-    is the error of predicting the corrected training mean for everybody. Raises InvalidTable, InvalidRows.
+    is the error of predicting the corrected training mean for everybody. A domain of two values adds the members of
+    `training.probabilities`. Raises InvalidTable, InvalidRows.
     """
     table, labels = true_labels(saved, examples, label_column)
     if clip and saved.model.bounds is not None:
@@ -51,7 +54,19 @@ def evaluate(
         "poisson": poisson,
         "constant_mse": float(np.mean((constant - labels) ** 2)),
         "labels_clipped": clip,
+        **_probability_metrics(saved, predictions, labels),
     }
+
+
+def _probability_metrics(saved: SavedModel, predictions: FloatArray, labels: FloatArray) -> dict[str, object]:
+    """Nothing for a domain that has more than two values, or none."""
+    domain = None if saved.card.get("domain") is None else Domain.from_json(saved.card["domain"])
+    if domain is None or domain.k != 2:
+        return {}
+    if not np.all(np.isin(labels, domain.ends)):
+        low, high = (str(domain.value(at)) for at in (0, 1))
+        return probability_members(f"not estimated: labels of the file are other than {low} and {high}")
+    return probability_members(judge(predictions, saved.model.mean, labels, np.arange(len(labels)), domain.ends))
 
 
 def evaluate_on_messages(

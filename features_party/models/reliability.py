@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.calibration import equal_groups
 from shared.errors import InvalidTable
 
 FloatArray = npt.NDArray[np.float64]
@@ -54,12 +55,8 @@ def reliability(predictions: FloatArray, labels: FloatArray, bins: int = BINS) -
     """
     if not len(predictions):
         raise InvalidTable("A reliability diagram needs at least one row.")
-    order = np.argsort(predictions, kind="stable")
-    sorted_predictions, sorted_labels = predictions[order], labels[order]
-    wanted = len(order) * np.arange(1, bins) // bins
-    cuts = np.unique(np.searchsorted(sorted_predictions, sorted_predictions[wanted], side="left"))
-    starts = np.unique(np.concatenate([[0], cuts]))
-    rows = np.diff(np.append(starts, len(order)))
-    predicted, observed = (np.add.reduceat(v, starts) / rows for v in (sorted_predictions, sorted_labels))
-    spread = np.add.reduceat((sorted_labels - np.repeat(observed, rows)) ** 2, starts) / np.maximum(rows - 1, 1)
+    number = equal_groups(predictions, bins)
+    rows = np.bincount(number)
+    predicted, observed = (np.bincount(number, weights=values) / rows for values in (predictions, labels))
+    spread = np.bincount(number, weights=(labels - observed[number]) ** 2) / np.maximum(rows - 1, 1)
     return Reliability(rows, predicted, observed, np.sqrt(spread / rows))

@@ -13,44 +13,38 @@ learn from, which the rows' spread does not show: the standard error is therefor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.intervals import Interval, interval, stretch_of
+from features_party.training.probabilities import Probabilities, probability_members
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 HELD_OUT = 5  # one row in five
 MIN_ROWS = 1000
-NORMAL_95 = 1.959964
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its standard error and 95 % interval (normal, from the rows' own spread)."""
-
-    estimate: float
-    standard_error: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
 class ErrorEstimate:
     """Squared errors over the true labels of `rows` rows; `mse`, `constant_mse` are None where only their difference is
-    identified, and `mse_why` says so."""
+    identified, and `mse_why` says so. `probabilities`: of labels of two values, or why there are none."""
 
     rows: int
     mse: Interval | None
     constant_mse: Interval | None
     mse_below_constant: Interval
     mse_why: str
+    probabilities: Probabilities | str | None = None
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self)
+        members = asdict(self)
+        del members["probabilities"]
+        return members | ({} if self.probabilities is None else probability_members(self.probabilities))
 
     def as_card(self) -> dict[str, object]:
         """For a model's card: the gain over the constant and its interval at the top, which every estimate has."""
@@ -69,6 +63,12 @@ class Identified:
     slack: float
     why: str
 
+    def about(self, centre: float) -> Identified:
+        """The same about another centre: (y − c)² = (y − centre)² + 2(centre − c)(y − centre) + (centre − c)²."""
+        by = self.centre - centre
+        second = None if self.second is None else self.second + 2.0 * by * self.first + by * by
+        return Identified(centre, self.first + by, second, self.slack, self.why)
+
 
 def estimate(
     predictions: FloatArray,
@@ -82,7 +82,7 @@ def estimate(
     Rows of one example (`examples` integer[N], the same number) share its label, so they are not independent: the
     standard errors take them together. `folds` ≥ 2: predictions are out of so many folds.
     """
-    stretch = math.sqrt(1.0 + folds / (folds - 1)) if folds > 1 else 1.0
+    stretch = stretch_of(folds)
     f, c = predictions - known.centre, np.asarray(constants, np.float64) - known.centre
     g, h = known.first, known.second
     _, group = np.unique(examples, return_inverse=True)
@@ -92,18 +92,6 @@ def estimate(
     mse = interval(f * f - 2.0 * f * g + h, group, stretch, known.slack)
     constant = interval(c * c - 2.0 * c * g + h, group, 1.0, known.slack)
     return ErrorEstimate(len(f), mse, constant, gain, known.why)
-
-
-def interval(values: FloatArray, group: npt.NDArray[np.integer], stretch: float = 1.0, slack: float = 0.0) -> Interval:
-    """Of the mean of values float64[N], independent between groups; its standard error times `stretch`, and wider by
-    `slack` on either side."""
-    mean, n = float(values.mean()), len(values)
-    sums = np.bincount(group, weights=values - mean)
-    groups = len(sums)
-    variance = float(sums @ sums) / n**2 * (groups / (groups - 1) if groups > 1 else math.inf)
-    error = stretch * math.sqrt(variance) if math.isfinite(variance) else math.inf
-    half = NORMAL_95 * error + slack
-    return Interval(mean, error, mean - half, mean + half)
 
 
 def held_out(

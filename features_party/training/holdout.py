@@ -10,11 +10,13 @@ and every h is affine in y.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
+from features_party.training.probabilities import judge
 from shared.channels.base import Channel, N
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
@@ -106,7 +108,8 @@ def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
 
 def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: npt.NDArray[np.integer]) -> Identified:
     """What each of N rows says, of the message (number into `channels`) and output given. Raises as `identify`."""
-    known = [identify(channel) for channel in channels]
+    each = [identify(channel) for channel in channels]
+    known = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
     whole = all(k.second is not None for k in known)
     first, second = np.empty(len(bins)), np.empty(len(bins)) if whole else None
     for number, k in enumerate(known):
@@ -115,7 +118,6 @@ def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: np
         if second is not None and k.second is not None:
             second[here] = k.second[bins[here]]
     why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
-    # the messages share one domain, so one centre
     return Identified(known[0].centre, first, second, max(k.slack for k in known), why)
 
 
@@ -132,6 +134,11 @@ def estimate_on_rows(
     message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N].
     `folds` ≥ 2: the predictions are out of so many folds.
 
-    Raises InvalidMechanism as `identify`.
+    Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
     """
-    return estimate(predictions, constants, told(channels, message, bins), examples, folds)
+    known = told(channels, message, bins)
+    found = estimate(predictions, constants, known, examples, folds)
+    if any(channel.k != 2 or channel.domain.ends != channels[0].domain.ends for channel in channels):
+        return found
+    labels, ends = known.first + known.centre, channels[0].domain.ends
+    return replace(found, probabilities=judge(predictions, constants, labels, examples, ends, folds))

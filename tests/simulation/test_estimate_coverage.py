@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from features_party.training.estimate import ErrorEstimate, Identified, Interval, estimate, held_out
+from features_party.training.estimate import ErrorEstimate, Identified, estimate, held_out
 from features_party.training.holdout import estimate_on_rows, identify
+from features_party.training.intervals import Interval
 from labels_party.mechanisms.laplace import laplace_channel
 from shared.channels.base import Channel
 from shared.domain import Domain

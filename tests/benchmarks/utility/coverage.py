@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.correction import correct
-from features_party.training.estimate import Interval, held_out
+from features_party.training.estimate import held_out
 from features_party.training.holdout import estimate_on_rows
+from features_party.training.intervals import Interval
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split, split
