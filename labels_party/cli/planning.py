@@ -62,6 +62,8 @@ def plan(
             say(f"  They miss by {number(c['rank_error'])} labels or fewer, 19 times in 20{note}.")
         if result["left_out"]:
             say(f"{result['left_out']}.")
+        if result["two_values"]:
+            _show_worth(result)
         for r in result["recommendations"]:
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
@@ -69,6 +71,32 @@ def plan(
         say(f"Model error: {result['model_error_rule']}.")
 
     emit(result, as_json, human)
+
+
+def _show_worth(result: dict[str, Any]) -> None:
+    found = result["two_values"]["worth"]
+    rows = [
+        [
+            w["epsilon"],
+            f"{w['flip_probability']:.4f}",
+            r["rate"],
+            number(r["rows_without_noise"]),
+            number(r["rarer_without_noise"]),
+            "any" if r["standard_error"] is None else number(r["standard_error"]),
+        ]
+        for w in found
+        for r in w["rates"]
+    ]
+    heads = ["ε", "flip probability", f"rate of {found[0]['value']}", "rows without noise", "of the rarer value"]
+    table(f"what {result['n']:,} rows are worth; rates: {result['two_values']['rates']}", [*heads, "± rate"], rows)
+    for w in found:
+        for warning in w["warnings"]:
+            say(warning)
+        if w["prior_standard_error"] is not None:
+            error = number(w["prior_standard_error"])
+            say(
+                f"ε = {w['epsilon']}: a prior (--prior estimate, ε {w['prior_epsilon']} of it) tells the rate to ±{error}."
+            )
 
 
 @app.command()
