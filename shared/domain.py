@@ -57,7 +57,7 @@ class Domain:
         parts = ["0", "1"] if text == BINARY else text.split(":")
         if len(parts) not in (2, 3):
             raise InvalidDomain(
-                "A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5; 'binary' is the values 0 and 1."
+                "A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5; 'binary' is 0 and 1."
             )
         low, high = _decimal(parts[0], "The lower end"), _decimal(parts[1], "The upper end")
         step = _decimal(parts[2], "The step") if len(parts) == 3 else Decimal(1)

@@ -183,7 +183,7 @@ class PlanWorth(BaseModel):
     value: str = Field(description="The higher value, whose share a rate is.")
     flip_probability: float
     rates: list[PlanRate]
-    prior_epsilon: str = Field(description="What a prior costs, or would cost where none is bought.")
+    prior_epsilon: str = Field(description="What a prior costs; where none is bought, a hundredth of ε.")
     prior_standard_error: float | None = Field(description="Of the overall rate, from that prior.")
     warnings: list[str]
 

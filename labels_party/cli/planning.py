@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -92,11 +93,10 @@ def _show_worth(result: dict[str, Any]) -> None:
     for w in found:
         for warning in w["warnings"]:
             say(warning)
-        if w["prior_standard_error"] is not None:
-            error = number(w["prior_standard_error"])
-            say(
-                f"ε = {w['epsilon']}: a prior (--prior estimate, ε {w['prior_epsilon']} of it) tells the rate to ±{error}."
-            )
+        cost, error = w["prior_epsilon"], w["prior_standard_error"]
+        if error is not None and all(error < (r["standard_error"] or math.inf) for r in w["rates"]):
+            bought = f"ε {cost} of {w['epsilon']} (--prior estimate --prior-epsilon {cost})"
+            say(f"A prior for {bought} tells the overall rate to ±{number(error)}, better than the message does.")
 
 
 @app.command()

@@ -172,7 +172,8 @@ class LatticeChannel(WeightedChannel):
         if ell.name == "log":
             ell.check(self.labels)
             v, y = np.clip(self.outputs, LOG_FLOOR, 1.0 - LOG_FLOOR), self.labels
-            own = sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0) for p in (y, 1.0 - y))
+            both = np.stack([y, 1.0 - y])
+            own = (both * np.log(np.where(both > 0, both, 1.0))).sum(axis=0)
             likely, unlikely = (self._mixed(self._means(logs)) for logs in (np.log(v), np.log1p(-v)))
             return float(p @ (own - y * likely - (1.0 - y) * unlikely))
         if self.k * self.m > MAX_PAIRS:

@@ -18,7 +18,7 @@ from labels_party.kinds.message.plan import LISTED, GivenPrior, ReleaseRequest, 
 from labels_party.kinds.message.request import LATEST
 from labels_party.kinds.message.two_values import ASSUMED, SHOWN, rates_of, worth
 from labels_party.ledger.populations import Population
-from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose, needs_no_prior
+from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
 from shared.channels.base import Channel
@@ -52,9 +52,10 @@ def preview(
 ) -> dict[str, Any]:
     """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
     `given` (None: uniform). With `prior` "latest" it also takes the place of an estimated one, at no cost; with
-    "estimate" `auto` also pays for one that it does not need. `spent` is the batch's so far. Mechanisms that solve a linear program are left out where that would take long, which it says.
-    `clipping` are quantiles and what they cost of every ε: all is then shown on the domain between where `given` has
-    them. Of a domain of two values it says what can be learnt at the `assumed` rates of the higher one, or at some.
+    "estimate" `auto` also pays for one that it does not need. `spent` is the batch's so far. Mechanisms that solve a
+    linear program are left out where that would take long, which it says. `clipping` are quantiles and what they cost
+    of every ε: all is then shown on the domain between where `given` has them. Of two values it says what can be
+    learnt, at the rates of the higher one that are `assumed`, or at some.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
@@ -183,7 +184,7 @@ def _advice(
     row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
     why = choice.why.removeprefix("chosen by auto: ")
     closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
-    if row is not None and closest is not None and closest is not row:
+    if row is not None and closest is not None and closest is not row and choice.why != WHY_TWO:
         why += (
             f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
             if row["expected_bias_squared"] < closest["expected_bias_squared"]

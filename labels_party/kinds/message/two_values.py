@@ -11,7 +11,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from labels_party.mechanisms.prior import SENSITIVITY, prior_epsilon
+from labels_party.mechanisms.prior import SENSITIVITY
 from shared.channels.base import N
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidInput
@@ -20,6 +20,7 @@ from shared.privacy import Epsilon, EpsilonSplit
 
 EXAMPLES = ("0.001", "0.01", "0.1", "0.5")  # rates that are shown where none is assumed
 FEWEST = 30  # labels of the rarer value that a model needs, without noise
+PRIOR_SHARE = 100  # of ε, of the prior that is shown where none is bought
 ASSUMED, SHOWN = "assumed by the owner", "examples; nothing is known of the labels"
 
 
@@ -44,7 +45,7 @@ def worth(
     """What the message of n rows through `channel` is worth at each rate of `value`, the higher one."""
     gap, flip = (channel.A - channel.B) / N, channel.B / N
     rows = [_at(float(decimal_of(rate)), rate, gap, flip, n) for rate in rates]
-    prior = split.prior or prior_epsilon("auto", k=2, n=n, epsilon=epsilon).epsilon
+    prior = split.prior or Epsilon.round_down(epsilon.fraction / PRIOR_SHARE)
     return {
         "epsilon": str(epsilon),
         "value": format(value, "f"),
@@ -73,7 +74,7 @@ def _at(p: float, written: str, gap: float, flip: float, n: int) -> dict[str, An
 def _warning(epsilon: Epsilon, n: int, value: Decimal, row: dict[str, Any]) -> str:
     share = format((decimal_of(row["rate"]) * 100).normalize(), "f")
     return (
-        f"At ε = {epsilon} a rate of {share} % of {n:,} labels with the value {value:f} leaves as much as "
-        f"{row['rarer_without_noise']:.2g} labels of the rarer value would tell without noise. A model needs about "
-        f"{FEWEST}; take more rows or a larger ε."
+        f"At ε = {epsilon}, {n:,} labels of which {share} % have the value {value:f} tell as much as "
+        f"{row['rows_without_noise']:,.3g} labels without noise, {row['rarer_without_noise']:,.2g} of them with the "
+        f"rarer value. A model needs about {FEWEST}: take more rows or a larger ε."
     )
