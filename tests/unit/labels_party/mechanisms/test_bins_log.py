@@ -78,9 +78,9 @@ def test_no_randomizer_is_better() -> None:
 
 
 def test_the_coarse_to_fine_search_finds_the_same_and_proves_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labels_party.mechanisms.bins_grid.FIRST_CANDIDATES", 101)
-    monkeypatch.setattr("labels_party.mechanisms.bins_grid.MOST_CANDIDATES", 401)
-    for p, y, epsilon in instances(5, 40):
+    monkeypatch.setattr("labels_party.mechanisms.bins_grid.FIRST_CANDIDATES", 51)
+    monkeypatch.setattr("labels_party.mechanisms.bins_grid.MOST_CANDIDATES", 201)
+    for p, y, epsilon in instances(5, 25):
         exact, searched = solve_bins(p, y, epsilon, "log"), by_grid(monkeypatch, p, y, epsilon)
         assert searched.expected_loss == pytest.approx(exact.expected_loss, rel=1e-8, abs=1e-12)
         assert searched.expected_loss * (1 - searched.gap) <= exact.expected_loss * (1 + 1e-12)
