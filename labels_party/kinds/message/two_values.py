@@ -73,8 +73,13 @@ def _at(p: float, written: str, gap: float, flip: float, n: int) -> dict[str, An
 
 def _warning(epsilon: Epsilon, n: int, value: Decimal, row: dict[str, Any]) -> str:
     share = format((decimal_of(row["rate"]) * 100).normalize(), "f")
+    rows, rarer = _count(row["rows_without_noise"]), _count(row["rarer_without_noise"])
     return (
-        f"At ε = {epsilon}, {n:,} labels of which {share} % have the value {value:f} tell as much as "
-        f"{row['rows_without_noise']:,.3g} labels without noise, {row['rarer_without_noise']:,.2g} of them with the "
-        f"rarer value. A model needs about {FEWEST}: take more rows or a larger ε."
+        f"At ε = {epsilon}, {n:,} labels of which {share} % have the value {value:f} tell as much as {rows} labels "
+        f"without noise, {rarer} of them with the rarer value. A model needs about {FEWEST}: take more rows or a larger "
+        "ε."
     )
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

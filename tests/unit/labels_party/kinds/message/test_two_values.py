@@ -40,7 +40,15 @@ def test_a_rare_conversion_at_a_small_epsilon() -> None:
     assert row["standard_error"] == pytest.approx(math.sqrt(r * (1 - r) / 1e7) / (1 - 2 * q), rel=1e-6)
     assert row["too_few"]
     (warning,) = found["warnings"]
-    for words in ("ε = 0.5", "10,000,000 labels", "0.1 %", "2.5 of them", "about 30", "larger ε"):
+    for words in (
+        "ε = 0.5",
+        "10,000,000 labels",
+        "0.1 %",
+        "2,549 labels without noise",
+        "2.5 of them",
+        "about 30",
+        "larger ε",
+    ):
         assert words in warning
 
 
