@@ -22,7 +22,8 @@ MOST_EPSILONS = 16
 def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
     """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
     with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
-    `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them.
+    `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them. Of a domain of
+    two values it also says what can be learnt, at the rates of `assume_rate`.
 
     Raises InvalidInput and its kinds, NotFound."""
     wanted = [Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon]
@@ -47,5 +48,14 @@ def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
 
     population, rows, spent = services.database.read("plan.look", look)
     given = services.priors.latest(population)
-    carried = asked.prior == LATEST
-    return preview(population, wanted, asked.loss, rows, given, spent, carried=carried, clipping=clipping)
+    return preview(
+        population,
+        wanted,
+        asked.loss,
+        rows,
+        given,
+        spent,
+        prior=asked.prior,
+        clipping=clipping,
+        assumed=asked.assume_rate,
+    )

@@ -20,6 +20,7 @@ MAX_DOMAIN = 1 << 24
 MAX_DIGITS = 340  # enough for the exact decimal of any moderate number that people write
 MAX_PLACES = 60
 TOO_FINE = "Neighbouring values of the domain are not distinguishable as 64-bit floats; take a larger step."
+BINARY = "binary"  # a word for 0:1, which documents spell as any other range
 MANIFEST_VALUES = 4096  # explicit values are written out in the manifest, which is bounded
 
 FloatArray = npt.NDArray[np.float64]
@@ -52,10 +53,12 @@ class Domain:
 
     @classmethod
     def parse(cls, text: str) -> Domain:
-        """`LO:HI` or `LO:HI:STEP`, step 1 by default. Raises InvalidDomain."""
-        parts = text.split(":")
+        """`LO:HI` or `LO:HI:STEP`, step 1 by default; `binary` is 0:1. Raises InvalidDomain."""
+        parts = ["0", "1"] if text == BINARY else text.split(":")
         if len(parts) not in (2, 3):
-            raise InvalidDomain("A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5.")
+            raise InvalidDomain(
+                "A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5; 'binary' is 0 and 1."
+            )
         low, high = _decimal(parts[0], "The lower end"), _decimal(parts[1], "The upper end")
         step = _decimal(parts[2], "The step") if len(parts) == 3 else Decimal(1)
         if step <= 0:
@@ -84,7 +87,7 @@ class Domain:
 
     @classmethod
     def from_json(cls, data: object) -> Domain:
-        """From `as_json`, or a `LO:HI[:STEP]` string, or a plain list of values."""
+        """From `as_json`, or a string that `parse` reads, or a plain list of values."""
         if isinstance(data, str):
             return cls.parse(data)
         if isinstance(data, dict) and isinstance(data.get("range"), str):
@@ -94,7 +97,7 @@ class Domain:
             isinstance(v, str | int | float) and not isinstance(v, bool) for v in values
         ):
             return cls.from_values(values)
-        raise InvalidDomain('A domain is "LO:HI[:STEP]" or a list of values.')
+        raise InvalidDomain('A domain is "LO:HI[:STEP]", "binary" or a list of values.')
 
     def as_json(self) -> dict[str, object]:
         if self.listed:

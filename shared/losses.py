@@ -2,7 +2,7 @@
 
 Assumption 4 of Ghazi et al. (2022): ℓ(·, y) is continuous, falls until y and rises after it, and so does ℓ(v, ·)
 around v. Under it randomized response on the best bins is optimal among *all* ε-DP randomizers (Theorem 5). The
-squared, the absolute and the Poisson loss meet it; of a matrix it is not known.
+squared, the absolute, the Poisson and the log loss meet it; of a matrix it is not known.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from shared.numbers import real_of
 FloatArray = npt.NDArray[np.float64]
 
 POISSON_FLOOR = 1e-6  # predictions below it count as it, so that y = 0 has a best output
+LOG_FLOOR = 1e-6  # probabilities nearer to 0 or 1 count as that near, so that y = 0 and y = 1 have a best output
 MAX_MATRIX_CELLS = 1 << 26
 
 
@@ -98,6 +99,29 @@ class Poisson(Loss):
         super().check(labels)
         if np.any(labels < 0):
             raise InvalidLoss("The Poisson loss needs a domain without negative labels.")
+
+
+class Log(Loss):
+    """ℓ(v, y) = y·log(y/v) + (1 − y)·log((1 − y)/(1 − v)), 0·log 0 = 0: the log loss −y·log v − (1 − y)·log(1 − v) of a
+    probability v less its minimum over v.
+
+    v counts as LOG_FLOOR or 1 − LOG_FLOOR where it lies outside of them. Labels must lie in [0, 1]. It is convex in v
+    and in y and 0 where they are equal, so it meets Assumption 4 on outputs in [LOG_FLOOR, 1 − LOG_FLOOR].
+    """
+
+    name = "log"
+
+    def pointwise(self, predictions: FloatArray, labels: FloatArray) -> FloatArray:
+        y = np.asarray(labels, np.float64)
+        if not np.all((y >= 0) & (y <= 1)):
+            raise InvalidLoss("The log loss needs labels between 0 and 1.")
+        v = np.clip(predictions, LOG_FLOOR, 1.0 - LOG_FLOOR)
+        return np.asarray(v * bregman_log((y - v) / v) + (1.0 - v) * bregman_log((v - y) / (1.0 - v)), np.float64)
+
+    def check(self, labels: FloatArray) -> None:
+        super().check(labels)
+        if np.any((labels < 0) | (labels > 1)):
+            raise InvalidLoss("The log loss needs a domain within 0 to 1, such as binary; take the squared loss.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,12 +208,12 @@ def load_matrix_loss(path: str | Path) -> MatrixLoss:
     return MatrixLoss(columns[0][rows], outputs[order], values)
 
 
-SQUARED, ABSOLUTE, POISSON = Squared(), Absolute(), Poisson()
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISSON)}
+SQUARED, ABSOLUTE, POISSON, LOG = Squared(), Absolute(), Poisson(), Log()
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISSON, LOG)}
 
 
 def get_loss(loss: str | Loss) -> Loss:
-    """The named loss ("squared", "absolute", "poisson"), or the given one. Raises InvalidLoss."""
+    """The named loss ("squared", "absolute", "poisson", "log"), or the given one. Raises InvalidLoss."""
     if isinstance(loss, Loss):
         return loss
     if loss not in LOSSES:

@@ -170,6 +170,29 @@ class PlanClip(BaseModel):
     note: str | None = Field(description="Set where that is more than lie beyond the quantile.")
 
 
+class PlanRate(BaseModel):
+    rate: str
+    rows_without_noise: float = Field(description="Rows without noise that tell as much of the rate (Fisher).")
+    rarer_without_noise: float = Field(description="Of these, those that would have the rarer value.")
+    standard_error: float | None = Field(description="Of the overall rate, from the message alone; null: no bound.")
+    too_few: bool = Field(description="Fewer of the rarer value than the 30 or so that a model needs.")
+
+
+class PlanWorth(BaseModel):
+    epsilon: str
+    value: str = Field(description="The higher value, whose share a rate is.")
+    flip_probability: float
+    rates: list[PlanRate]
+    prior_epsilon: str = Field(description="What a prior costs; where none is bought, a hundredth of ε.")
+    prior_standard_error: float | None = Field(description="Of the overall rate, from that prior.")
+    warnings: list[str]
+
+
+class PlanTwoValues(BaseModel):
+    rates: str = Field(description="Where the rates come from: assumed by the owner, or examples.")
+    worth: list[PlanWorth]
+
+
 class PlanOut(BaseModel):
     population: str
     n: int
@@ -179,4 +202,5 @@ class PlanOut(BaseModel):
     mechanisms: list[dict[str, Any]]
     left_out: str | None = Field(description="Which mechanisms are not in the list because they take long, and why.")
     recommendations: list[Recommendation]
+    two_values: PlanTwoValues | None = Field(description="What can be learnt; null for domains of other sizes.")
     model_error_rule: str

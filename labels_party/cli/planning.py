@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,6 +65,8 @@ def plan(
             say(f"  They miss by {number(c['rank_error'])} labels or fewer, 19 times in 20{note}.")
         if result["left_out"]:
             say(f"{result['left_out']}.")
+        if result["two_values"]:
+            _show_worth(result)
         for r in result["recommendations"]:
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
@@ -71,6 +74,31 @@ def plan(
         say(f"Model error: {result['model_error_rule']}.")
 
     emit(result, as_json, human)
+
+
+def _show_worth(result: dict[str, Any]) -> None:
+    found = result["two_values"]["worth"]
+    rows = [
+        [
+            w["epsilon"],
+            f"{w['flip_probability']:.4f}",
+            r["rate"],
+            number(r["rows_without_noise"]),
+            number(r["rarer_without_noise"]),
+            "any" if r["standard_error"] is None else number(r["standard_error"]),
+        ]
+        for w in found
+        for r in w["rates"]
+    ]
+    heads = ["ε", "flip probability", f"rate of {found[0]['value']}", "rows without noise", "of the rarer value"]
+    table(f"what {result['n']:,} rows are worth; rates: {result['two_values']['rates']}", [*heads, "± rate"], rows)
+    for w in found:
+        for warning in w["warnings"]:
+            say(warning)
+        cost, error = w["prior_epsilon"], w["prior_standard_error"]
+        if error is not None and all(error < (r["standard_error"] or math.inf) for r in w["rates"]):
+            bought = f"ε {cost} of {w['epsilon']} (--prior estimate --prior-epsilon {cost})"
+            say(f"A prior for {bought} tells the overall rate to ±{number(error)}, better than the message does.")
 
 
 @app.command()

@@ -11,7 +11,7 @@ from labels_party.kinds.message.request import RULES, make_request
 from labels_party.ledger.populations import Population, declare
 from shared.columnar.tables import read_table
 from shared.documents.bundle import verify
-from shared.domain import Domain
+from shared.domain import BINARY, Domain
 from shared.errors import InvalidDomain, InvalidPrior
 from shared.losses import LOSSES, load_matrix_loss
 from shared.schemas.population import Population as PopulationAsked
@@ -21,10 +21,10 @@ from shared.schemas.release import LossMatrix, Release
 def population_of(asked: PopulationAsked) -> Population:
     """Declared, not stored; its domain may be a file with a column `label`. Raises InvalidInput and its kinds."""
     text, path = str(asked.domain), Path(str(asked.domain))
-    if ":" in text and not _exists(path):
+    if text == BINARY or (":" in text and not _exists(path)):
         return declare(asked)
     if not _exists(path):
-        raise InvalidDomain(f"'{text}' is neither a domain LO:HI[:STEP] nor a file.")
+        raise InvalidDomain(f"'{text}' is neither a domain LO:HI[:STEP], nor 'binary', nor a file.")
     column = read_table(path, text_columns=["label"], columns=["label"])["label"].to_pylist()
     if any(value is None for value in column):
         raise InvalidDomain(f"A value of the domain file '{text}' is missing.")

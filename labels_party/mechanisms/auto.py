@@ -3,6 +3,9 @@
 The choice reads the domain, the prior, ε, the loss and n, so it is post-processing of what ε has paid for, and free.
 Losses that can be trained are judged by `model_error`; a loss given as a matrix, which cannot, by the expected label
 loss, where RR-on-Bins is the best of its family (Ghazi et al. 2022, Theorem 5).
+
+Of two labels nothing is judged: any ε-DP channel of them is randomized response followed by something that needs no
+label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one better, and no prior is bought.
 """
 
 from __future__ import annotations
@@ -50,6 +53,11 @@ CANDIDATES = (
     Candidate("discrete-staircase", {}, "discrete staircase", 20_000),
     Candidate("rr", {}, "k-ary randomized response", 512),
 )
+RR = CANDIDATES[-1]
+WHY_TWO = (
+    f"chosen by auto: {RR.called}; of two labels any other randomizer of the same ε is it and more noise, whatever "
+    "the prior and the loss"
+)
 
 
 @dataclass(frozen=True)
@@ -77,23 +85,33 @@ class Choice:
         return self.ranking[0].channel
 
 
+def needs_no_prior(domain: Domain, loss: str | Loss) -> bool:
+    """Whether `auto` takes randomized response here, whatever the prior: a domain of two labels that the loss has as
+    outputs (a matrix may have others only). Raises InvalidLoss."""
+    candidates = get_loss(loss).candidates
+    return domain.k == 2 and (candidates is None or bool(np.isin(domain.values, candidates).all()))
+
+
 def choose(
     domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss, n: int, *, slow: bool = True
 ) -> Choice:
-    """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels.
+    """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels; of two labels
+    it is randomized response, the only one in the ranking.
 
     An unbiased one is preferred up to 5 % above, since only its labels show the test error of a model (DESIGN §4).
     Candidates that do not fit the domain or the ε are passed over, and without `slow` those that solve a linear
     program. Raises InvalidMechanism where none fits.
     """
-    ell = get_loss(loss)
+    ell, two = get_loss(loss), needs_no_prior(domain, loss)
     found = [
         judged
-        for candidate in CANDIDATES
+        for candidate in ((RR,) if two else CANDIDATES)
         if (slow or not candidate.slow) and (judged := _judge(candidate, domain, prior, epsilon, ell, n)) is not None
     ]
     if not found:
         raise InvalidMechanism("No mechanism fits this domain at this ε; take a larger ε or a coarser domain.")
+    if two:
+        return Choice((found[0],), WHY_TWO)
     found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
     limit = UNBIASED_IS_WORTH * found[0].figure
     best = next((j for j in found if j.channel.unbiased and j.figure <= limit), found[0])

@@ -72,9 +72,9 @@ def solve_bins(
     """The bins of least expected loss of randomized response at ε, labels (float64[k], increasing) following `prior`.
 
     Under Assumption 4 this is optimal among all ε-DP randomizers (Ghazi et al. 2022, Theorem 5; method: DESIGN §4);
-    for a matrix loss the best of its family. Exact up to 2¹⁴ labels and for a matrix loss; above, the outputs are
-    searched coarse to fine and `gap` says what is proved. Every label belongs to its nearest output. A weaker solution
-    would cost utility, never privacy. Raises InvalidPrior, InvalidLoss, InvalidEpsilon.
+    for a matrix loss the best of its family. Exact up to 2¹⁴ labels (2,000 for log) and for a matrix loss; above, the
+    outputs are searched coarse to fine and `gap` says what is proved. Every label belongs to its nearest output. A
+    weaker solution would cost utility, never privacy. Raises InvalidPrior, InvalidLoss, InvalidEpsilon.
     """
     y = np.asarray(labels, dtype=np.float64)
     ell = get_loss(loss)
@@ -89,7 +89,7 @@ def solve_bins(
         boundaries, chosen, expected = solve_matrix(p, ell.matrix(candidates, y), gain)
         return Bins(boundaries, candidates[chosen], expected, 0.0)
     instance = Instance.of(p, y, exponent, ell)
-    if y.size > EXACT_LABELS:
+    if y.size > (STORED_LABELS if ell.name == "log" else EXACT_LABELS):
         values, bound = solve_grid(instance)
         boundaries, values, expected = polish(instance, values)
         gap = 1.0 - bound * instance.unit / expected if expected > 0 else 0.0
@@ -135,7 +135,7 @@ def _interval_path(instance: Instance) -> Path:
     s, whole = instance, [0, instance.k]
     poisson = s.loss.name == "poisson"
     if s.k <= STORED_LABELS:
-        if _kernels is None:
+        if _kernels is None or s.loss.name == "log":
             edges = s.interval_edges()
             return dinkelbach(partial(least_path, edges), path_cost(edges), whole, s.gain, 0)[0]
         kernels = _kernels

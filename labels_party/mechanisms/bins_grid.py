@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.mechanisms.bins_paths import Instance, dinkelbach, least_path, path_cost
-from shared.losses import POISSON_FLOOR
+from shared.losses import LOG_FLOOR, POISSON_FLOOR
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -21,12 +21,15 @@ TARGET_GAP = 1e-9
 
 
 def _between(instance: Instance, low: float, high: float, count: int) -> FloatArray:
-    """Candidates of one stretch, both ends included: labels (absolute), even in v (squared) or in √v (Poisson)."""
+    """Candidates of one stretch, both ends included: labels (absolute), even in v (squared), in √v (Poisson) or in
+    arcsin √v (log)."""
     if instance.loss.name == "absolute":
         first, last = np.searchsorted(instance.labels, [low, high])
         return np.asarray(instance.labels[np.unique(np.linspace(first, last, count).astype(np.int64))], np.float64)
     if instance.loss.name == "squared":
         points = np.linspace(low, high, count)
+    elif instance.loss.name == "log":
+        points = np.square(np.sin(np.linspace(math.asin(math.sqrt(low)), math.asin(math.sqrt(high)), count)))
     else:
         points = np.square(np.linspace(math.sqrt(low), math.sqrt(high), count))
     points[0], points[-1] = low, high
@@ -50,6 +53,11 @@ def _rounding(
         lost = np.sort((instance.p0[inner[0] + 1] - instance.p0[inner[1] + 1]) * width / 2.0)[::-1]
         most = incumbent * instance.gain / (least - incumbent) if incumbent < least else math.inf
         growth = float(np.sum(lost[: math.ceil(min(most, lost.size))]))
+    elif instance.loss.name == "log":
+        # linear in the label, whose mean an output is: as for a label within the cell
+        straight = width * width / 8.0 * (high / (low * low) + (1.0 - low) / np.square(1.0 - high))
+        logs = high * np.log(high / low) + (1.0 - low) * np.log((1.0 - low) / (1.0 - high))
+        growth = float(np.max(np.minimum(straight, logs)))
     else:
         growth = float(np.max(high * np.minimum(width * width / (8.0 * low * low), np.log(high / low))))
     return growth / instance.unit
@@ -77,6 +85,8 @@ def solve_grid(instance: Instance) -> tuple[FloatArray, float]:
     low, high = float(instance.labels[0]), float(instance.labels[-1])
     if instance.loss.name == "poisson":
         low, high = max(low, POISSON_FLOOR), max(high, POISSON_FLOOR)
+    elif instance.loss.name == "log":
+        low, high = (min(max(end, LOG_FLOOR), 1.0 - LOG_FLOOR) for end in (low, high))
     candidates = _between(instance, low, high, FIRST_CANDIDATES)
     alive = np.ones(candidates.size - 1, dtype=np.bool_)
     values, bound, incumbent = candidates[:1], 0.0, math.inf
@@ -104,7 +114,10 @@ def solve_grid(instance: Instance) -> tuple[FloatArray, float]:
             parts //= 2
         if parts == 1:
             break
-        candidates, alive = _divide(instance, candidates, alive, parts)
+        finer, alive = _divide(instance, candidates, alive, parts)
+        if finer.size == candidates.size:  # cells are as narrow as floats can be
+            break
+        candidates = finer
     return values, bound
 
 

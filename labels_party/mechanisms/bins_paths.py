@@ -1,6 +1,6 @@
 """The placement of bins as a least-weight path: prefix moments, edge costs, Dinkelbach's method. Needs numpy only.
 
-Two graphs. *Intervals* (squared, Poisson): nodes 0 … k, an edge i → j is the bin of labels i … j − 1 at its best
+Two graphs. *Intervals* (squared, Poisson, log): nodes 0 … k, an edge i → j is the bin of labels i … j − 1 at its best
 output. *Candidates* (absolute, and every loss on a coarse grid): nodes are candidate outputs between a source and a
 sink, an edge a → b opens b and serves the labels between the two from the nearer one (DESIGN §4).
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shared.losses import POISSON_FLOOR, Loss, bregman_log
+from shared.losses import LOG_FLOOR, POISSON_FLOOR, Loss, bregman_log
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class Instance:
     """One placement problem, centred and scaled: x = (y − centre)/scale, and losses in multiples of `unit`.
 
     `p0`, `p1`, `p2` are float64[k + 1] prefix sums of p, p·x and p·D(y, centre)/unit, with D the loss (0 for
-    absolute). `gain` = e^ε − 1. `floor` is the least output allowed, in x.
+    absolute). `gain` = e^ε − 1. `floor` and `ceiling` are the least and the largest output allowed, in x.
     """
 
     labels: FloatArray
@@ -49,6 +49,7 @@ class Instance:
     scale: float
     unit: float
     floor: float
+    ceiling: float
     x: FloatArray
     p0: FloatArray
     p1: FloatArray
@@ -59,18 +60,27 @@ class Instance:
         gain = math.expm1(min(epsilon, MAX_REPRESENTABLE_EPSILON))
         offset = labels[labels.size // 2]
         mean = float(offset + np.sum(prior * (labels - offset)))
+        ceiling = math.inf
         if loss.name == "poisson":
             centre = scale = unit = max(mean, POISSON_FLOOR)
             floor = (POISSON_FLOOR - centre) / centre
+        elif loss.name == "log":
+            centre, scale, unit = min(max(mean, LOG_FLOOR), 1.0 - LOG_FLOOR), 1.0, 1.0
+            floor, ceiling = LOG_FLOOR - centre, 1.0 - LOG_FLOOR - centre
         else:
             centre = float(labels[int(np.argmin(np.abs(labels - mean)))])  # a label: differences to it are exact
             span = float(labels[-1] - labels[0])
             scale = 2.0 ** math.frexp(span)[1] if span > 0 else 1.0
             unit, floor = (scale * scale if loss.name == "squared" else scale), -math.inf
         x = (labels - centre) / scale
-        bregman = np.zeros_like(x) if loss.name == "absolute" else x * x if loss.name == "squared" else bregman_log(x)
+        if loss.name == "log":
+            bregman = loss.pointwise(np.asarray(centre), labels)
+        elif loss.name == "poisson":
+            bregman = bregman_log(x)
+        else:
+            bregman = x * x if loss.name == "squared" else np.zeros_like(x)
         p0, p1, p2 = (prefix_sums(prior * t) for t in (np.ones_like(x), x, bregman))
-        return cls(labels, prior, loss, gain, centre, scale, unit, floor, x, p0, p1, p2)
+        return cls(labels, prior, loss, gain, centre, scale, unit, floor, ceiling, x, p0, p1, p2)
 
     @property
     def k(self) -> int:
@@ -84,7 +94,7 @@ class Instance:
         if self.loss.name != "absolute":
             weight = self.p0[-1] + self.gain * (self.p0[j] - self.p0[i])
             x = (self.p1[-1] + self.gain * (self.p1[j] - self.p1[i])) / weight
-            return np.asarray(self.centre + self.scale * np.maximum(x, self.floor), np.float64)
+            return np.asarray(self.centre + self.scale * np.clip(x, self.floor, self.ceiling), np.float64)
         half = 0.5 * (self.p0[-1] + self.gain * (self.p0[j] - self.p0[i]))
         inside = (half + self.gain * self.p0[i]) / (1.0 + self.gain)
         after = half - self.gain * (self.p0[j] - self.p0[i])
@@ -94,10 +104,13 @@ class Instance:
 
     def thresholds(self, values: FloatArray, following: FloatArray) -> FloatArray:
         """Where the nearer of two outputs changes: labels up to it belong to `values`, above it to `following`."""
-        if self.loss.name != "poisson":
-            return np.asarray(values + 0.5 * (following - values), np.float64)
         gap = following - values
-        return np.asarray(gap / np.log1p(gap / values), np.float64)
+        if self.loss.name == "poisson":
+            return np.asarray(gap / np.log1p(gap / values), np.float64)
+        if self.loss.name == "log":
+            against = np.log1p(gap / (1.0 - following))
+            return np.asarray(against / (np.log1p(gap / values) + against), np.float64)
+        return np.asarray(values + 0.5 * gap, np.float64)
 
     def assign(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
         """Every label to its nearest output; outputs that no label is nearest to go (they only ever cost)."""
@@ -128,6 +141,10 @@ class Instance:
             return np.asarray(s1 - x * s0 if above else x * s0 - s1, np.float64)
         if self.loss.name == "squared":
             return np.asarray(s2 - 2.0 * x * s1 + x * x * s0, np.float64)
+        if self.loss.name == "log":
+            v, c = self.centre + np.clip(x, self.floor, self.ceiling), np.asarray(self.centre)
+            turned = np.log(v / c) - np.log((1.0 - v) / (1.0 - c))  # logit v − logit centre
+            return np.asarray(s2 - s1 * turned + s0 * self.loss.pointwise(v, c), np.float64)
         log = np.log1p(np.maximum(x, self.floor))
         return np.asarray(s2 - s1 * log + s0 * (x - log), np.float64)
 
@@ -142,6 +159,10 @@ class Instance:
         x = w1 / w0
         if self.loss.name == "squared":
             return np.asarray(w2 - w0 * (x * x), np.float64)
+        if self.loss.name == "log":
+            means = np.clip(self.centre + x, 0.0, 1.0)  # rounding
+            beyond = self.loss.pointwise(means, means)  # 0 but outside of what is allowed
+            return np.asarray(w2 - w0 * (self.loss.pointwise(np.asarray(self.centre), means) - beyond), np.float64)
         cost = w2 - w0 * bregman_log(x)
         low = x < self.floor
         if np.any(low):

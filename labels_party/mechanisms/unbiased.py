@@ -12,7 +12,7 @@ from labels_party.mechanisms.one_bit import one_bit_channel
 from shared.channels.base import Channel, FloatArray, IntArray
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.losses import Loss, MatrixLoss, Poisson, Squared, get_loss
+from shared.losses import Log, Loss, MatrixLoss, Poisson, Squared, get_loss
 from shared.privacy import Epsilon
 
 ALL_KNOTS = 61  # domains of at most so many labels have a row for each
@@ -27,8 +27,8 @@ DIGITS = 12  # of an output, in relation to the outputs' span
 def unbiased_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss = "squared") -> Channel:
     """Minimises Σ p_y M(v | y) ℓ(v, y) subject to ε-DP and Σ_v v·M(v | y) = y, over labels at up to 61 knots.
 
-    `prior` is float64[k]. Squared and absolute losses as they are; for Poisson the squared loss, because unbiased
-    outputs may be negative, where its logarithm has no value, and its gradient is affine in the label. The channel is
+    `prior` is float64[k]. Squared and absolute losses as they are; for Poisson and log the squared loss, because
+    unbiased outputs lie where a logarithm has no value, and their gradients are affine in the label. The channel is
     one bit on the domain's ends where that is as good: below ε = 0.05 and wherever the program finds none better. One
     value gives the constant channel. Raises InvalidEpsilon (0, or too small for 64 bits), InvalidMechanism (a loss
     given as a matrix), InvalidLoss.
@@ -38,12 +38,12 @@ def unbiased_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: 
     if isinstance(ell, MatrixLoss):
         raise InvalidMechanism(
             "An unbiased randomizer has outputs beyond the labels, where a loss given as a matrix has no value; "
-            "take rr-on-bins, or the squared, absolute or Poisson loss."
+            "take rr-on-bins, or the squared, absolute, Poisson or log loss."
         )
     simple = one_bit_channel(domain, epsilon)
     if domain.k == 1 or epsilon < SMALLEST:
         return simple
-    if isinstance(ell, Poisson):
+    if isinstance(ell, Poisson | Log):
         ell = Squared()
     prior = (1.0 - UNIFORM) * prior + UNIFORM / domain.k
     used = min(epsilon, LARGEST)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from shared.channels.base import FloatArray, IntArray, N, WeightedChannel
 from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS
 from shared.errors import InvalidMechanism
-from shared.losses import POISSON_FLOOR, Loss, get_loss
+from shared.losses import LOG_FLOOR, POISSON_FLOOR, Loss, get_loss
 
 MAX_PAIRS = 1 << 26  # labels × outputs that a loss without a closed form is summed over
 
@@ -169,6 +169,13 @@ class LatticeChannel(WeightedChannel):
             v, y = np.maximum(self.outputs, POISSON_FLOOR), self.labels
             own = np.where(y > 0, y * np.log(np.where(y > 0, y, 1.0)), 0.0) - y
             return float(p @ (self._mixed(self._means(v)) + own - y * self._mixed(self._means(np.log(v)))))
+        if ell.name == "log":
+            ell.check(self.labels)
+            v, y = np.clip(self.outputs, LOG_FLOOR, 1.0 - LOG_FLOOR), self.labels
+            both = np.stack([y, 1.0 - y])
+            own = (both * np.log(np.where(both > 0, both, 1.0))).sum(axis=0)
+            likely, unlikely = (self._mixed(self._means(logs)) for logs in (np.log(v), np.log1p(-v)))
+            return float(p @ (own - y * likely - (1.0 - y) * unlikely))
         if self.k * self.m > MAX_PAIRS:
             raise InvalidMechanism(
                 "The domain has too many values for this loss on so fine a lattice; use the squared or absolute loss."

@@ -18,8 +18,17 @@ class Plan(QueryAsk):
         default=None, description="Number of examples; or name a batch."
     )
     batch: str | None = Field(default=None, description="A sealed batch.")
-    loss: str = Field(default="squared", description="squared, absolute or poisson.")
-    prior: str | None = Field(default=None, description="latest: as with a carried-over prior, which costs no ε.")
+    loss: str = Field(default="squared", description="squared, absolute, poisson or log.")
+    prior: str | None = Field(
+        default=None,
+        description="latest: as with a carried-over prior, which costs no ε. estimate: with one also for two values.",
+    )
+    assume_rate: list[str] = Field(
+        default=[],
+        examples=[["0.001"]],
+        max_length=16,
+        description="Of two values: a share of the higher one that you assume, to see what can be learnt at it.",
+    )
     clip_quantile: Annotated[str | None, EXPERT] = Field(
         default=None,
         description="As with clipping at this quantile (0.95, or 0.05:0.95), bought with `clip_epsilon`.",

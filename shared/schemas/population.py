@@ -40,8 +40,8 @@ class Population(Ask):
     )
     domain: Annotated[
         str | list[StrictFloat | StrictInt | str],
-        Word(help="LO:HI[:STEP] (both ends included), or a file with a column 'label'."),
-    ] = Field(examples=["0:400"], description="LO:HI[:STEP], or the listed values.")
+        Word(help="LO:HI[:STEP] (both ends included), binary (0 and 1), or a file with a column 'label'."),
+    ] = Field(examples=["0:400", "binary"], description="LO:HI[:STEP], binary (0 and 1), or the listed values.")
     lifetime_epsilon: Annotated[Decimalish, Word("--budget", "the usual word of who spends it")] = Field(
         description="Lifetime ε per example of the population."
     )

@@ -54,10 +54,12 @@ class Release(Ask):
         description="auto (the best for a model, by the private prior, n and ε), "
         f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
     )
-    loss: Annotated[str | LossMatrix, Word(help="squared, absolute, poisson, or a file with a loss matrix.")] = Field(
-        default="squared",
-        examples=["squared", "absolute", "poisson"],
-        description="squared, absolute, poisson, or a matrix.",
+    loss: Annotated[str | LossMatrix, Word(help="squared, absolute, poisson, log, or a file with a loss matrix.")] = (
+        Field(
+            default="squared",
+            examples=["squared", "absolute", "poisson", "log"],
+            description="squared, absolute, poisson, log (of labels within 0 to 1), or a matrix.",
+        )
     )
     prior: Annotated[
         str | dict[str, Any] | None,
@@ -65,7 +67,8 @@ class Release(Ask):
     ] = Field(
         default=None,
         examples=["estimate", "uniform", "latest", {"release": "rel_…"}, {"probabilities": [0.5, 0.5]}],
-        description="'latest': that of the population's newest published release, at no cost; estimated if none is.",
+        description="'latest': that of the population's newest published release, at no cost; estimated if none is. "
+        "By default estimated where the mechanism uses one; of two values `auto` uses none.",
     )
     prior_epsilon: Decimalish = Field(default="auto", description="auto, theorem7, or the ε that the prior may cost.")
     prior_method: Annotated[Literal["project", "clip"], EXPERT] = Field(

@@ -139,3 +139,78 @@ def test_on_the_command_line(
     assert "would be left" in shown
     app([*words, "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == plan(owner, epsilon=["0.5", "1"], n=5000)
+
+
+@pytest.fixture
+def conversions(lite: LabelsParty) -> TestClient:
+    client = lite.client()
+    body = {"name": "conversions", "label": "converted", "domain": "binary", "lifetime_epsilon": "2"}
+    made = client.post("/v1/populations", json=body)
+    assert (made.status_code, made.json()["domain"]) == (201, {"range": "0:1:1"})
+    return client
+
+
+def test_two_values_are_planned_without_a_prior_and_with_what_can_be_learnt(conversions: TestClient) -> None:
+    found = plan(conversions, "conversions", epsilon=["0.5", "2"], n=10_000_000, assume_rate="0.001")
+    for advice in found["recommendations"]:
+        assert advice["mechanism"] == "rr"
+        assert advice["epsilon_split"]["prior"] == "0"
+        assert advice["epsilon_split"]["randomize"] == advice["epsilon"]
+    rows = by_name(found, "0.5")
+    assert rows["rr"]["epsilon"] == found["recommendations"][0]["epsilon_split"]
+    assert {"rr-on-bins", "one-bit", "unbiased", "balanced", "laplace"} <= set(rows)  # none is hidden
+    assert rows["rr"]["expected_model_error"] <= min(
+        row["expected_model_error"] * (1 + 1e-9) for row in rows.values() if row["outputs"] > 1
+    )
+    two = found["two_values"]
+    assert two["rates"] == "assumed by the owner"
+    low, high = two["worth"]
+    assert (low["epsilon"], low["value"], [r["rate"] for r in low["rates"]]) == ("0.5", "1", ["0.001"])
+    assert low["rates"][0]["too_few"]
+    assert "0.1 %" in low["warnings"][0]
+    assert not high["rates"][0]["too_few"]
+    assert high["warnings"] == []
+
+
+def test_without_an_assumption_examples_are_shown_and_other_domains_have_none(
+    conversions: TestClient, owner: TestClient
+) -> None:
+    found = plan(conversions, "conversions", epsilon="1", n=1000, loss="log")
+    assert found["loss"] == "log"
+    assert found["two_values"]["rates"].startswith("examples; nothing is known")
+    assert [r["rate"] for r in found["two_values"]["worth"][0]["rates"]] == ["0.001", "0.01", "0.1", "0.5"]
+    assert plan(owner, epsilon="1", n=1000)["two_values"] is None
+    for population, query, said in (
+        ("shop", {"assume_rate": "0.1"}, "share of one of two values"),
+        ("conversions", {"assume_rate": "2"}, "between 0 and 1"),
+        ("shop", {"loss": "log"}, "within 0 to 1"),
+    ):
+        refused = owner.get(f"/v1/populations/{population}/plan", params={"epsilon": "1", "n": 10} | query)
+        assert refused.status_code == 422
+        assert said in refused.json()["detail"]
+
+
+def test_a_prior_that_is_asked_for_of_two_values_is_in_the_plan(lite: LabelsParty, conversions: TestClient) -> None:
+    ask = {"epsilon": "1", "n": 50_000}
+    bought = plan(conversions, "conversions", **ask, prior="estimate")
+    split = bought["recommendations"][0]["epsilon_split"]
+    assert split["prior"] != "0"
+    assert bought["two_values"]["worth"][0]["prior_epsilon"] == split["prior"]
+    assert plan(conversions, "conversions", **ask)["recommendations"][0]["epsilon_split"]["prior"] == "0"
+    # as long as there is no release, "latest" is an estimated one in a release, and so it is here
+    assert plan(conversions, "conversions", **ask, prior="latest")["recommendations"][0]["epsilon_split"] == split
+
+
+def test_two_values_on_the_command_line(
+    lite: LabelsParty, conversions: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABELS_PARTY_HOME", str(lite.home))
+    words = ["plan", "--population", "conversions", "--epsilon", "0.5", "--n", "10000000", "--assume-rate", "0.001"]
+    app(words, standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    for part in ("flip probability", "0.3775", "2,549.32", "of the rarer value", "A model needs about 30", "0.1 %"):
+        assert part in shown
+    assert "--prior-epsilon 0.005" in shown
+    app([*words, "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told == plan(conversions, "conversions", epsilon="0.5", n=10_000_000, assume_rate="0.001")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from labels_party.kinds.message.clipping import check_clipping, parse_clipping
 from labels_party.ledger.populations import Population
-from labels_party.mechanisms.auto import AUTO, choose
+from labels_party.mechanisms.auto import AUTO, RR, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
 from shared.channels.base import Channel
@@ -144,8 +144,8 @@ def loss_json(loss: str | Loss) -> Any:
 
 def make_plan(request: ReleaseRequest, population: Population, n: int) -> ReleasePlan:
     """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
-    mechanism, plan = _rehearsed(request), split_epsilon(request, population, n)
     domain, loss = population.domain, get_loss(request.loss)
+    mechanism, plan = _rehearsed(request, domain), split_epsilon(request, population, n)
     # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
     channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, request.options, n)
     if plan.prior_source != NOT_USED:
@@ -157,10 +157,10 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Releas
 
 def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> ReleasePlan:
     """`make_plan` without the rehearsal. Raises InvalidInput and its kinds."""
-    mechanism = _rehearsed(request)
     domain, k = population.domain, population.domain.k
     loss = get_loss(request.loss)
     loss.check(domain.values)
+    mechanism = _rehearsed(request, domain)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
     asked, given, (quantiles, clip_part) = request.asked, request.given, request.clipping
@@ -215,13 +215,14 @@ def resolve(plan: ReleasePlan, domain: Domain, prior: npt.NDArray[np.float64] | 
     return Resolved(plan.mechanism, channel, plan.why)
 
 
-def _rehearsed(request: ReleaseRequest) -> Mechanism:
-    """The mechanism to rehearse: for `auto` the one that fits every domain. Raises InvalidMechanism."""
+def _rehearsed(request: ReleaseRequest, domain: Domain) -> Mechanism:
+    """The mechanism to rehearse: for `auto` the one that it takes of two labels, else the one that fits every domain.
+    Raises InvalidMechanism."""
     if request.asked.mechanism != AUTO:
         return get_mechanism(request.asked.mechanism)
     if request.options:
         raise InvalidMechanism("The mechanism 'auto' chooses options itself; name a mechanism to give it options.")
-    return MECHANISMS["rr-on-bins"]
+    return MECHANISMS[RR.name if needs_no_prior(domain, request.loss) else "rr-on-bins"]
 
 
 def _prior_source(request: ReleaseRequest, needed: bool) -> str:
@@ -229,7 +230,9 @@ def _prior_source(request: ReleaseRequest, needed: bool) -> str:
         return CARRIED if request.given.release else DECLARED
     rule = request.asked.prior
     if rule is None:
-        return ESTIMATED if needed else NOT_USED
+        # who says what a prior may cost asks `auto` for one, also of two labels
+        asked = request.asked.mechanism == AUTO and request.asked.prior_epsilon != "auto"
+        return ESTIMATED if needed or asked else NOT_USED
     return UNIFORM if rule == UNIFORM else ESTIMATED  # what is latest is given, or there is none yet
 
 

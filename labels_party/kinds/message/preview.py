@@ -15,12 +15,15 @@ import numpy.typing as npt
 
 from labels_party.kinds.message.clipping import clip_prior, expected_ends, far_out, rank_error
 from labels_party.kinds.message.plan import LISTED, GivenPrior, ReleaseRequest, split_epsilon, uniform
+from labels_party.kinds.message.request import LATEST
+from labels_party.kinds.message.two_values import ASSUMED, SHOWN, rates_of, worth
 from labels_party.ledger.populations import Population
-from labels_party.mechanisms.auto import AUTO, CANDIDATES, Choice, choose
+from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
 from shared.channels.base import Channel
 from shared.channels.model_error import RULE
+from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Loss, get_loss
@@ -43,27 +46,32 @@ def preview(
     given: GivenPrior | None,
     spent: Epsilon,
     *,
-    carried: bool = False,
+    prior: str | None = None,
     clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
+    assumed: list[str] | None = None,
 ) -> dict[str, Any]:
     """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
-    `given` (None: uniform); with `carried` it also takes the place of an estimated one, at no cost. `spent` is the
-    batch's so far. Mechanisms that solve a linear program are left out where that would take long, which it says.
-    `clipping` are quantiles and what they cost of every ε: all is then shown on the domain between where `given` has
-    them.
+    `given` (None: uniform). With `prior` "latest" it also takes the place of an estimated one, at no cost; with
+    "estimate" `auto` also pays for one that it does not need. `spent` is the batch's so far. Mechanisms that solve a
+    linear program are left out where that would take long, which it says. `clipping` are quantiles and what they cost
+    of every ε: all is then shown on the domain between where `given` has them. Of two values it says what can be
+    learnt, at the rates of the higher one that are `assumed`, or at some.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
-    question = _Question(population, loss, n, given, carried, *clipping)
+    question = _Question(population, loss, n, given, prior, *clipping)
     k = question.domain.k
     slow = k * len(epsilons) <= SLOW_WORK
     left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
-    rows, advice = [], []
+    rates = rates_of(assumed or [], population.domain.k)
+    rows, advice, two = [], [], []
     for epsilon in epsilons:
         choice, split = question.choice(epsilon, slow)
         of_epsilon = question.rows(epsilon, choice, split, left_out)
         rows += of_epsilon
         advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
+        if population.domain.k == 2 and isinstance(choice.channel, RRChannel):
+            two.append(worth(choice.channel, n, epsilon, split, rates, population.domain.value(1)))
     source = "uniform, as there is no private or public one yet"
     return {
         "population": population.id,
@@ -74,6 +82,7 @@ def preview(
         "mechanisms": rows,
         "left_out": _said(left_out, k),
         "recommendations": advice,
+        "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
         "model_error_rule": RULE,
     }
 
@@ -84,7 +93,7 @@ class _Question:
     loss: str
     n: int
     given: GivenPrior | None
-    carried: bool
+    rule: str | None
     clip_quantiles: tuple[str, ...] = ()
     clip_epsilon: Epsilon = ZERO
 
@@ -127,9 +136,9 @@ class _Question:
         known = {(j.candidate.name, *j.candidate.options): j.channel for j in choice.ranking}
         variants: list[tuple[str, Mapping[str, object]]]
         variants = [(name, {}) for name in MECHANISMS] + [(c.name, c.options) for c in CANDIDATES if c.options]
-        found = []
+        found, judged = [], not needs_no_prior(self.domain, self.loss)  # of two labels `auto` designs no other
         for name, options in variants:
-            if name in left_out or (name in SLOW and (name,) not in known):
+            if name in left_out or (judged and name in SLOW and (name,) not in known):
                 continue
             try:
                 of_row = split_epsilon(self._request(epsilon, name, options), self.population, self.n).split
@@ -150,7 +159,10 @@ class _Question:
         asked: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
         if self.clip_quantiles:
             asked |= {"clip_quantile": list(self.clip_quantiles), "clip_epsilon": str(self.clip_epsilon)}
-        return ReleaseRequest(Release(**asked), self.given if self.carried and uses else None)
+        given = self.given if self.rule == LATEST and uses else None
+        if uses and given is None:
+            asked["prior"] = self.rule  # "latest" where there is none is "estimate"
+        return ReleaseRequest(Release(**asked), given)
 
 
 def _said(left_out: set[str], k: int) -> str | None:
@@ -172,7 +184,7 @@ def _advice(
     row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
     why = choice.why.removeprefix("chosen by auto: ")
     closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
-    if row is not None and closest is not None and closest is not row:
+    if row is not None and closest is not None and closest is not row and choice.why != WHY_TWO:
         why += (
             f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
             if row["expected_bias_squared"] < closest["expected_bias_squared"]

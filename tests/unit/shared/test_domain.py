@@ -195,6 +195,18 @@ def test_values_that_collide_as_doubles_are_refused() -> None:
         _ = Domain.parse("9007199254740992:9007199254740996").values
 
 
+def test_binary_is_a_word_for_two_values_that_documents_spell_as_any_range() -> None:
+    domain = Domain.parse("binary")
+    assert domain == Domain.parse("0:1") == Domain.from_json("binary")
+    assert (domain.values.tolist(), domain.as_json()) == ([0.0, 1.0], {"range": "0:1:1"})
+    with pytest.raises(InvalidDomain, match="one spelling"):
+        domain.check_spelling({"range": "binary"})
+    domain.check_spelling({"range": "0:1:1"})
+    for other in ("Binary", " binary", "binary:1", "bin"):
+        with pytest.raises(InvalidDomain, match=r"'binary' is 0 and 1|must be"):
+            Domain.parse(other)
+
+
 @pytest.mark.parametrize("text", ["0:10", "0:1:0.1", "-3:3:0.25"])
 def test_a_range_survives_json(text: str) -> None:
     domain = Domain.parse(text)

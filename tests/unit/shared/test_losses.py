@@ -10,7 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.errors import InvalidFile, InvalidLoss
-from shared.losses import ABSOLUTE, POISSON, POISSON_FLOOR, SQUARED, MatrixLoss, get_loss, load_matrix_loss
+from shared.losses import (
+    ABSOLUTE,
+    LOG,
+    LOG_FLOOR,
+    POISSON,
+    POISSON_FLOOR,
+    SQUARED,
+    MatrixLoss,
+    get_loss,
+    load_matrix_loss,
+)
 
 Y = np.array([0.0, 1.0, 2.5, 40.0])
 V = np.array([0.5, 1.0, 7.0])
@@ -47,9 +57,44 @@ def test_poisson_refuses_negative_labels() -> None:
         POISSON.pointwise(np.array([1.0]), np.array([-1.0]))
 
 
-@pytest.mark.parametrize("loss", [SQUARED, ABSOLUTE, POISSON])
-def test_assumption_4_on_a_grid(loss) -> None:  # type: ignore[no-untyped-def]  # any of the losses
-    grid = np.linspace(0.01, 5, 200)
+def test_log_is_the_log_loss_less_its_minimum() -> None:
+    shares, probabilities = np.array([0.0, 0.02, 0.5, 1.0]), np.array([0.001, 0.5, 0.98])
+    got = LOG.matrix(probabilities, shares)
+    for i, y in enumerate(shares):
+        least = -sum(p * np.log(p) for p in (y, 1 - y) if p > 0)
+        for j, v in enumerate(probabilities):
+            want = -y * np.log(v) - (1 - y) * np.log(1 - v) - least
+            assert got[i, j] == pytest.approx(want, rel=1e-12, abs=1e-13)
+    # labels of two values: minus the logarithm of what was given to the label
+    assert got[0].tolist() == pytest.approx((-np.log(1 - probabilities)).tolist(), rel=1e-13)
+    assert got[3].tolist() == pytest.approx((-np.log(probabilities)).tolist(), rel=1e-13)
+
+
+def test_log_is_zero_at_the_label_and_accurate_near_it() -> None:
+    assert LOG.pointwise(np.array([0.3]), np.array([0.3]))[0] == 0.0
+    y, v = 0.3, 0.3 + 1e-7
+    assert LOG.pointwise(np.array([v]), np.array([y]))[0] == pytest.approx((v - y) ** 2 / (2 * 0.21), rel=1e-6)
+
+
+def test_log_predictions_that_are_no_probabilities_count_as_the_nearest_that_is_allowed() -> None:
+    beyond, allowed = np.array([-5.0, 0.0, 1.0, 7.0]), np.array([LOG_FLOOR, LOG_FLOOR, 1 - LOG_FLOOR, 1 - LOG_FLOOR])
+    shares = np.array([0.0, 0.4, 1.0])
+    assert np.array_equal(LOG.matrix(beyond, shares), LOG.matrix(allowed, shares))
+    assert np.all(np.isfinite(LOG.matrix(beyond, shares)))
+
+
+@pytest.mark.parametrize("labels", [[-0.1, 0.5], [0.0, 1.0, 2.0], [0.0, 1.0000001]])
+def test_log_refuses_labels_that_are_no_probabilities(labels: list[float]) -> None:
+    with pytest.raises(InvalidLoss, match="domain within 0 to 1"):
+        LOG.check(np.array(labels))
+    with pytest.raises(InvalidLoss, match="between 0 and 1"):
+        LOG.pointwise(np.array([0.5]), np.array(labels))
+    LOG.check(np.array([0.0, 0.5, 1.0]))
+
+
+@pytest.mark.parametrize(("loss", "largest"), [(SQUARED, 5), (ABSOLUTE, 5), (POISSON, 5), (LOG, 1 - LOG_FLOOR)])
+def test_assumption_4_on_a_grid(loss, largest) -> None:  # type: ignore[no-untyped-def]  # any of the losses
+    grid = np.linspace(LOG_FLOOR if loss is LOG else 0.01, largest, 200)
     table = loss.matrix(grid, grid)
     for rows in (table, table.T):
         for i, row in enumerate(rows):
@@ -60,7 +105,7 @@ def test_assumption_4_on_a_grid(loss) -> None:  # type: ignore[no-untyped-def]  
 def test_get_loss() -> None:
     assert get_loss("squared") is SQUARED
     assert get_loss(POISSON) is POISSON
-    with pytest.raises(InvalidLoss, match="squared, absolute, poisson"):
+    with pytest.raises(InvalidLoss, match="squared, absolute, poisson, log"):
         get_loss("hinge")
 
 

@@ -67,14 +67,17 @@ def test_bin_means_follow_the_prior_and_empty_bins_their_labels() -> None:
         assert channel.bin_means[j] == pytest.approx(prior[inside] @ y[inside] / prior[inside].sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
-def test_the_channel_loses_what_the_solver_promised(loss: str) -> None:
+@pytest.mark.parametrize(
+    ("loss", "domain"),
+    [("squared", DOMAIN), ("absolute", DOMAIN), ("poisson", DOMAIN), ("log", Domain.parse("0:0.99:0.01"))],
+)
+def test_the_channel_loses_what_the_solver_promised(loss: str, domain: Domain) -> None:
     prior = np.exp(-np.arange(100) / 15.0)
     prior /= prior.sum()
     for epsilon in ("0.2", "1", "5"):
         eps = Epsilon.parse(epsilon)
-        channel = get_mechanism("rr-on-bins").design(DOMAIN, prior, eps, loss, {})
-        promised = solve_bins(prior, DOMAIN.values, eps, loss).expected_loss
+        channel = get_mechanism("rr-on-bins").design(domain, prior, eps, loss, {})
+        promised = solve_bins(prior, domain.values, eps, loss).expected_loss
         assert channel.expected_loss(prior, loss) == pytest.approx(promised, rel=1e-10)
 
 

@@ -237,12 +237,12 @@ def test_odd_priors_and_labels() -> None:
     assert constant.outputs.tolist() == [5.0]
 
 
-@pytest.mark.parametrize("loss", ["absolute", "poisson"])
-def test_other_losses(loss: str) -> None:
-    eps, domain, prior = Epsilon.parse("1"), Domain.parse("0:40"), prior_of(41)
+@pytest.mark.parametrize(("loss", "of"), [("absolute", "0:40"), ("poisson", "0:40"), ("log", "0:1:0.025")])
+def test_other_losses(loss: str, of: str) -> None:
+    eps, domain, prior = Epsilon.parse("1"), Domain.parse(of), prior_of(41)
     channel = unbiased_channel(domain, prior, eps, loss)
     assert channel.unbiased
-    judged = "squared" if loss == "poisson" else loss
+    judged = loss if loss == "absolute" else "squared"
     assert channel.expected_loss(prior, judged) < 0.97 * one_bit_channel(domain, eps).expected_loss(prior, judged)
 
 

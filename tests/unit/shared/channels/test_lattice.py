@@ -53,8 +53,8 @@ def test_every_figure_is_that_of_the_matrix(channel: LatticeChannel) -> None:
         mean, (means, variances) = M @ values, channel.moments(values)
         assert means == pytest.approx(mean, abs=1e-12 * span)
         assert variances == pytest.approx((M * (values[None, :] - mean[:, None]) ** 2).sum(axis=1), abs=1e-12 * span**2)
-    for loss in ("squared", "absolute", "poisson"):
-        if loss != "poisson" or y[0] >= 0:
+    for loss in ("squared", "absolute", "poisson", "log"):
+        if (loss != "poisson" or y[0] >= 0) and (loss != "log" or (y[0] >= 0 and y[-1] <= 1)):
             plain = Channel.expected_loss(channel, prior, loss)
             assert channel.expected_loss(prior, loss) == pytest.approx(plain, rel=1e-9)
 
