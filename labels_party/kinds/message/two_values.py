@@ -76,8 +76,7 @@ def _warning(epsilon: Epsilon, n: int, value: Decimal, row: dict[str, Any]) -> s
     rows, rarer = _count(row["rows_without_noise"]), _count(row["rarer_without_noise"])
     return (
         f"At ε = {epsilon}, {n:,} labels of which {share} % have the value {value:f} tell as much as {rows} labels "
-        f"without noise, {rarer} of them with the rarer value. A model needs about {FEWEST}: take more rows or a larger "
-        "ε."
+        f"without noise, {rarer} of them with the rarer value. A model needs about {FEWEST}: take more rows or more ε."
     )
 
 

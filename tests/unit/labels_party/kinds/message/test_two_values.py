@@ -47,7 +47,7 @@ def test_a_rare_conversion_at_a_small_epsilon() -> None:
         "2,549 labels without noise",
         "2.5 of them",
         "about 30",
-        "larger ε",
+        "more ε",
     ):
         assert words in warning
 
