@@ -48,7 +48,9 @@ def both(folder: Path) -> Iterator[tuple[Service, Service]]:
 
     def key(service: Service, role: str, *more: str) -> str:
         made = service.run("apikey", "create", "--role", role, *more)
-        (keys / f"{role}.key").write_text(made, encoding="utf-8")
+        path = keys / f"{role}.key"
+        path.touch(mode=0o600)
+        path.write_text(made, encoding="utf-8")
         return made.strip()
 
     try:

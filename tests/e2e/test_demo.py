@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploy.demo.__main__ import Stopped, orderly
+from deploy.demo.clicks import DOMAIN
 from deploy.demo.ending import show_table
 from deploy.demo.folder import MARKER, prepare
 from deploy.demo.services import Service
@@ -33,6 +34,7 @@ from tests.support.demo import Told, run, start
 
 pytestmark = pytest.mark.processes
 
+DOMAIN_END = float(DOMAIN.split(":")[1])
 MECHANISMS = [
     "RR-on-Bins, uncorrected",
     "RR-on-Bins, corrected",
@@ -109,6 +111,35 @@ def test_the_story_says_what_was_spent_and_what_is_left(told: Told) -> None:
     split = told.results["table"][1]["epsilon"]
     said = " ".join(told.done.stdout.split())
     assert f"ε = 1 is spent: {split['prior']} on a private prior, {split['randomize']} on the labels" in said
+
+
+def test_the_error_of_a_label_is_the_one_that_the_card_expects(told: Told) -> None:
+    truth = pq.read_table(told.out / "clicks" / "revenue.parquet")
+    revenue = dict(zip(truth["click_id"].to_pylist(), truth["revenue_eur"].to_pylist(), strict=True))
+    messages = {
+        "RR-on-Bins, uncorrected": ("message.parquet", "none"),
+        "RR-on-Bins, corrected": ("message.parquet", "auto"),
+        "one bit": ("comparison/one-bit.parquet", "auto"),
+        "discrete Laplace": ("comparison/discrete-laplace.parquet", "auto"),
+        "auto": ("comparison/auto.parquet", "auto"),
+    }
+    expected = {row["mechanism"]: row["label_mse"] for row in told.results["table"][:-1]}
+    assert set(expected) == set(messages)
+    for name, (message, correction) in messages.items():
+        joined = told.where / "joined.parquet"
+        words = ["join", "--message", str(told.out / message), "--labels-key", str(told.out / "labels-party.pub")]
+        words += ["--features", str(told.out / "clicks" / "features.parquet"), "--id-column", "click_id"]
+        words += ["--correction", correction, "--out", str(joined), "--force"]
+        done = command(
+            "features-party", *words, folder=told.where, environment={"FEATURES_PARTY_HOME": str(told.where / "reader")}
+        )
+        assert done.returncode == 0, done.stderr
+        table = pq.read_table(joined)
+        errors = [
+            (label - min(revenue[click], DOMAIN_END)) ** 2
+            for click, label in zip(table["click_id"].to_pylist(), table["corrected_label"].to_pylist(), strict=True)
+        ]
+        assert expected[name] == pytest.approx(sum(errors) / len(errors), rel=0.7), name
 
 
 def test_the_story_shows_what_is_refused(told: Told) -> None:
@@ -188,7 +219,8 @@ def test_nothing_stays_running_and_nothing_is_written_elsewhere(told: Told) -> N
     assert list((told.where / "visitor").iterdir()) == []
     for secret in (told.out / "labels-party" / "keys").glob("*.key"):
         assert secret.stat().st_mode & 0o077 == 0
-    assert (told.out / "keys").stat().st_mode & 0o077 == 0
+    for kept in ((told.out / "keys"), *(told.out / "keys").glob("*.key")):
+        assert kept.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("prior", ["0.004715561", "0.00000005"])
