@@ -113,7 +113,7 @@ def test_the_story_says_what_was_spent_and_what_is_left(told: Told) -> None:
     assert f"ε = 1 is spent: {split['prior']} on a private prior, {split['randomize']} on the labels" in said
 
 
-def test_the_error_of_a_label_is_the_one_that_the_card_expects(told: Told) -> None:
+def test_the_error_of_a_label_is_the_one_that_the_card_expects(told: Told, tmp_path: Path) -> None:
     truth = pq.read_table(told.out / "clicks" / "revenue.parquet")
     revenue = dict(zip(truth["click_id"].to_pylist(), truth["revenue_eur"].to_pylist(), strict=True))
     messages = {
@@ -126,12 +126,12 @@ def test_the_error_of_a_label_is_the_one_that_the_card_expects(told: Told) -> No
     expected = {row["mechanism"]: row["label_mse"] for row in told.results["table"][:-1]}
     assert set(expected) == set(messages)
     for name, (message, correction) in messages.items():
-        joined = told.where / "joined.parquet"
+        joined = tmp_path / "joined.parquet"
         words = ["join", "--message", str(told.out / message), "--labels-key", str(told.out / "labels-party.pub")]
         words += ["--features", str(told.out / "clicks" / "features.parquet"), "--id-column", "click_id"]
         words += ["--correction", correction, "--out", str(joined), "--force"]
         done = command(
-            "features-party", *words, folder=told.where, environment={"FEATURES_PARTY_HOME": str(told.where / "reader")}
+            "features-party", *words, folder=tmp_path, environment={"FEATURES_PARTY_HOME": str(tmp_path / "reader")}
         )
         assert done.returncode == 0, done.stderr
         table = pq.read_table(joined)
