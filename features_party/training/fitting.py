@@ -194,7 +194,7 @@ def _signal(labels: FloatArray, noise: FloatArray) -> float:
     rows = np.bincount(which)
     means = np.bincount(which, labels) / rows
     variances = np.bincount(which, (labels - means[which]) ** 2) / rows
-    told = rows / np.maximum(variances, 1e-300) ** 2  # the variance of a variance goes as its square over the rows
+    told = rows / np.maximum(variances, 1e-150) ** 2  # the variance of a variance goes as its square over the rows
     return max(0.0, float(np.average(variances - levels, weights=told)))
 
 

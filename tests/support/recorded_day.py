@@ -38,6 +38,7 @@ from labels_party.labels import from_files
 from labels_party.mechanisms.private_median.rectangles import Rectangle
 from labels_party.storage.tables import metadata
 from shared.channels.base import Channel, smallest_unsigned
+from shared.documents.kind import Facts
 from shared.domain import Domain
 from shared.errors import LabelDPError
 from shared.maps.monotone import MonotoneMap
@@ -82,7 +83,7 @@ def scripted(seed: str) -> Iterator[None]:
         for shape in (shapes.BINS, shapes.MONOTONE):
             patch.setitem(shapes.SHAPES, shape, replace(shapes.SHAPES[shape], fit=constant_fit))
         for name in medians.METHOD:
-            patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, {}))
+            patch.setitem(medians.METHOD, name, lambda job, k, epsilon: (1, Facts()))
         inside = Rectangle((1,), (5,))
         patch.setattr(rectangles, "private_rectangle", lambda points, positive, plan: inside)
         patch.setattr(linear_models, "train", lambda x, y, plan: np.full(plan.features, 0.5))

@@ -121,7 +121,9 @@ def test_a_model_learns_probabilities_through_flips(model: str) -> None:
 def test_control_outputs_of_another_meaning_teach_nothing_good() -> None:
     """The same outputs, read as if flips were the truth: the loss is far from what it can be."""
     train, truth, _ = examples(20_000, "1.5", 6)
-    swapped = RowLikelihood.through([flips("1.5")], train.told.message, 1 - train.told.outputs)  # type: ignore[union-attr]
+    told = train.told
+    assert isinstance(told, RowLikelihood)
+    swapped = RowLikelihood.through([flips("1.5")], told.message, 1 - told.outputs)
     honest, _ = fit(train, Recipe("trees", "log"))
     wrong, _ = fit(
         Examples(train.features, train.labels, train.noise_variance, DOMAIN, told=swapped), Recipe("trees", "log")
