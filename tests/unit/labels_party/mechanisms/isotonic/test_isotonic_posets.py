@@ -188,7 +188,7 @@ def test_degenerate_data() -> None:
     assert isotonic_poset(np.array([0]), np.array([7]), TEN, Poset.chain(1), HUGE, values=11).tolist() == [7.0]
     assert isotonic_poset(np.array([1]), np.array([0]), Domain.parse("3:3"), APART, ONE).tolist() == [3.0] * 3
     assert baseline_poset(np.array([1]), np.array([0]), Domain.parse("3:3"), APART, ONE).tolist() == [3.0] * 3
-    assert baseline(np.array([5]), np.array([7]), TEN, 10, Epsilon.parse("1000"), values=11).values.tolist() == [7.0]
+    assert baseline(np.array([5]), np.array([7]), TEN, 10, HUGE, values=11).values.tolist() == [7.0]
 
 
 BAD: list[tuple[type[Exception], str, dict[str, Any]]] = [
