@@ -46,10 +46,9 @@ class Ensemble(Learner):
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
         apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
+        if apart >= SMALLEST and isinstance(task.told, RowLikelihood):
+            return cls._averaged(sample, task, task.told, progress)
         if not task.validate or apart < SMALLEST:
-            likely = task.told if apart >= SMALLEST else None
-            if isinstance(likely, RowLikelihood):
-                return cls._averaged(sample, task, likely, progress)
             return Trees.fit(sample, task, progress)
         members, effects, cross = fit_validated(sample, task, progress)
         mean = float(np.clip(sample.mean, *task.bounds))
