@@ -10,6 +10,7 @@ from shared.documents.kinds.registry import trusted_answer
 from shared.documents.manifest import Manifest
 from shared.documents.signed import Charged
 from shared.documents.signing import VerifyingKey
+from shared.domain import Domain
 
 
 def _shared(document: Charged) -> dict[str, Any]:
@@ -35,14 +36,15 @@ def of_message(manifest: Manifest) -> dict[str, Any]:
         "release": manifest.id,
         **_shared(manifest),
         "created": manifest.created,
-        "domain": manifest.domain.get("range", f"{domain.k} listed values"),
+        "domain": str(domain),
+        **({"names": list(domain.names)} if domain.names else {}),
         "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
         "mechanism": manifest.mechanism.name,
         "loss": manifest.loss,
         "channel_epsilon": str(channel.epsilon),
         "prior": manifest.prior.source,
         "expected_label_loss": None if manifest.expected_loss is None else float(manifest.expected_loss),
-        "outputs": [float(v) for v in channel.outputs[:64]],
+        "outputs": [_output(domain, float(v)) for v in channel.outputs[:64]],
         **manifest.stated,
     }
     if isinstance(channel, LatticeChannel):
@@ -55,14 +57,22 @@ def of_message(manifest: Manifest) -> dict[str, Any]:
     if channel.m == 1:
         data["note"] = "there is one output only, so this message says nothing about single labels; n or ε is too small"
     boundaries = getattr(channel, "boundaries", None)
-    if boundaries is not None:
+    if boundaries is not None and not domain.nominal:
         values = domain.values
         ends = [int(b) for b in boundaries]
         data["bins"] = [
-            {"from": float(values[a]), "to": float(values[b - 1]), "output": float(v)}
+            {
+                name: _output(domain, float(at))
+                for name, at in (("from", values[a]), ("to", values[b - 1]), ("output", v))
+            }
             for a, b, v in zip(ends[:-1], ends[1:], channel.outputs, strict=True)
         ]
     return data
+
+
+def _output(domain: Domain, value: float) -> float | str:
+    """An output as it is shown: the name of a class where it stands for one."""
+    return domain.text(int(value)) if domain.names and value in domain.values else value
 
 
 def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:

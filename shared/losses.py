@@ -106,7 +106,8 @@ class Log(Loss):
     probability v less its minimum over v.
 
     v counts as LOG_FLOOR or 1 − LOG_FLOOR where it lies outside of them. Labels must lie in [0, 1]. It is convex in v
-    and in y and 0 where they are equal, so it meets Assumption 4 on outputs in [LOG_FLOOR, 1 − LOG_FLOOR].
+    and in y and 0 where they are equal, so it meets Assumption 4 on outputs in [LOG_FLOOR, 1 − LOG_FLOOR]. Of more than
+    two classes it is not a loss between numbers: `class_log_loss`.
     """
 
     name = "log"
@@ -206,6 +207,18 @@ def load_matrix_loss(path: str | Path) -> MatrixLoss:
     rows, order = np.argsort(columns[0], kind="stable"), np.argsort(outputs, kind="stable")
     values = np.stack(columns[1:], axis=1)[rows][:, order]
     return MatrixLoss(columns[0][rows], outputs[order], values)
+
+
+def class_log_loss(matrix: FloatArray, prior: FloatArray) -> float:
+    """The expected log loss of classes, in nats: −log of the probability that is given to the label's class, where that
+    is the share of the class among labels of the same output (the conditional entropy of the label given the output).
+
+    `matrix` float64[k, m] holds the outputs' probabilities of each class, `prior` float64[k] those of the classes.
+    """
+    joint = prior[:, None] * matrix
+    seen = np.sum(joint, axis=0)
+    share = np.divide(joint, seen[None, :], out=np.ones_like(joint), where=joint > 0)
+    return max(0.0, -float(np.sum(joint * np.log(share))))
 
 
 SQUARED, ABSOLUTE, POISSON, LOG = Squared(), Absolute(), Poisson(), Log()

@@ -78,15 +78,13 @@ class Domain:
         return float(self.low), float(self.high)
 
     def text(self, position: int) -> str:
-        """The label's one spelling: its name, as it is listed, or without needless zeros."""
-        if self.names:
-            return self.names[position]
+        """The label's one spelling: as it is listed, or without needless zeros; that of a class is its number."""
         return self.texts[position] if self.texts else plain_text(self.at(position))
 
     def holds(self, text: str) -> bool:
         """Whether it is the one spelling of a label."""
-        if self.names or self.texts:
-            return text in (self.names or self.texts)
+        if self.texts:
+            return text in self.texts
         number = value(text)
         place = (number - self.low) / self.step
         return place.denominator == 1 and 0 <= place < self.k and plain_text(number) == text

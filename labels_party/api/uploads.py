@@ -96,8 +96,8 @@ class Upload:
             pass
         return "" if self._mac is None else self._mac.hexdigest()
 
-    def chunks(self, fields: tuple[str, ...], *, nulls: bool = False) -> Chunks:
-        return self.kind.chunks(self, fields, self.ctx.home.spill, nulls=nulls, columns=self.columns)
+    def chunks(self, fields: tuple[str, ...], classes: bool = False, *, nulls: bool = False) -> Chunks:
+        return self.kind.chunks(self, fields, self.ctx.home.spill, nulls=nulls, classes=classes, columns=self.columns)
 
 
 async def receive(

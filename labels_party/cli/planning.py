@@ -16,6 +16,10 @@ from shared.service.party_commands import Json
 if TYPE_CHECKING:
     from shared.schemas.plan import Plan
 
+# what a mechanism is judged by, and what the table calls it
+OF_NUMBERS = {"expected_model_error": "expected model error"}
+OF_CLASSES = {"share_of_information": "share of information", "labels_without_noise": "labels without noise"}
+
 
 @command(app)
 def plan(
@@ -30,6 +34,8 @@ def plan(
     result = planned(services(existing=True), population, asked)
 
     def human() -> None:
+        classes = any("share_of_information" in m for m in result["mechanisms"])
+        figures = OF_CLASSES if classes else OF_NUMBERS
         rows = [
             [
                 " ".join([m["mechanism"], *(f"{name}={value}" for name, value in m["options"].items())]),
@@ -38,7 +44,7 @@ def plan(
                 m["epsilon"]["randomize"],
                 number(m["outputs"]),
                 number(m["expected_label_loss"]),
-                number(m["expected_model_error"]),
+                *(number(m[figure]) for figure in figures),
                 f"{m['flip_probability']:.4f}",
             ]
             for m in result["mechanisms"]
@@ -52,7 +58,7 @@ def plan(
                 "ε randomize",
                 "outputs",
                 "expected label loss",
-                "expected model error",
+                *figures.values(),
                 "flip probability",
             ],
             rows,
@@ -71,7 +77,7 @@ def plan(
             say(f"ε = {r['epsilon']}: auto would take {r['why']}.")
             if r["epsilon_left"] is not None:
                 say(f"  Of the lifetime ε {r['epsilon_left']} would be left.")
-        say(f"Model error: {result['model_error_rule']}.")
+        say(f"{'Judged by the' if classes else 'Model error:'} {result['model_error_rule']}.")
 
     emit(result, as_json, human)
 

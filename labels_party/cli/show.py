@@ -38,12 +38,12 @@ def show_message(data: dict[str, Any]) -> None:
     if data["expected_label_loss"] is not None:
         rows.append(["expected label loss", number(data["expected_label_loss"])])
     for b in data.get("bins", [])[:16]:
-        rows.append(["bin", f"{number(b['from'])} … {number(b['to'])}  →  {number(b['output'])}"])
+        rows.append(["bin", f"{_shown(b['from'])} … {_shown(b['to'])}  →  {_shown(b['output'])}"])
     if "lattice" in data:
         ends, step = (number(data["lattice"][end]) for end in ("from", "to")), number(data["lattice"]["step"])
         rows.append(["outputs", f"{' … '.join(ends)}, {step} apart ({data['lattice']['outputs']:,})"])
     elif "bins" not in data:
-        rows.append(["outputs", shortened([number(v) for v in data["outputs"]])])
+        rows.append(["outputs", shortened([_shown(v) for v in data["outputs"]])])
     beside = [name for name in data.get("files", []) if name != str(data["message"])]
     if beside:
         rows.append(["beside it", ", ".join(beside)])
@@ -53,6 +53,10 @@ def show_message(data: dict[str, Any]) -> None:
     if "labels_key" in data:
         rows.append(["public key", data["labels_key"]])
     table("Privatized message", ["", ""], rows)
+
+
+def _shown(label: float | str) -> str:
+    return label if isinstance(label, str) else number(label)
 
 
 def show_waiting(data: dict[str, Any]) -> None:

@@ -19,6 +19,8 @@ from shared.documents.canonical import digest
 from shared.documents.kind import Facts
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.signing import ANSWER_TYPE, SigningKey
+from shared.domain import Domain
+from shared.errors import InvalidInput
 from shared.privacy import EpsilonSplit
 
 W = TypeVar("W")
@@ -75,6 +77,15 @@ class DocumentKind(Kind[W]):
         drawn = Drawn(self.key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
         trusted_answer(drawn.envelope, self.key.public, audiences[0])
         return drawn
+
+
+def require_order(domain: Domain, what: str) -> None:
+    """Raises InvalidInput where labels are more than two classes, of which `what` cannot be made."""
+    if domain.nominal:
+        raise InvalidInput(
+            f"{what} needs labels that are numbers, or two classes; those of this population are {domain.k} classes "
+            "with names. Release a message of them, or declare a population of two names, such as a class and 'other'."
+        )
 
 
 class AnswerKind(DocumentKind[W], QueuedKind[W]):

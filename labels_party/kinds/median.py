@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from labels_party.kinds.answer import AnswerKind, Computed
+from labels_party.kinds.answer import AnswerKind, Computed, require_order
 from labels_party.kinds.own_features import check_paid
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
@@ -88,6 +88,7 @@ class MedianKind(AnswerKind[MedianWish], SchemaKind[Median, MedianWish]):
 
     def plan(self, batch: Batch, population: Population, wish: MedianWish) -> Asked:
         assert batch.n is not None
+        require_order(population.domain, "A median")
         split = wish.split(batch.n, population.domain.k)
         return self.asked(split, {"method": wish.method}, additional_release=wish.additional_release)
 

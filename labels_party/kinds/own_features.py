@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.answer import AnswerKind, Parts
+from labels_party.kinds.answer import AnswerKind, Parts, require_order
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.batches import SEALED, Batch
@@ -127,6 +127,8 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
         }
 
     def _planned(self, batch: Batch, population: Population, wish: Wish[S]) -> tuple[Planned, str]:
+        require_order(population.domain, f"A {self.name.replace('-', ' ')}")
+
         def look(connection: Connection) -> tuple[str, str]:
             sealed = self.features.batches.segments(connection, batch.id, SEALED)
             return sealed[0].key if sealed else "", self.features.key(connection, batch.id)

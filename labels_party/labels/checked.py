@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
-from labels_party.labels.parsing import absent, canonical_column, floats_of, positions
+from labels_party.labels.parsing import absent, canonical_column, classes_of, floats_of, positions
 from labels_party.labels.submission import Submission
 from shared.errors import InvalidRows
 
@@ -74,14 +74,20 @@ def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
 def _positions(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
     import pyarrow as pa
 
-    domain, rule, field = submission.population.domain, submission.population.out_of_domain, submission.label_field
     gone = absent(column) if submission.mode == UPSERT else np.zeros(0, np.bool_)
     if not gone.any():
-        return positions(floats_of(column, field), domain, rule, field)
+        return _coded(column, submission)
     rows, found = np.flatnonzero(~gone), np.full(len(gone), DELETED)
     try:
-        found[rows] = positions(floats_of(column.filter(pa.array(~gone)), field), domain, rule, field)
+        found[rows] = _coded(column.filter(pa.array(~gone)), submission)
     except InvalidRows as faults:
         moved = [replace(problem, row=int(rows[problem.row])) for problem in faults.problems]
         raise InvalidRows(moved, faults.total) from None
     return found
+
+
+def _coded(column: Any, submission: Submission) -> npt.NDArray[np.int64]:
+    population, field = submission.population, submission.label_field
+    if population.domain.names:
+        return classes_of(column, population.domain, field)
+    return positions(floats_of(column, field), population.domain, population.out_of_domain, field)

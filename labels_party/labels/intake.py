@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    Sent: TypeAlias = Chunks | Callable[[tuple[str, ...]], Chunks] | pa.Table
+    Sent: TypeAlias = Chunks | Callable[[tuple[str, ...], bool], Chunks] | pa.Table
 
 RETRIES = 200
 
 
 class Intake:
-    """`sent` are Arrow tables or record batches, or a function that opens them, given the columns that are read."""
+    """`sent` are Arrow tables or record batches, or a function that opens them, given the columns that are read
+    and whether the label's holds names of classes."""
 
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
@@ -109,7 +110,7 @@ class Intake:
         committing = False
         with Arrival(submission, known, self.vault, self.secrets, self.spill) as arrival:
             try:
-                arrival.receive(_chunks(sent, submission.columns))
+                arrival.receive(_chunks(sent, submission))
                 call.settle()
                 self.database.fault("upload.received")
                 committing = True
@@ -139,7 +140,7 @@ class Intake:
         return None if call.key is None else self.database.read("intake.seen", call.earlier)
 
 
-def _chunks(sent: Sent, columns: tuple[str, ...]) -> Chunks:
+def _chunks(sent: Sent, submission: Submission) -> Chunks:
     if callable(sent):
-        return sent(columns)
+        return sent(submission.columns, bool(submission.population.domain.names))
     return sent if isinstance(sent, Iterable) else [sent]

@@ -19,7 +19,9 @@ ID, LABEL, UNIT, SCORE, SCORE_2 = "example_id", "label", "unit", "score", "score
 NUMERIC = (LABEL, SCORE, SCORE_2)  # fields that hold numbers
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
+CLASS = "must be one of the names of the label domain, as text"
 NO_NUMBER = "?"
+NO_NAME = ""
 OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
 
 
@@ -102,6 +104,24 @@ def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.boo
         return np.asarray(pc.cast(text, pa.float64())), bad
     except pa.ArrowInvalid:  # it does not read a plus
         return np.array([float(t) for t in text.to_pylist()], np.float64), bad
+
+
+def classes_of(column: Any, domain: Domain, field: str = LABEL) -> npt.NDArray[np.int64]:
+    """Codes int64[n] of a text column of names of `domain`, spelled exactly so. Raises InvalidRows, InvalidTable."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _decoded(column, NO_NAME)
+    kind = column.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if not text and not pa.types.is_null(kind):
+        raise InvalidTable(f"The column '{field}' must hold names of classes as text.")
+    found = pc.index_in(column.cast(pa.large_string()), value_set=pa.array(domain.names, pa.large_string()))
+    codes = np.asarray(pc.fill_null(found, -1), np.int64)
+    rows = np.flatnonzero(codes < 0)
+    if rows.size:
+        raise InvalidRows([RowProblem(int(i), field, CLASS) for i in rows[: InvalidRows.shown]], len(rows))
+    return codes
 
 
 def positions(labels: npt.NDArray[np.float64], domain: Domain, rule: str, field: str = LABEL) -> npt.NDArray[np.int64]:

@@ -83,6 +83,8 @@ class Population:
         """Position of the missing-label value in the domain."""
         if self.missing_label is None:
             return None
+        if self.domain.names:
+            return self.domain.names.index(self.missing_label)
         return int(self.domain.values.searchsorted(float(self.missing_label)))
 
     def rules(self) -> dict[str, Any]:
@@ -138,13 +140,26 @@ def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
         audiences=tuple(sorted(audiences)),
         lifetime=lifetime,
         unit=PrivacyUnit(asked.unit_column, asked.max_examples_per_unit),
-        plain={name: getattr(asked, name) for name in plain_members()},
+        plain={name: getattr(asked, name) for name in plain_members()}
+        | {"out_of_domain": _rule(asked.out_of_domain, domain)},
         alert_percent=tuple(sorted(alerts)),
         lifetime_delta=lifetime_delta,
     )
 
 
+def _rule(asked: str | None, domain: Domain) -> str:
+    if domain.names and asked == "clip":
+        raise InvalidInput(
+            "A domain of names takes the out-of-domain rule 'refuse' only: no class is nearest to a label that is none."
+        )
+    return asked or ("refuse" if domain.names else "clip")
+
+
 def _in_domain(value: str | float | int, domain: Domain) -> str:
+    if domain.names:
+        if value not in domain.names:
+            raise InvalidInput("The missing-label value must be one of the names of the domain.")
+        return str(value)
     try:
         number = decimal_of(value)
     except BadSpelling:

@@ -4,6 +4,7 @@ The choice reads the domain, the prior, ε, the loss and n, so it is post-proces
 Losses that can be trained are judged by `model_error`; a loss given as a matrix, which cannot, by the expected label
 loss, where RR-on-Bins is the best of its family (Ghazi et al. 2022, Theorem 5).
 
+Classes, of which more than two have no order, are judged by the share of information that is left of them.
 Of two labels nothing is judged: any ε-DP channel of them is randomized response followed by something that needs no
 label (Kairouz, Oh & Viswanath 2014), so no loss and no prior can make another one better, and no prior is bought.
 """
@@ -21,9 +22,10 @@ from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
 from shared.channels.base import Channel
 from shared.channels.correcting import UNBIASED_IS_WORTH
+from shared.channels.information import share_of_information
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
-from shared.losses import Loss, MatrixLoss, get_loss
+from shared.losses import LOG, Loss, MatrixLoss, get_loss
 from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
@@ -54,6 +56,7 @@ CANDIDATES = (
     Candidate("rr", {}, "k-ary randomized response", 512),
 )
 RR = CANDIDATES[-1]
+OF_CLASSES = (RR, Candidate("rr-with-prior", {}, "randomized response on the likeliest classes"))
 WHY_TWO = (
     f"chosen by auto: {RR.called}; of two labels any other randomizer of the same ε is it and more noise, whatever "
     "the prior and the loss"
@@ -62,7 +65,7 @@ WHY_TWO = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate's channel and the figure that it is ranked by: expected model error, or label loss."""
+    """A candidate's channel and the figure that it is ranked by: expected model error, label loss, or 1 − φ²."""
 
     candidate: Candidate
     channel: Channel
@@ -96,12 +99,14 @@ def choose(
     domain: Domain, prior: FloatArray, epsilon: Epsilon, loss: str | Loss, n: int, *, slow: bool = True
 ) -> Choice:
     """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels; of two labels
-    it is randomized response, the only one in the ranking.
+    it is randomized response, the only one in the ranking. Of classes it has the largest share of information.
 
     An unbiased one is preferred up to 5 % above, since only its labels show the test error of a model (DESIGN §4).
     Candidates that do not fit the domain or the ε are passed over, and without `slow` those that solve a linear
     program. Raises InvalidMechanism where none fits.
     """
+    if domain.nominal:
+        return _choose_of_classes(domain, prior, epsilon, n)
     ell, two = get_loss(loss), needs_no_prior(domain, loss)
     found = [
         judged
@@ -123,6 +128,22 @@ def choose(
     if best is not found[0]:
         why += "; an unbiased label that is nearly as good also shows how good a model is"
     return Choice((best, *others), why)
+
+
+def _choose_of_classes(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int) -> Choice:
+    found = []
+    for candidate in OF_CLASSES:
+        channel = MECHANISMS[candidate.name].design(domain, prior, epsilon, LOG, candidate.options, n)
+        found.append(Judged(candidate, channel, 1.0 - share_of_information(channel, prior)))
+    found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
+    best, other = found
+    share = 1.0 - best.figure
+    why = (
+        f"chosen by auto: {best.candidate.called}, {best.channel.m} of {domain.k}, share of information {share:.3g}, "
+        f"so that {n:,} labels tell as much as {n * share:,.0f} without noise; next {other.candidate.called}, "
+        f"{other.channel.m} of {domain.k}, {1.0 - other.figure:.3g}"
+    )
+    return Choice((best, other), why)
 
 
 def _judge(

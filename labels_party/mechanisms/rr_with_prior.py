@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.mechanisms.classes import most_informative
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.one_bit import constant_channel
 from labels_party.mechanisms.randomized_response import CHUNK, rr_weights, sample_rr
-from shared.channels.base import Channel, FloatArray, UIntArray
+from shared.channels.base import Channel, FloatArray, IntArray, UIntArray
 from shared.channels.rr import RRChannel
 from shared.channels.top_labels import MAX_KEPT, TopLabelsChannel
 from shared.domain import Domain
@@ -46,16 +47,23 @@ def rr_with_prior_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon) -
     """RRWithPrior (Ghazi et al. 2021): randomized response on the d likeliest labels of `prior` float64[k], with the d
     that makes the output right most often; another label becomes any of the d alike.
 
-    Among equally likely labels the smaller ones count as likelier. d = 1 gives the constant channel of the likeliest
-    label. At most 2¹⁵ labels are kept. Raises InvalidEpsilon.
+    Of classes it is the d of the largest share of information, at least 2 (`classes`). Among equally likely labels the
+    smaller ones count as likelier. d = 1 gives the constant channel of the likeliest label. At most 2¹⁵ labels are
+    kept. Raises InvalidEpsilon.
     """
     order = np.argsort(-prior, kind="stable")
+    if domain.nominal:
+        return _on_likeliest(domain, order, most_informative(prior, epsilon), epsilon)
     odds = min(float(epsilon.exp_lower()), 2.0**62)
     counts = np.arange(1, min(domain.k, MAX_KEPT) + 1)
     right = np.cumsum(prior[order[: counts.size]]) * odds / (odds + counts - 1.0)
     d = int(counts[np.argmax(right >= right.max() * (1.0 - ROUNDING))])
     if d == 1:
         return constant_channel(domain, float(domain.values[order[0]]), float(prior @ domain.values))
+    return _on_likeliest(domain, order, d, epsilon)
+
+
+def _on_likeliest(domain: Domain, order: IntArray, d: int, epsilon: Epsilon) -> Channel:
     A, B = rr_weights(epsilon, d)
     return TopLabelsChannel(domain=domain, kept=np.sort(order[:d]), A=A, B=B)
 

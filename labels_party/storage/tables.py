@@ -37,7 +37,7 @@ populations = sa.Table(
     sa.Column("label", sa.String(200), nullable=False),
     sa.Column("domain", sa.JSON, nullable=False),
     sa.Column("out_of_domain", sa.String(10), nullable=False),
-    sa.Column("missing_label", sa.String(64)),
+    sa.Column("missing_label", sa.String(100)),
     sa.Column("audiences", sa.JSON, nullable=False),
     sa.Column("lifetime_nano", sa.BigInteger, nullable=False),
     sa.Column("unit_column", sa.String(200)),

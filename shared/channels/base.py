@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from shared.domain import Domain
 from shared.errors import InvalidMechanism
-from shared.losses import Loss, get_loss
+from shared.losses import Loss, class_log_loss, get_loss
 from shared.privacy import Epsilon, log_upper
 
 FloatArray = npt.NDArray[np.float64]
@@ -102,7 +102,10 @@ class Channel(ABC):
         return prior
 
     def expected_loss(self, prior: FloatArray | None, loss: str | Loss) -> float:
-        """Σ_y p_y Σ_z P[z | y]·ℓ(z, y); `prior` is float64[k] (None: uniform)."""
+        """Σ_y p_y Σ_z P[z | y]·ℓ(z, y); `prior` is float64[k] (None: uniform). Of classes it is the log loss of what
+        an output says of them, whatever `loss` is."""
+        if self.domain.nominal:
+            return class_log_loss(self.matrix(), self._prior(prior))
         p, ell, total = self._prior(prior), get_loss(loss), 0.0
         for start, stop in self._chunks():
             cost = ell.matrix(self.outputs, self.labels[start:stop])

@@ -18,7 +18,9 @@ class Plan(QueryAsk):
         default=None, description="Number of examples; or name a batch."
     )
     batch: str | None = Field(default=None, description="A sealed batch.")
-    loss: str = Field(default="squared", description="squared, absolute, poisson or log.")
+    loss: str | None = Field(
+        default=None, description="squared (the default), absolute, poisson or log (that of more than two classes)."
+    )
     prior: str | None = Field(
         default=None,
         description="latest: as with a carried-over prior, which costs no ε. estimate: with one also for two values.",

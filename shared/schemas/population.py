@@ -74,8 +74,10 @@ class Population(Ask):
         le=1_000_000,
         description="Examples of a unit that keep their label over the population's lifetime; others count as missing.",
     )
-    out_of_domain: Literal["clip", "refuse"] = Field(
-        default="clip", description="What becomes of labels outside the domain."
+    out_of_domain: Literal["clip", "refuse"] | None = Field(
+        default=None,
+        description="What becomes of labels outside the domain: clip by default, and refuse, the only rule, where it "
+        "has names.",
     )
     four_eyes: Annotated[bool, EXPERT] = Field(
         default=False, description="A second person must approve each release before it is charged."

@@ -54,12 +54,17 @@ class Release(Ask):
         description="auto (the best for a model, by the private prior, n and ε), "
         f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
     )
-    loss: Annotated[str | LossMatrix, Word(help="squared, absolute, poisson, log, or a file with a loss matrix.")] = (
-        Field(
-            default="squared",
-            examples=["squared", "absolute", "poisson", "log"],
-            description="squared, absolute, poisson, log (of labels within 0 to 1), or a matrix.",
-        )
+    loss: Annotated[
+        str | LossMatrix | None,
+        Word(
+            help="squared (the default of numbers), absolute, poisson, log (that of classes), or a file with a loss "
+            "matrix."
+        ),
+    ] = Field(
+        default=None,
+        examples=["squared", "absolute", "poisson", "log"],
+        description="squared (the default of numbers), absolute, poisson, log (of labels within 0 to 1, and the "
+        "default of more than two classes), or a matrix.",
     )
     prior: Annotated[
         str | dict[str, Any] | None,

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from labels_party.kinds.answer import AnswerKind, Computed, Parts
+from labels_party.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
 from labels_party.labels.at_rest import digest_key
@@ -153,6 +153,7 @@ class CalibrationKind(AnswerKind[Scored]):
         """Raises as the plan of a shape, and to the owner InvalidRows (ids that are not in the batch)."""
         given, scores, audience = wish.asked, wish.scores, wish.by_audience
         assert batch.n is not None
+        require_order(population.domain, "A calibration")
         SHAPES[given.shape].plan(_terms(population.domain, given.epsilon, given.parameters, batch.n, scores))
         if audience is None:
             held = (RUNS, SEALED)

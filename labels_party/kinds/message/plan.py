@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.kinds.message.classes import loss_on, require_classes
 from labels_party.kinds.message.clipping import check_clipping, parse_clipping
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, RR, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
+from labels_party.mechanisms.classes import buys_prior, class_prior
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
 from shared.channels.base import Channel
 from shared.documents.canonical import canonical_bytes
@@ -58,9 +60,10 @@ class ReleaseRequest:
         return Epsilon.parse(self.asked.epsilon, positive=True)
 
     @cached_property
-    def loss(self) -> str | Loss:
+    def loss(self) -> str | Loss | None:
+        """None where it is left to the domain."""
         given = self.asked.loss
-        if isinstance(given, str):
+        if given is None or isinstance(given, str):
             return given
         try:
             arrays = [np.asarray(part, np.float64) for part in (given.labels, given.outputs, given.matrix)]
@@ -144,8 +147,8 @@ def loss_json(loss: str | Loss) -> Any:
 
 def make_plan(request: ReleaseRequest, population: Population, n: int) -> ReleasePlan:
     """Split ε and check everything that can be checked without labels. Raises InvalidInput and its kinds."""
-    domain, loss = population.domain, get_loss(request.loss)
-    mechanism, plan = _rehearsed(request, domain), split_epsilon(request, population, n)
+    domain, plan = population.domain, split_epsilon(request, population, n)
+    mechanism, loss = _rehearsed(request, domain, n), get_loss(plan.loss)
     # a dress rehearsal on a prior without labels finds wrong options and an ε too small for the mechanism
     channel = mechanism.design(domain, uniform(domain.k), plan.split.randomize, loss, request.options, n)
     if plan.prior_source != NOT_USED:
@@ -158,9 +161,13 @@ def make_plan(request: ReleaseRequest, population: Population, n: int) -> Releas
 def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> ReleasePlan:
     """`make_plan` without the rehearsal. Raises InvalidInput and its kinds."""
     domain, k = population.domain, population.domain.k
-    loss = get_loss(request.loss)
-    loss.check(domain.values)
-    mechanism = _rehearsed(request, domain)
+    wanted = loss_on(request.loss, domain)
+    loss = get_loss(wanted)
+    if domain.nominal:
+        require_classes(request.asked)
+    else:
+        loss.check(domain.values)
+    mechanism = _rehearsed(request, domain, n)
     if request.epsilon.nano == 0:
         raise InvalidEpsilon("ε must be greater than zero.")
     asked, given, (quantiles, clip_part) = request.asked, request.given, request.clipping
@@ -173,7 +180,7 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         fixed = rule if rule in ("auto", "theorem7") else Epsilon.parse(rule, positive=True, name="ε for the prior")
         if isinstance(fixed, Epsilon) and fixed >= rest and quantiles:
             raise InvalidEpsilon("ε for the clipping bound and ε for the prior leave nothing of ε for the labels.")
-        planned = prior_epsilon(fixed, k=k, n=n, epsilon=rest)
+        planned = (class_prior if domain.nominal else prior_epsilon)(fixed, k=k, n=n, epsilon=rest)
         cells, prior_part = planned.cells, planned.epsilon
         if prior_part.nano == 0:
             source = UNIFORM  # ε too small to be split: everything goes into the labels
@@ -182,7 +189,7 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         check_prior(given.probabilities, k)
     return ReleasePlan(
         mechanism=asked.mechanism,
-        loss=request.loss if isinstance(request.loss, str) else loss,
+        loss=wanted if isinstance(wanted, str) else loss,
         split=EpsilonSplit(clip_part, prior_part, rest - prior_part),
         prior_source=source,
         prior_method=asked.prior_method if source == ESTIMATED else None,
@@ -215,14 +222,16 @@ def resolve(plan: ReleasePlan, domain: Domain, prior: npt.NDArray[np.float64] | 
     return Resolved(plan.mechanism, channel, plan.why)
 
 
-def _rehearsed(request: ReleaseRequest, domain: Domain) -> Mechanism:
-    """The mechanism to rehearse: for `auto` the one that it takes of two labels, else the one that fits every domain.
-    Raises InvalidMechanism."""
+def _rehearsed(request: ReleaseRequest, domain: Domain, n: int) -> Mechanism:
+    """The mechanism to rehearse: for `auto` the one that it takes of two labels, of classes one that has a prior where
+    `auto` buys one, else the one that fits every domain. Raises InvalidMechanism."""
     if request.asked.mechanism != AUTO:
         return get_mechanism(request.asked.mechanism)
     if request.options:
         raise InvalidMechanism("The mechanism 'auto' chooses options itself; name a mechanism to give it options.")
-    return MECHANISMS[RR.name if needs_no_prior(domain, request.loss) else "rr-on-bins"]
+    if domain.nominal:
+        return MECHANISMS["rr-with-prior" if buys_prior(domain.k, n, request.epsilon) else RR.name]
+    return MECHANISMS[RR.name if needs_no_prior(domain, loss_on(request.loss, domain)) else "rr-on-bins"]
 
 
 def _prior_source(request: ReleaseRequest, needed: bool) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.kinds.message.classes import loss_on
 from labels_party.kinds.message.clipping import clip_prior, expected_ends, far_out, rank_error
 from labels_party.kinds.message.plan import LISTED, GivenPrior, ReleaseRequest, split_epsilon, uniform
 from labels_party.kinds.message.request import LATEST
@@ -22,6 +23,8 @@ from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choo
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
 from shared.channels.base import Channel
+from shared.channels.information import RULE as INFORMATION
+from shared.channels.information import share_of_information
 from shared.channels.model_error import RULE
 from shared.channels.rr import RRChannel
 from shared.domain import Domain
@@ -41,7 +44,7 @@ LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
 def preview(
     population: Population,
     epsilons: list[Epsilon],
-    loss: str,
+    loss: str | None,
     n: int,
     given: GivenPrior | None,
     spent: Epsilon,
@@ -59,10 +62,12 @@ def preview(
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
-    question = _Question(population, loss, n, given, prior, *clipping)
+    wanted = str(loss_on(loss, population.domain))
+    question = _Question(population, wanted, n, given, prior, *clipping)
     k = question.domain.k
     slow = k * len(epsilons) <= SLOW_WORK
     left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
+    rule = INFORMATION if population.domain.nominal else RULE
     rates = rates_of(assumed or [], population.domain.k)
     rows, advice, two = [], [], []
     for epsilon in epsilons:
@@ -71,19 +76,19 @@ def preview(
         rows += of_epsilon
         advice.append(_advice(population, epsilon, choice, split, of_epsilon, spent))
         if population.domain.k == 2 and isinstance(choice.channel, RRChannel):
-            two.append(worth(choice.channel, n, epsilon, split, rates, population.domain.value(1)))
+            two.append(worth(choice.channel, n, epsilon, split, rates, population.domain.text(1)))
     source = "uniform, as there is no private or public one yet"
     return {
         "population": population.id,
         "n": n,
-        "loss": loss,
+        "loss": wanted,
         "prior": source if given is None else f"carried over from release {given.release}",
         "clip": question.clip_json(),
         "mechanisms": rows,
         "left_out": _said(left_out, k),
         "recommendations": advice,
         "two_values": {"rates": ASSUMED if assumed else SHOWN, "worth": two} if two else None,
-        "model_error_rule": RULE,
+        "model_error_rule": rule,
     }
 
 
@@ -148,10 +153,10 @@ class _Question:
                     ell = get_loss(self.loss)
                     channel = design(self.domain, self.prior, of_row.randomize, ell, options, self.n)
             except (InvalidMechanism, InvalidEpsilon):
-                continue  # not for this domain, such as additive noise on uneven values, or not at this ε
+                continue  # not for this domain, such as additive noise on uneven values or on classes, or this ε
             described = describe_channel(channel, self.prior, self.loss)
             row = {"mechanism": name, "options": dict(options), "epsilon": of_row.as_json()}
-            found.append(row | described | model_error(channel, self.prior, self.n))
+            found.append(row | described | _worth(channel, self.prior, self.n))
         return found
 
     def _request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
@@ -184,13 +189,14 @@ def _advice(
     row = next((r for r in rows if r["mechanism"] == best.name and r["options"] == best.options), None)
     why = choice.why.removeprefix("chosen by auto: ")
     closest = min(rows, key=lambda r: r["expected_label_loss"], default=None)
-    if row is not None and closest is not None and closest is not row and choice.why != WHY_TWO:
+    numbers = not population.domain.nominal  # of classes the choice says what they are worth
+    if numbers and row is not None and closest is not None and closest is not row and choice.why != WHY_TWO:
         why += (
             f"; {closest['mechanism']} has the smaller label error, but a bias that no number of rows averages away"
             if row["expected_bias_squared"] < closest["expected_bias_squared"]
             else f"; {closest['mechanism']} has the smaller label error, but more is lost in training on it"
         )
-    if row is not None and not row["learns_something"]:
+    if numbers and row is not None and not row["learns_something"]:
         why += "; with so few rows or so small an ε a model is not expected to do better than a constant"
     if not allowed:
         why += "; the budget does not allow this ε"
@@ -202,6 +208,14 @@ def _advice(
         "epsilon_split": split.as_json(),
         "why": why,
     }
+
+
+def _worth(channel: Channel, prior: FloatArray, n: int) -> dict[str, Any]:
+    """What n labels through `channel` are worth: by the error of a model of numbers, or in labels without noise."""
+    if not channel.domain.nominal:
+        return model_error(channel, prior, n)
+    share = share_of_information(channel, prior)
+    return {"share_of_information": share, "labels_without_noise": n * share}
 
 
 def describe_channel(channel: Channel, prior: FloatArray, loss: str | Loss) -> dict[str, Any]:

@@ -8,7 +8,6 @@ labels have it at the rate p. A row then tells of p the share (1 − 2q)²·p(1 
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from typing import Any
 
 from labels_party.mechanisms.prior import SENSITIVITY
@@ -40,15 +39,15 @@ def rates_of(asked: list[str], k: int) -> tuple[str, ...]:
 
 
 def worth(
-    channel: RRChannel, n: int, epsilon: Epsilon, split: EpsilonSplit, rates: tuple[str, ...], value: Decimal
+    channel: RRChannel, n: int, epsilon: Epsilon, split: EpsilonSplit, rates: tuple[str, ...], value: str
 ) -> dict[str, Any]:
-    """What the message of n rows through `channel` is worth at each rate of `value`, the higher one."""
+    """What the message of n rows through `channel` is worth at each rate of `value`, the higher one, as it is read."""
     gap, flip = (channel.A - channel.B) / N, channel.B / N
     rows = [_at(float(decimal_of(rate)), rate, gap, flip, n) for rate in rates]
     prior = split.prior or Epsilon.round_down(epsilon.fraction / PRIOR_SHARE)
     return {
         "epsilon": str(epsilon),
-        "value": format(value, "f"),
+        "value": value,
         "flip_probability": flip,
         "rates": rows,
         "prior_epsilon": str(prior),
@@ -71,11 +70,11 @@ def _at(p: float, written: str, gap: float, flip: float, n: int) -> dict[str, An
     }
 
 
-def _warning(epsilon: Epsilon, n: int, value: Decimal, row: dict[str, Any]) -> str:
+def _warning(epsilon: Epsilon, n: int, value: str, row: dict[str, Any]) -> str:
     share = format((decimal_of(row["rate"]) * 100).normalize(), "f")
     rows, rarer = _count(row["rows_without_noise"]), _count(row["rarer_without_noise"])
     return (
-        f"At ε = {epsilon}, {n:,} labels of which {share} % have the value {value:f} tell as much as {rows} labels "
+        f"At ε = {epsilon}, {n:,} labels of which {share} % have the value {value} tell as much as {rows} labels "
         f"without noise, {rarer} of them with the rarer value. A model needs about {FEWEST}: take more rows or more ε."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
+from labels_party.kinds.answer import require_order
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.prediction.methods import METHODS, Method, PredictorPlan, levels_of, threshold_position
 from labels_party.mechanisms.private_prediction import average, stable, votes, walk
@@ -31,6 +32,7 @@ def make_plan(asked: Predictor, domain: Domain, n: int) -> PredictorPlan:
         )
     if n < 1:
         raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
+    require_order(domain, "A predictor")
     if domain.k < 2:
         raise InvalidInput("A label domain of one value leaves nothing to predict.")
     _refuse_needless(asked, method)

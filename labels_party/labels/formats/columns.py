@@ -27,6 +27,9 @@ def check_schema(schema: Any, wanted: Wanted) -> None:
         if name in wanted.numeric:
             if not (text or number or pa.types.is_null(inner)):
                 raise InvalidTable(f"The column '{name}' must hold numbers; it holds {shown(inner)}.")
+        elif name in wanted.classes:
+            if not (text or pa.types.is_null(inner)):
+                raise InvalidTable(f"The column '{name}' must hold names of classes as text; it holds {shown(inner)}.")
         elif not (text or pa.types.is_integer(inner)):
             raise InvalidTable(f"The id column '{name}' must hold text or whole numbers; it holds {shown(inner)}.")
 

@@ -13,7 +13,7 @@ from labels_party.labels.formats.json_document import read_json
 from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
 from labels_party.labels.formats.source import Source, Wanted
-from labels_party.labels.parsing import NUMERIC
+from labels_party.labels.parsing import LABEL, NUMERIC
 from shared.errors import InvalidInput, UnsupportedMediaType
 
 
@@ -32,18 +32,20 @@ class Format:
         folder: Path,
         *,
         nulls: bool = False,
+        classes: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> Iterator[Chunk]:
-        """Chunks with the columns `fields`, which a table may call as `columns` says. Temporary files go below
-        `folder`. Raises InvalidFile, InvalidTable, InvalidInput, TooLarge."""
+        """Chunks with the columns `fields`, which a table may call as `columns` says; labels are names where they
+        are `classes`. Temporary files go below `folder`. Raises InvalidFile, InvalidTable, InvalidInput, TooLarge."""
         if not self.table and columns:
             raise InvalidInput("Columns are named for CSV, Arrow and Parquet; in JSON the members have fixed names.")
         named = columns or {}
         theirs = tuple(named.get(field, field) for field in fields)
         if len(set(theirs)) != len(theirs):
             raise InvalidInput("Each of the columns, for id, labels, scores and units, needs a name of its own.")
+        label = (named.get(LABEL, LABEL),) if classes else ()
         numeric = tuple(named.get(field, field) for field in fields if field in NUMERIC)
-        found = self.read(source, Wanted(theirs, folder, nulls, numeric))
+        found = self.read(source, Wanted(theirs, folder, nulls, tuple(n for n in numeric if n not in label), label))
         return found if theirs == fields else _renamed(found, fields)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.source import Wanted
-from labels_party.labels.parsing import ID, NUMBER, NUMERIC
+from labels_party.labels.parsing import CLASS, ID, NUMBER, NUMERIC
 from shared.errors import InvalidRows, RowProblem
 
 if TYPE_CHECKING:
@@ -91,13 +91,26 @@ def columns_chunk(columns: dict[str, list[Any]], wanted: Wanted, *, line: Callab
 
     rows = len(columns[ID])
     try:
-        arrays = {
-            name: _numbers(values, wanted.nulls, name) if name in NUMERIC else _ids(values, name)
-            for name, values in columns.items()
-        }
+        arrays = {name: _column(values, wanted, name) for name, values in columns.items()}
     except InvalidRows as faults:
         return Chunk(None, rows, faults, line)
     return Chunk(pa.table(arrays), rows, line=line)
+
+
+def _column(values: list[Any], wanted: Wanted, field: str) -> pa.Array:
+    if field in wanted.classes:
+        return _classes(values, wanted.nulls, field)
+    return _numbers(values, wanted.nulls, field) if field in NUMERIC else _ids(values, field)
+
+
+def _classes(values: list[Any], nulls: bool, field: str) -> pa.Array:
+    import pyarrow as pa
+
+    _require(values, {str, type(None)} if nulls else {str}, field, CLASS)
+    bad = [i for i, v in enumerate(values) if v is not None and not _encodable(v)]
+    if bad:
+        raise InvalidRows([RowProblem(i, field, CLASS) for i in bad], len(bad))
+    return pa.array(values, pa.string())
 
 
 def _finite(value: float) -> float:

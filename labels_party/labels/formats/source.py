@@ -13,7 +13,8 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is read of an upload: its columns `fields`, those in `numeric` as numbers, the others as ids.
+    """What is read of an upload: its columns `fields`, those in `numeric` as numbers, those in `classes` as names, the
+    others as ids.
 
     `nulls`: whether a label may be null. Temporary files go below `folder`.
     """
@@ -22,6 +23,7 @@ class Wanted:
     folder: Path
     nulls: bool = False
     numeric: tuple[str, ...] = NUMERIC
+    classes: tuple[str, ...] = ()
 
 
 class Source(Protocol):

@@ -1,0 +1,30 @@
+"""What a release of classes may ask for: more than two names have no order, and most mechanisms and losses need one."""
+
+from __future__ import annotations
+
+from labels_party.mechanisms.auto import AUTO, OF_CLASSES
+from shared.domain import Domain
+from shared.errors import InvalidInput, InvalidLoss, InvalidMechanism
+from shared.losses import LOG, SQUARED, Loss
+from shared.schemas.release import Release
+
+TAKEN = (AUTO, *(candidate.name for candidate in OF_CLASSES))
+ORDERLESS = "The labels of this population are classes with names, which have no order"
+
+
+def loss_on(asked: str | Loss | None, domain: Domain) -> str | Loss:
+    """The loss of a release: what is asked for, else the log loss of classes and the squared loss of numbers. Raises
+    InvalidLoss."""
+    if not domain.nominal:
+        return SQUARED.name if asked is None else asked
+    if asked is None or asked == LOG.name:
+        return LOG.name
+    raise InvalidLoss(f"{ORDERLESS}, so the loss is 'log'; leave the loss out.")
+
+
+def require_classes(asked: Release) -> None:
+    """Of a release on more than two names. Raises InvalidMechanism, InvalidInput."""
+    if asked.mechanism not in TAKEN:
+        raise InvalidMechanism(f"{ORDERLESS}, so the mechanism is {', '.join(TAKEN[:-1])} or {TAKEN[-1]}.")
+    if asked.clip_quantile is not None or asked.clip_epsilon is not None:
+        raise InvalidInput(f"{ORDERLESS} and so no quantile to clip at; leave clip_quantile and clip_epsilon out.")
