@@ -33,7 +33,7 @@ from features_party.receive.receipts import Delivery
 from features_party.settings import Settings
 from features_party.tables.feature_files import FeatureFile, decoded_bytes
 from features_party.tables.feature_tables import FeatureTable, read_features
-from features_party.tables.join import join, list_unmatched
+from features_party.tables.join import NO_CORRECTION, check_correctable, join, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
 from features_party.training.correction import check_correction
 from shared.documents.answer import read_answer
@@ -80,6 +80,7 @@ def join_files(services: Services, files: Files, correction: str, progress: Prog
         progress("verifying", 0.0)
         messages = services.messages.accept_all(files.messages, files.labels_key)
         check_one_label(messages)
+        check_correctable(messages, correction)
         work.load_messages(messages, correction)
         joined = work.write(files.out, force=files.force)
         if files.unmatched is not None:
@@ -88,7 +89,8 @@ def join_files(services: Services, files: Files, correction: str, progress: Prog
         "table": str(files.out),
         "counts": joined.counts.model_dump(),
         "messages": [
-            {"release": m.release, "already_accepted": not m.fresh, **c.as_json()}
+            {"release": m.release, "already_accepted": not m.fresh}
+            | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
             for m, c in zip(messages, joined.corrections, strict=True)
         ],
     }

@@ -21,7 +21,7 @@ from features_party.files import read_for_training
 from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
 from features_party.tables.feature_tables import feature_table
-from features_party.tables.join import join, refuse_taken
+from features_party.tables.join import check_correctable, join, refuse_taken
 from features_party.training.correction import check_correction
 from shared.columnar.frames import Frame, as_table
 from shared.documents.signing import VerifyingKey
@@ -44,6 +44,7 @@ def labeled_frame(
 ) -> Any:
     """The rows of `features` that have a label, in their order, with four more columns: `raw_label`, `corrected_label`
     and `noise_variance` (float64; the variance of the corrected label, in squared label units) and `release`.
+    Labels that are classes have their names as `raw_label`; of more than two there are no corrected columns.
 
     `messages` are paths as `--message` takes them, `features` an Arrow table, a pandas or polars frame or a path;
     column types stay, an index does not. An example in several messages has a row for each. `labels_key` None: the
@@ -61,6 +62,7 @@ def labeled_frame(
         refuse_taken(table.column_names)
         accepted = party.messages.accept_all(paths_of(messages), key_of(labels_key))
         check_one_label(accepted)
+        check_correctable(accepted, correction)
         found = join(accepted, read, correction).labelled(table)
     return to_kind(found)
 

@@ -54,6 +54,9 @@ def count_rows(counts: dict[str, Any]) -> list[list[str]]:
 def show_join(data: dict[str, Any]) -> None:
     rows = count_rows(data["counts"])
     for item in data["messages"]:
+        if item["applied"] is None:
+            rows.append([f"labels of {item['release']}", item["why"]])
+            continue
         rows.append([f"correction of {item['release']}", f"{item['applied']}: {item['why']}"])
         rows.append(["  noise variance", f"{item['noise_variance']:.6g}"])
     rows.append(["written to", data["table"]])

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import (
-    ADDED,
     Counts,
     LabelColumns,
     correct_message,
@@ -135,13 +134,11 @@ class SpilledJoin:
         import pyarrow as pa
 
         labels = LabelColumns.of(self._messages, self._corrections)
-        release = pa.dictionary(pa.int32(), pa.string())
-        extra = [pa.field(name, release if name == "release" else pa.float64()) for name in ADDED]
         matches = _Matches(self._db)
         if not matches.any:
             refuse_nothing_matched(self.message_rows, self.feature_rows)
         start = 0
-        with writing(out, pa.schema([*self._features.schema, *extra]), force=force) as writer:
+        with writing(out, pa.schema([*self._features.schema, *labels.fields()]), force=force) as writer:
             for batch in self._features.batches():
                 row, message, bins = matches.up_to(start + batch.num_rows)
                 rows, start = row - start, start + batch.num_rows

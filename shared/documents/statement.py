@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from shared.channels.base import Channel
 from shared.channels.one_bit import OneBitChannel
 from shared.channels.rr import RRChannel
 from shared.documents.manifest import Manifest
@@ -93,11 +94,28 @@ def render_statement(
         mechanism=mechanism_words(channel),
         flipped=channel.flip_probability(prior),
         under="under the private prior" if prior is not None else "if all labels were equally frequent",
-        picture=picture(channel, prior),
+        picture=Markup("") if channel.domain.nominal else picture(channel, prior),
+        classes=list(_classes(channel, prior)),
         has_prior=prior is not None,
-        bins=list(_bins(channel, prior)) if isinstance(channel, RRChannel) else None,
+        bins=list(_bins(channel, prior)) if isinstance(channel, RRChannel) and not channel.domain.nominal else None,
         one_bit=isinstance(channel, OneBitChannel),
     )
+
+
+@dataclass(frozen=True)
+class Class:
+    """A row of the table of classes: whether it is an output, and its share under the prior, if any."""
+
+    name: str
+    drawn: bool
+    share: float | None
+
+
+def _classes(channel: Channel, prior: npt.NDArray[np.float64] | None) -> Iterator[Class]:
+    """All that the domain names, none of numbers."""
+    drawn = np.isin(channel.labels, channel.outputs)
+    for at, name in enumerate(channel.domain.names):
+        yield Class(name, bool(drawn[at]), None if prior is None else float(prior[at]))
 
 
 def _bins(channel: RRChannel, prior: npt.NDArray[np.float64] | None) -> Iterator[Bin | None]:

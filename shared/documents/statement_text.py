@@ -86,6 +86,12 @@ def mechanism_words(channel: Channel) -> str:
                 "All labels share one bin, so every example got the same value. "
                 "The values say nothing on single labels."
             )
+        if channel.domain.nominal:
+            return (
+                f"Each example keeps its class with one fixed probability, otherwise it gets another of the "
+                f"{channel.d} classes, all alike. Chances are whole numbers out of 2⁶⁴, and every draw uses fresh randomness of the "
+                "operating system."
+            )
         return (
             f"The label domain is cut into {channel.d} bins, and each example gets the output value of its label's bin "
             "with one fixed probability, otherwise that of another bin drawn with equal chances. "

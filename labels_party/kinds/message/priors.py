@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.kinds.message.plan import CARRIED, ESTIMATED, GivenPrior
-from labels_party.labels.parsing import floats_of
+from labels_party.labels.parsing import classes_of, floats_of
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import audit_events
@@ -110,9 +111,21 @@ def read_prior(path: Path, domain: Domain) -> npt.NDArray[np.float64]:
     table = read_table(path, columns=["label", "probability"])
     require_columns(table.column_names, ["label", "probability"], str(path))
     try:
-        labels, probabilities = (floats_of(table[name], name) for name in ("label", "probability"))
+        probabilities = floats_of(table["probability"], "probability")
+        labels = _labels(table["label"], domain)
     except (InvalidRows, InvalidTable):
-        raise InvalidPrior(f"The columns 'label' and 'probability' of '{path}' must hold numbers.") from None
+        held = "names of the domain" if domain.names else "numbers"
+        raise InvalidPrior(f"In '{path}' the column 'label' must hold {held} and 'probability' numbers.") from None
     if len(labels) != domain.k or not np.array_equal(labels, domain.values):
-        raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in increasing order.")
+        raise InvalidPrior(f"'{path}' must have exactly one row per value of the domain, in its order.")
     return probabilities
+
+
+def _labels(column: Any, domain: Domain) -> npt.NDArray[np.float64]:
+    """float64[n]; our own file of a prior speaks of classes by number, a file by hand by name. Raises InvalidRows,
+    InvalidTable."""
+    import pyarrow as pa
+
+    if domain.names and not pa.types.is_floating(column.type):
+        return classes_of(column, domain).astype(np.float64)
+    return floats_of(column)
