@@ -26,7 +26,7 @@ def population_of(asked: PopulationAsked) -> Population:
         return declare(asked)
     if not _exists(path):
         raise InvalidDomain(
-            f"'{text}' is neither a domain LO:HI[:STEP], nor 'binary', nor names with commas between them, nor a file."
+            f"'{text}' is neither a domain LO:HI[:STEP], nor names with commas between them, nor 'binary', nor a file."
         )
     column = read_table(path, text_columns=["label"], columns=["label"])["label"].to_pylist()
     if any(value is None for value in column):

@@ -26,7 +26,7 @@ from shared.privacy import Epsilon
 ENOUGH = 15_000  # n·ε·k
 ROOM = 3  # k over e^ε
 SHARE, LARGEST_SHARE = 40, 10  # of ε, for the prior
-LEAST, EACH = 50, 10  # n·ε_prior: at least, and for each class
+LEAST, EACH = 50, 30  # n·ε_prior: at least, and for each class
 
 
 def buys_prior(k: int, n: int, epsilon: Epsilon) -> bool:
@@ -38,7 +38,7 @@ def buys_prior(k: int, n: int, epsilon: Epsilon) -> bool:
 def class_prior(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:
     """As `prior_epsilon`, with a cell for every class, since neighbours in a list of names have nothing in common.
 
-    "auto": ε/40, less where 10·k/n is less, at least 50/n, at most ε/10. Raises InvalidEpsilon.
+    "auto": ε/40, less where 30·k/n is less, at least 50/n, at most ε/10. Raises InvalidEpsilon.
     """
     cells = np.arange(k + 1, dtype=np.int64)
     if rule != "auto":

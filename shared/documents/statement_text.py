@@ -88,9 +88,9 @@ def mechanism_words(channel: Channel) -> str:
             )
         if channel.domain.nominal:
             return (
-                f"Each example keeps its class with one fixed probability, otherwise it gets another of the "
-                f"{channel.d} classes, all alike. Chances are whole numbers out of 2⁶⁴, and every draw uses fresh randomness of the "
-                "operating system."
+                "Each example keeps its class with one fixed probability, otherwise it gets another of the "
+                f"{channel.d} classes, all alike. Chances are whole numbers out of 2⁶⁴, and every draw uses fresh "
+                "randomness of the operating system."
             )
         return (
             f"The label domain is cut into {channel.d} bins, and each example gets the output value of its label's bin "
