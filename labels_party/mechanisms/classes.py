@@ -3,9 +3,9 @@
 Randomized response on the d likeliest classes shows them more often than one on all k, the more so the smaller e^ε is
 beside k, and says nothing of the others. The share of information φ² (`shared.channels.information`) weighs both.
 
-Whether `auto` buys a prior is decided from n, k and ε alone. `make around ARGS=classes` prints what buying gives: φ² with
-a bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. Where the rule k ≥ 3·e^ε and
-n·ε·k ≥ 15,000 buys:
+Whether `auto` buys a prior is decided from n, k and ε alone. `make around ARGS=classes` prints what buying gives: φ²
+with a bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. Where the rule k ≥ 3·e^ε
+and n·ε·k ≥ 15,000 buys:
 
 - on shares of Zipf's law it gains, up to a factor of 16 (exponent 2, k = 100, ε = 0.5), with one exception (0.93 at
   exponent 1, k = 30, ε = 2, n = 10³);

@@ -224,6 +224,62 @@ def test_what_needs_numbers_is_refused_at_no_charge(path: str, asked: dict[str, 
         assert (desk.party.spent(batch) == "0") != allowed
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("rectangles", {"epsilon": "1", "threshold": 1, "features": [{"name": "x", "range": [0, 9]}]}),
+        ("linear-models", {"epsilon": "1", "features": [{"name": "x", "range": [0, 9]}]}),
+        ("calibrations?epsilon=1", {"example_id": ["c0", "c1"], "score": [0.5, 1.5]}),
+    ],
+)
+def test_answers_of_classes_are_refused_before_features_are_looked_for(
+    path: str, asked: dict[str, Any], desk: Desk
+) -> None:
+    """The control: of two names the same call goes further, to a charge or to the features that are not there."""
+    for names in (NAMES, ["no", "yes"]):
+        batch = desk.open(desk.make(f"of {len(names)}", label=f"l{len(names)}", domain=names))
+        assert desk.send(IDS, [names[i % 2] for i in range(40)], batch).status_code == 200
+        desk.client.post(f"/v1/batches/{batch}/seal")
+        answer = desk.client.post(f"/v1/batches/{batch}/{path}", json=asked)
+        refused_so = "classes with names" in answer.json().get("detail", "")
+        assert refused_so == (names is NAMES), answer.text
+        assert not refused_so or (answer.status_code, desk.party.spent(batch)) == (422, "0")
+
+
+def test_a_template_without_a_loss_releases_classes(desk: Desk) -> None:
+    population = desk.make("shop of names", label="category", domain=NAMES)
+    asked = {"presence": "public", "seal_at": "2035-01-31T04:00:00Z", "release": {"epsilon": "1"}}
+    found = desk.client.post(f"/v1/populations/{population}/batches", json=asked)
+    assert found.status_code == 201, found.text
+    asked["release"] = {"epsilon": "1", "loss": "squared"}
+    answer = desk.client.post(f"/v1/populations/{population}/batches", json=asked)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-loss")
+
+
+def test_a_plan_of_two_names_speaks_of_the_second(desk: Desk) -> None:
+    desk.make("switch", label="bought", domain=["no", "yes"])
+    found = desk.client.get("/v1/populations/switch/plan", params={"epsilon": "1", "n": 1000}).json()
+    assert found["two_values"]["worth"][0]["value"] == "yes"
+    assert found["recommendations"][0]["mechanism"] == "rr"
+    told = desk.client.get("/v1/populations/shop/plan", params={"epsilon": "1", "n": 1000}).json()
+    assert "expected_model_error" in told["mechanisms"][0]
+    assert "share_of_information" not in told["mechanisms"][0]
+
+
+def test_a_prior_by_hand_is_a_file_of_names(run: Run, tmp_path: Path) -> None:
+    names, file, prior = ["books", "garden", "toys"], tmp_path / "labels.csv", tmp_path / "prior.csv"
+    labels = pa.table({"example_id": [f"c{i:03d}" for i in range(300)], "label": [names[i % 3] for i in range(300)]})
+    pyarrow.csv.write_csv(labels, file)
+    pyarrow.csv.write_csv(pa.table({"label": names, "probability": [0.5, 0.49, 0.01]}), prior)
+    asked = {"domain": "books,garden,toys", "mechanism": "rr-with-prior", "prior": str(prior)}
+    assert run(*arguments(file, str(tmp_path / "m.parquet"), **asked)).code == 0
+    assert run("inspect", str(tmp_path / "m.parquet"), "--json").json["prior"] == "declared public by the owner"
+    pyarrow.csv.write_csv(pa.table({"label": ["toys", "books", "garden"], "probability": [0.5, 0.49, 0.01]}), prior)
+    refused(run(*arguments(file, "x.parquet", **asked | {"population": "p"})), 2, "in its order")
+    pyarrow.csv.write_csv(pa.table({"label": ["books", "cars", "toys"], "probability": [0.5, 0.49, 0.01]}), prior)
+    refused(run(*arguments(file, "x.parquet", **asked | {"population": "p"})), 2, "must hold names of the domain")
+
+
 def test_by_the_command_line(run: Run, tmp_path: Path) -> None:
     names = ["books", "garden", "toys"]
     file, labels = tmp_path / "labels.csv", [names[i % 3] for i in range(300)]

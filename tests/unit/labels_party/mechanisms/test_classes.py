@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from labels_party.kinds.message.plan import make_plan, resolve
+from labels_party.kinds.prediction.asked import make_plan as predictor_plan
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS
@@ -26,6 +27,7 @@ from shared.losses import LOG
 from shared.privacy import ZERO, Epsilon
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared
+from tests.support.asking import predictor
 
 E = Epsilon.parse
 
@@ -193,3 +195,10 @@ def test_bounds_are_not_bought() -> None:
 def test_two_names_are_planned_as_binary() -> None:
     plans = [make_plan(release_wish(E("1")), of(d), 1000) for d in (["no", "yes"], "binary")]
     assert plans[0].as_json() == plans[1].as_json()
+
+
+def test_a_predictor_needs_numbers_or_two_names() -> None:
+    asked = predictor(method="stable-ridge", epsilon="0.1", epsilon_cap="1", features=[{"name": "x", "range": [0, 9]}])
+    with pytest.raises(InvalidInput, match=r"are 30 classes with names\. Release a message"):
+        predictor_plan(asked, of(NAMES).domain, 1000)
+    assert predictor_plan(asked, of(["no", "yes"]).domain, 1000).method == "stable-ridge"
