@@ -19,6 +19,7 @@ def show_message(data: dict[str, Any]) -> None:
         ["message", str(data["message"])],
         ["release", data["release"]],
         ["population", f"{data['population_name']} ({data['label']}, domain {data['domain']})"],
+        *([["classes", ", ".join(data["names"])]] if data.get("names") else []),
         ["examples", f"{data['n']:,}"],
         ["audiences", ", ".join(data["audiences"])],
         ["mechanism", f"{data['mechanism']}, {data['outputs']} outputs, {data['loss']} loss"],

@@ -69,16 +69,20 @@ class AcceptedMessage:
 
 
 def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
-    channel = manifest.read_channel()
-    return summary(manifest) | {
-        "release": manifest.id,
-        "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
-        "channel": channel.kind,
-        "outputs": channel.m,
-        "unbiased": channel.unbiased,
-        "loss": manifest.loss,
-        "manifest_digest": digest,
-    }
+    channel, names = manifest.read_channel(), manifest.read_domain().names
+    return (
+        summary(manifest)
+        | ({"names": list(names)} if names else {})
+        | {
+            "release": manifest.id,
+            "clipping": None if manifest.clipping is None else manifest.clipping.summary(),
+            "channel": channel.kind,
+            "outputs": channel.m,
+            "unbiased": channel.unbiased,
+            "loss": manifest.loss,
+            "manifest_digest": digest,
+        }
+    )
 
 
 def read_prior(path: Path, manifest: Manifest) -> FloatArray:

@@ -95,5 +95,6 @@ def test_frames_and_joins_in_memory_say_the_same(lite: LabelsParty, features: Pa
         )
     services = features_party(tmp_path / "features-home")
     accepted = services.messages.accept(path, lite.services.key.public)
+    assert accepted.summary()["names"] == ["toys", "books", "garden"]
     assert join([accepted], read_features(features, "click_id")).labels.names == ("toys", "books", "garden")
     services.close()
