@@ -6,6 +6,7 @@ from typing import Any
 
 from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
 from labels_party.labels.parsing import ID, LABEL, SCORE, SCORE_2, UNIT
+from shared.class_names import MAX_NAME
 
 _ID: dict[str, Any] = {
     "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",
@@ -30,8 +31,10 @@ def upload_docs(fields: tuple[str, ...], *, note: str = "", optional: tuple[str,
     members: dict[str, dict[str, Any]] = {ID: _ID}
     if LABEL in fields:
         members[LABEL] = {
-            "type": ["number", "null"],
-            "description": "A finite number. With `mode=upsert` null deletes the label; otherwise null is refused.",
+            "type": ["number", "string", "null"],
+            "maxLength": MAX_NAME,
+            "description": "A finite number; where the domain has names, one of them. With `mode=upsert` null deletes "
+            "the label; otherwise null is refused.",
         }
     if SCORE in fields:
         members |= {name: {"type": "number", "description": "A finite number."} for name in (SCORE, *optional)}

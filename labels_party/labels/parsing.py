@@ -45,6 +45,8 @@ def _decoded(column: Any, instead: str) -> Any:
     if isinstance(whole, pa.ChunkedArray):
         whole = whole.chunk(0)
     values = whole.dictionary
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())  # Arrow takes no rows of a view
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = pc.if_else(pc.greater(pc.binary_length(values), MAX_ID_BYTES), pa.scalar(instead, values.type), values)
     return pc.take(values, whole.indices)

@@ -196,6 +196,8 @@ def _advice(
             if row["expected_bias_squared"] < closest["expected_bias_squared"]
             else f"; {closest['mechanism']} has the smaller label error, but more is lost in training on it"
         )
+    if not numbers and split.prior:
+        why += f"; it buys a prior for ε {split.prior} first, and then decides by that one"
     if numbers and row is not None and not row["learns_something"]:
         why += "; with so few rows or so small an ε a model is not expected to do better than a constant"
     if not allowed:
