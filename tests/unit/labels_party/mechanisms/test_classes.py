@@ -25,6 +25,7 @@ from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss, InvalidMechanism
 from shared.losses import LOG
 from shared.privacy import ZERO, Epsilon
+from tests.benchmarks.around.classes import measured
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 from tests.support.asking import predictor
@@ -202,3 +203,18 @@ def test_a_predictor_needs_numbers_or_two_names() -> None:
     with pytest.raises(InvalidInput, match=r"are 30 classes with names\. Release a message"):
         predictor_plan(asked, of(NAMES).domain, 1000)
     assert predictor_plan(asked, of(["no", "yes"]).domain, 1000).method == "stable-ridge"
+
+
+def mean_gain(k: int, n: int, epsilon: str) -> float:
+    """Mean log of what buying a prior multiplies φ² by, over equal shares and Zipf's law, 3 draws each."""
+    found = measured(k, n, E(epsilon), 3, np.random.default_rng(1))
+    return sum(map(math.log, found.values())) / len(found)
+
+
+def test_a_prior_is_bought_where_it_gains_and_not_where_it_loses() -> None:
+    """40 such means had the average 0.548 and the standard deviation 0.012 in the first setting, −0.121 and 0.028 in
+    the second, which is the control: either test fails by chance less than once in 10⁵ times."""
+    assert buys_prior(30, 10_000, E("1"))
+    assert mean_gain(30, 10_000, "1") > 0.4
+    assert not buys_prior(10, 1_000, E("4"))
+    assert mean_gain(10, 1_000, "4") < 0
