@@ -60,7 +60,8 @@ class Domain:
     def parse(cls, text: str) -> Domain:
         """`LO:HI` or `LO:HI:STEP`, step 1 by default; `binary` is 0:1; `NAME,NAME,…` are classes. Raises
         InvalidDomain."""
-        if "," in text and not all(map(spells_number, words := text.split(","))):
+        # a colon makes it a range, whose numbers may be spelled with a comma by mistake
+        if "," in text and ":" not in text and not all(map(spells_number, words := text.split(","))):
             return cls.from_names(words)
         parts = ["0", "1"] if text == BINARY else text.split(":")
         if len(parts) not in (2, 3):

@@ -65,6 +65,8 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         {"names": ["1", "2"]},
         {"values": TOYS},
         "books,,toys",
+        "0:1,5",
+        "a:b,c",
         "1,2,3",
     ],
 )
