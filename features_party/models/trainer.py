@@ -164,7 +164,9 @@ def _judged(
 def _told(joined: Joined, channels: list[Channel], domain: Domain, loss: str) -> Told | ClassLikelihood | None:
     """Gradients by the channels, for the losses that take them. Raises InvalidLoss."""
     if loss == LOG and are_classes(domain):
-        return ClassLikelihood.through(channels, joined.message, joined.bins, domain)
+        priors = [prior for prior in (message.prior() for message in joined.messages) if prior is not None]
+        prior = np.mean(priors, axis=0) if priors else None
+        return ClassLikelihood.through(channels, joined.message, joined.bins, domain, prior)
     if loss == LOG:
         return RowLikelihood.through(channels, joined.message, joined.bins)
     return _row_gradients(joined, channels) if loss == "absolute" else None

@@ -32,6 +32,7 @@ IntArray = npt.NDArray[np.integer]
 ROUNDS, SETTLED = 5000, 1e-10  # of the search for the likeliest shares
 HALF = 0.5  # a label of each class that was not seen (Krichevsky & Trofimov 1981): no share is 0
 LEAST_TOLD = 1e-9
+EVEN = 0.01  # of a prior that is estimated, and may be 0 where labels are
 MOST_TREES, FEWEST_ROUNDS, LARGEST_RATE = 4000, 20, 0.3
 
 
@@ -45,18 +46,27 @@ class ClassLikelihood:
     given: tuple[FloatArray, ...]
     message: IntArray
     outputs: IntArray
+    prior: FloatArray
 
     @classmethod
     def through(
-        cls, channels: Sequence[Channel], message: IntArray, outputs: IntArray, domain: Domain
+        cls,
+        channels: Sequence[Channel],
+        message: IntArray,
+        outputs: IntArray,
+        domain: Domain,
+        prior: FloatArray | None = None,
     ) -> ClassLikelihood:
-        """Raises InvalidLoss for a channel of another domain than `domain`."""
+        """`prior` float64[k] (None: uniform) decides what no output tells, such as the shares of labels that a channel
+        leaves out. Raises InvalidLoss for a channel of another domain than `domain`."""
         if any(channel.domain != domain for channel in channels):
             raise InvalidLoss(
                 "Classes need messages whose channels take the whole label domain, and one of these clipped its labels "
                 "to a part of it; use another loss."
             )
-        return cls(tuple(np.asarray(c.rows(0, c.k), np.float64) for c in channels), message, outputs)
+        even = np.full(domain.k, 1.0 / domain.k)
+        mixed = even if prior is None else (1.0 - EVEN) * prior + EVEN * even
+        return cls(tuple(np.asarray(c.rows(0, c.k), np.float64) for c in channels), message, outputs, mixed)
 
     @classmethod
     def certain(cls, labels: FloatArray, domain: Domain) -> ClassLikelihood:
@@ -64,10 +74,10 @@ class ClassLikelihood:
         place, outside = domain.index(labels)
         if np.any(outside) or np.any(domain.values[place] != labels):
             raise InvalidLoss("The log loss needs labels that are values of the domain.")
-        return cls((np.eye(domain.k),), np.zeros(len(labels), np.int8), place)
+        return cls((np.eye(domain.k),), np.zeros(len(labels), np.int8), place, np.full(domain.k, 1.0 / domain.k))
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> ClassLikelihood:
-        return ClassLikelihood(self.given, self.message[rows], self.outputs[rows])
+        return ClassLikelihood(self.given, self.message[rows], self.outputs[rows], self.prior)
 
     @property
     def k(self) -> int:
@@ -93,17 +103,18 @@ class ClassLikelihood:
         return max(float(p @ self._averaged(p)) / (self.k - 1), LEAST_TOLD)
 
     @cached_property
-    def unseen(self) -> float:
-        """Rows of each class that `shares` adds: as many as say as much as half a true label."""
-        return HALF / self.told_of(np.full(self.k, 1.0 / self.k))
+    def unseen(self) -> FloatArray:
+        """float64[k]: rows of each class that `shares` adds, by the prior: as many as say as much as half a true label
+        of each."""
+        return HALF * self.k / self.told_of(np.full(self.k, 1.0 / self.k)) * self.prior
 
     @cached_property
     def shares(self) -> FloatArray:
         """float64[k]: the likeliest class shares with `unseen` rows of each class added, by expectation-maximisation
         (Dempster, Laird & Rubin 1977) on the counts of outputs."""
-        p = np.full(self.k, 1.0 / self.k)
+        p = self.prior
         for _ in range(ROUNDS):
-            found = np.full(self.k, self.unseen)
+            found = self.unseen.copy()
             for given, counts in zip(self.given, self._counts, strict=True):
                 found += p * (given @ (counts / np.maximum(p @ given, 1e-300)))
             found /= found.sum()

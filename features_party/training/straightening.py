@@ -36,16 +36,16 @@ def straightened(told: ClassLikelihood, score: FloatArray) -> Softmax:
 
 def _fitted(told: ClassLikelihood, score: FloatArray, at: FloatArray, *, slope: bool) -> tuple[FloatArray, float]:
     """(k shifts and the slope, the variance of the slope's error); the slope stays where it is not asked for."""
-    k, many = told.k, told.unseen
+    k, more = told.k, told.unseen
     free = k + slope
     gradient, cost = _looked(told, score, at)
     for _ in range(STEPS):
         table = np.column_stack([gradient, np.einsum("ij,ij->i", gradient, score)])[:, :free]
         shares = softmax(at[None, :k])[0]
         slopes = table.sum(axis=0)
-        slopes[:k] += many * (k * shares - 1.0)
+        slopes[:k] += more.sum() * shares - more
         whole = table.T @ table
-        whole[:k, :k] += many * k * (np.diag(shares) - np.outer(shares, shares))
+        whole[:k, :k] += more.sum() * (np.diag(shares) - np.outer(shares, shares))
         whole += RIDGE * np.trace(whole) * np.eye(free)
         step = np.linalg.solve(whole, slopes)
         if float(slopes @ step) < SETTLED:
@@ -67,5 +67,5 @@ def _looked(told: ClassLikelihood, score: FloatArray, at: FloatArray) -> tuple[F
     """Gradients on the scores float64[n, k], and minus the log likelihood with the rows that are added."""
     gradient, likely = told.seen(softmax(at[-1] * score + at[:-1]))
     shares = softmax(at[None, :-1])[0]
-    cost = -float(np.log(likely).sum()) - told.unseen * float(np.log(np.maximum(shares, 1e-300)).sum())
+    cost = -float(np.log(likely).sum()) - float(told.unseen @ np.log(np.maximum(shares, 1e-300)))
     return np.asarray(gradient, np.float64), cost
