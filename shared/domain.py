@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from shared.class_names import checked_names, listing, spells_number
 from shared.errors import InvalidDomain
 from shared.numbers import DECIMAL, BadSpelling, decimal_of
 
@@ -42,6 +43,9 @@ def _decimal(given: object, what: str) -> Decimal:
 class Domain:
     """k ordered values, either `low:high:step` (both ends included) or listed. Exact decimals; floats are derived.
 
+    `names` says that labels are classes: the i-th name has the code i, and the values are the codes 0 … k − 1. The
+    order of more than two names has no meaning (`nominal`); it only fixes the codes.
+
     A label y is mapped to the largest value that is not above it ("rounded down to the step"); outside
     [first, last] the population's out-of-domain rule decides (`clip` or `refuse`).
     """
@@ -50,14 +54,19 @@ class Domain:
     high: Decimal | None = None
     step: Decimal | None = None
     listed: tuple[Decimal, ...] = ()
+    names: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Domain:
-        """`LO:HI` or `LO:HI:STEP`, step 1 by default; `binary` is 0:1. Raises InvalidDomain."""
+        """`LO:HI` or `LO:HI:STEP`, step 1 by default; `binary` is 0:1; `NAME,NAME,…` are classes. Raises
+        InvalidDomain."""
+        if "," in text and not all(map(spells_number, words := text.split(","))):
+            return cls.from_names(words)
         parts = ["0", "1"] if text == BINARY else text.split(":")
         if len(parts) not in (2, 3):
             raise InvalidDomain(
-                "A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5; 'binary' is 0 and 1."
+                "A domain is written LO:HI or LO:HI:STEP, for example 0:400 or 0:60:0.5; 'binary' is 0 and 1; classes "
+                "are named with commas between them, such as books,garden,toys."
             )
         low, high = _decimal(parts[0], "The lower end"), _decimal(parts[1], "The upper end")
         step = _decimal(parts[2], "The step") if len(parts) == 3 else Decimal(1)
@@ -86,23 +95,47 @@ class Domain:
         return cls(listed=listed)
 
     @classmethod
+    def from_names(cls, names: Sequence[object]) -> Domain:
+        """Classes of these names, coded 0 … k − 1 in their order. Raises InvalidDomain."""
+        checked = checked_names(names)
+        return cls(low=Decimal(0), high=Decimal(len(checked) - 1), step=Decimal(1), names=checked)
+
+    @classmethod
+    def from_list(cls, given: Sequence[str | int | float]) -> Domain:
+        """Values where all are numbers, names where one is no number. Raises InvalidDomain."""
+        return cls.from_values(given) if all(map(spells_number, given)) else cls.from_names(given)
+
+    @classmethod
     def from_json(cls, data: object) -> Domain:
-        """From `as_json`, or a string that `parse` reads, or a plain list of values."""
+        """From `as_json`, or a string that `parse` reads, or a plain list of values or of names."""
         if isinstance(data, str):
             return cls.parse(data)
         if isinstance(data, dict) and isinstance(data.get("range"), str):
             return cls.parse(data["range"])
+        if isinstance(data, dict) and isinstance(data.get("names"), list):
+            return cls.from_names(data["names"])
         values = data.get("values") if isinstance(data, dict) else data
         if isinstance(values, list) and all(
             isinstance(v, str | int | float) and not isinstance(v, bool) for v in values
         ):
-            return cls.from_values(values)
-        raise InvalidDomain('A domain is "LO:HI[:STEP]", "binary" or a list of values.')
+            return cls.from_values(values) if isinstance(data, dict) else cls.from_list(values)
+        raise InvalidDomain('A domain is "LO:HI[:STEP]", "binary", a list of values or a list of names.')
 
     def as_json(self) -> dict[str, object]:
+        if self.names:
+            return {"names": list(self.names)}
         if self.listed:
             return {"values": [format(v, "f") for v in self.listed]}
         return {"range": str(self)}
+
+    @property
+    def nominal(self) -> bool:
+        """Whether labels are more than two classes, whose order means nothing. Two are numbers enough: 0 and 1."""
+        return len(self.names) > 2
+
+    def text(self, position: int) -> str:
+        """A label as people read it: its name, or its exact decimal."""
+        return self.names[position] if self.names else format(self.value(position), "f")
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -131,6 +164,8 @@ class Domain:
             return False
 
     def __str__(self) -> str:
+        if self.names:
+            return listing(self.names)
         if self.listed:
             return f"{len(self.listed)} listed values"
         return f"{self.low:f}:{self.high:f}:{self.step:f}"
@@ -173,15 +208,24 @@ class Domain:
         return Decimal((int(whole < 0), tuple(int(digit) for digit in str(abs(whole))), -places))
 
     def part(self, first: int, last: int) -> Domain:
-        """The domain of the positions `first` to `last`, both included. Raises InvalidDomain."""
+        """The domain of the positions `first` to `last`, both included. Raises InvalidDomain; names have no parts but
+        the whole."""
         if not 0 <= first <= last < self.k:
             raise InvalidDomain("A part of a domain lies between its ends.")
+        if self.names:
+            if (first, last) != (0, self.k - 1):
+                raise InvalidDomain("A domain of names has no range within it; all of its names count.")
+            return self
         if self.listed:
             return Domain(listed=self.listed[first : last + 1])
         return Domain(low=self.value(first), high=self.value(last), step=self.step)
 
     def place(self, part: Domain) -> tuple[int, int]:
         """The positions (first, last) of `part` in this domain. Raises InvalidDomain where it is no part of it."""
+        if self.names or part.names:
+            if self != part:
+                raise InvalidDomain("One domain is no part of the other.")
+            return 0, self.k - 1
         if self.listed:
             first = next((i for i, value in enumerate(self.listed) if part.listed[:1] == (value,)), -1)
         else:

@@ -1,4 +1,5 @@
-"""Label domains: `{"range": "LO:HI:STEP"}` or `{"values": [...]}`, every number in its one spelling and exact."""
+"""Label domains: `{"range": "LO:HI:STEP"}` or `{"values": [...]}`, every number in its one spelling and exact; or
+`{"names": [...]}`, whose labels are the places 0, 1, … of the names."""
 
 from __future__ import annotations
 
@@ -13,18 +14,22 @@ from .refusal import refuse
 
 VALUE = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
 MOST_PLACES, MOST_LABELS, MOST_LISTED = 60, 1 << 24, 4096
+MOST_NAMES, MOST_LETTERS = 100, 100
 
 
 class Domain:
-    """k labels: those of a range are `low` + i·`step`; `texts` are those that are listed."""
+    """k labels: those of a range are `low` + i·`step`; `texts` are those that are listed, `names` those of classes."""
 
     def __init__(self, data: Any) -> None:
         self.texts: list[str] = []
+        self.names: list[str] = []
         self.values: list[Fraction] = []
         if isinstance(data, dict) and set(data) == {"range"} and isinstance(data["range"], str):
             self._range(data["range"])
         elif isinstance(data, dict) and set(data) == {"values"} and isinstance(data["values"], list):
             self._listed(data["values"])
+        elif isinstance(data, dict) and set(data) == {"names"} and isinstance(data["names"], list):
+            self._named(data["names"])
         else:
             refuse("the label domain cannot be read")
         self._distinct()
@@ -44,6 +49,14 @@ class Domain:
         if not 1 <= self.k <= MOST_LISTED or any(a >= b for a, b in pairwise(self.values)):
             refuse("the values of the label domain do not rise")
         self.low, self.high, self.step = self.values[0], self.values[-1], Fraction(0)
+
+    def _named(self, names: list[Any]) -> None:
+        if not 2 <= len(names) <= MOST_NAMES or not all(isinstance(name, str) and _is_name(name) for name in names):
+            refuse("the names of the label domain are not 2 to 100 names of classes")
+        if len(set(names)) != len(names):
+            refuse("a name of the label domain occurs twice")
+        self.names, self.k = names, len(names)
+        self.low, self.high, self.step = Fraction(0), Fraction(self.k - 1), Fraction(1)
 
     def _distinct(self) -> None:
         """Floats are rounded in order, so that neighbours are different ones where they are all at least as far apart
@@ -65,16 +78,29 @@ class Domain:
         return float(self.low), float(self.high)
 
     def text(self, position: int) -> str:
-        """The label's one spelling: as it is listed, or without needless zeros."""
+        """The label's one spelling: its name, as it is listed, or without needless zeros."""
+        if self.names:
+            return self.names[position]
         return self.texts[position] if self.texts else plain_text(self.at(position))
 
     def holds(self, text: str) -> bool:
         """Whether it is the one spelling of a label."""
-        if self.texts:
-            return text in self.texts
+        if self.names or self.texts:
+            return text in (self.names or self.texts)
         number = value(text)
         place = (number - self.low) / self.step
         return place.denominator == 1 and 0 <= place < self.k and plain_text(number) == text
+
+
+def _is_name(name: str) -> bool:
+    """1 to 100 printable characters, no blanks at the ends, and nothing that reads as a number."""
+    if not 1 <= len(name) <= MOST_LETTERS or name != name.strip() or not name.isprintable():
+        return False
+    try:
+        float(name)
+    except ValueError:
+        return True
+    return False
 
 
 def value(text: object) -> Fraction:

@@ -19,16 +19,19 @@ from shared.schemas.release import LossMatrix, Release
 
 
 def population_of(asked: PopulationAsked) -> Population:
-    """Declared, not stored; its domain may be a file with a column `label`. Raises InvalidInput and its kinds."""
+    """Declared, not stored; its domain may be a file with a column `label` of numbers or names. Raises InvalidInput
+    and its kinds."""
     text, path = str(asked.domain), Path(str(asked.domain))
-    if text == BINARY or (":" in text and not _exists(path)):
+    if text == BINARY or ((":" in text or "," in text) and not _exists(path)):
         return declare(asked)
     if not _exists(path):
-        raise InvalidDomain(f"'{text}' is neither a domain LO:HI[:STEP], nor 'binary', nor a file.")
+        raise InvalidDomain(
+            f"'{text}' is neither a domain LO:HI[:STEP], nor 'binary', nor names with commas between them, nor a file."
+        )
     column = read_table(path, text_columns=["label"], columns=["label"])["label"].to_pylist()
     if any(value is None for value in column):
         raise InvalidDomain(f"A value of the domain file '{text}' is missing.")
-    return declare(asked, Domain.from_values(column))
+    return declare(asked, Domain.from_list(column))
 
 
 def request_of(services: Services, population: Population, asked: Release) -> ReleaseRequest:

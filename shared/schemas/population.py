@@ -40,8 +40,14 @@ class Population(Ask):
     )
     domain: Annotated[
         str | list[StrictFloat | StrictInt | str],
-        Word(help="LO:HI[:STEP] (both ends included), binary (0 and 1), or a file with a column 'label'."),
-    ] = Field(examples=["0:400", "binary"], description="LO:HI[:STEP], binary (0 and 1), or the listed values.")
+        Word(
+            help="LO:HI[:STEP] (both ends included), binary (0 and 1), names of classes (books,garden,toys), or a file "
+            "with a column 'label'."
+        ),
+    ] = Field(
+        examples=["0:400", "binary", ["books", "garden", "toys"]],
+        description="LO:HI[:STEP], binary (0 and 1), the listed values, or the names of up to 100 classes.",
+    )
     lifetime_epsilon: Annotated[Decimalish, Word("--budget", "the usual word of who spends it")] = Field(
         description="Lifetime ε per example of the population."
     )
