@@ -23,6 +23,7 @@ from features_party.frames import Messages, PathLike, key_of, paths_of
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
 from features_party.tables.feature_tables import feature_table
+from features_party.training.classes import named_or_numbers
 from shared.columnar.frames import Frame, as_table
 from shared.documents.signing import VerifyingKey
 from shared.domain import Domain
@@ -129,13 +130,14 @@ class LabelDPRegressor(RegressorMixin, _Messages):
 
 class LabelDPClassifier(ClassifierMixin, _Messages):
     """The same for labels of 2 to 100 values without order: it trains with the log loss, whatever `loss` says (None, or
-    log), and predicts probabilities. Parameters and attributes as those of LabelDPRegressor, and `classes_` float64[k].
+    log), and predicts probabilities. Parameters and attributes as those of LabelDPRegressor, and `classes_`, float64[k]
+    or the names str[k].
     """
 
     def fit(self, X: Frame, y: object = None) -> Self:
         """As LabelDPRegressor.fit. Raises InvalidInput for another loss, InvalidLoss for a domain of another size."""
         super().fit(X, y)
-        self.classes_ = Domain.from_json(self.card_["domain"]).values
+        self.classes_ = named_or_numbers(Domain.from_json(self.card_["domain"]))
         return self
 
     def _checked(self, learning: Learning) -> Learning:
@@ -148,12 +150,12 @@ class LabelDPClassifier(ClassifierMixin, _Messages):
         found = self._predicted(X)
         if found.ndim == 2:
             return found
-        low, high = self.classes_
+        low, high = Domain.from_json(self.card_["domain"]).ends
         larger = (found - low) / (high - low)
         return np.stack([1.0 - larger, larger], axis=1)
 
-    def predict(self, X: Frame) -> npt.NDArray[np.float64]:
-        """The likeliest label float64[n]. Raises InvalidTable for a missing column."""
+    def predict(self, X: Frame) -> npt.NDArray[Any]:
+        """The likeliest label float64[n], or its name str[n]. Raises InvalidTable for a missing column."""
         shares = self.predict_proba(X)
         return np.asarray(self.classes_[shares.argmax(axis=1)])
 

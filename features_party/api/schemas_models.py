@@ -167,10 +167,11 @@ class ReportOut(_Open, Counts):
 
 
 class DomainOut(_Open):
-    """The label domain as in the manifest: a range, or listed values."""
+    """The label domain as in the manifest: a range, listed values, or names of classes."""
 
     range: str | None = Field(default=None, examples=["0:400:1"])
     values: list[str | int | float] | None = None
+    names: list[str] | None = None
 
 
 class Card(_Open):
@@ -313,7 +314,9 @@ class PredictIn(Ask):
 
 class PredictOut(BaseModel):
     model: str
-    predictions: list[float] = Field(description="One per row, inside the label domain; of classes the likeliest.")
+    predictions: list[float] | list[str] = Field(
+        description="One per row, inside the label domain; of classes the likeliest, by its name where it has one."
+    )
     classes: list[str] | None = Field(default=None, description="Of a model of classes: their names.")
     probabilities: list[list[float]] | None = Field(
         default=None, description="Of a model of classes: one row per row, with the probability of each."

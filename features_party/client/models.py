@@ -94,9 +94,10 @@ class ModelCalls:
         *,
         unknown_categories: Literal["encode", "refuse"] = "encode",
         unexpected_columns: Literal["refuse", "ignore"] = "refuse",
-    ) -> Conversation[list[float]]:
-        """One prediction per row, of classes the likeliest. `rows` are dictionaries or a table. An unknown category is
-        encoded as missing, a column that the model does not know is refused, unless said otherwise."""
+    ) -> Conversation[list[Any]]:
+        """One number per row, of classes the likeliest, by its name where it has one. `rows` are dictionaries or a
+        table. An unknown category is encoded as missing, a column that the model does not know is refused, unless said
+        otherwise."""
         report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns)
         return report["predictions"]  # type: ignore[no-any-return]  # JSON
 

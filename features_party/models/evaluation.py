@@ -16,7 +16,7 @@ from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
 from features_party.training.class_metrics import class_members, judge_classes, told_indicators
-from features_party.training.classes import class_names
+from features_party.training.classes import class_names, named_or_numbers
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.model import TrainedModel
 from features_party.training.probabilities import judge, probability_members
@@ -67,13 +67,17 @@ def evaluate(
 
 def _probability_metrics(saved: SavedModel, predictions: FloatArray, labels: FloatArray) -> dict[str, object]:
     """Nothing for a domain that has more than two values, or none."""
-    domain = None if saved.card.get("domain") is None else Domain.from_json(saved.card["domain"])
+    domain = _domain(saved)
     if domain is None or domain.k != 2:
         return {}
     if not np.all(np.isin(labels, domain.ends)):
-        low, high = (str(domain.value(at)) for at in (0, 1))
+        low, high = (domain.text(at) for at in (0, 1))
         return probability_members(f"not estimated: labels of the file are other than {low} and {high}")
     return probability_members(judge(predictions, saved.model.mean, labels, np.arange(len(labels)), domain.ends))
+
+
+def _domain(saved: SavedModel) -> Domain | None:
+    return None if saved.card.get("domain") is None else Domain.from_json(saved.card["domain"])
 
 
 def _class_metrics(
@@ -135,11 +139,16 @@ def categories(saved: SavedModel) -> list[str]:
 
 
 def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
-    """The rows of a file and their true labels float64[n]. Raises InvalidTable, InvalidRows."""
+    """The rows of a file and their true labels float64[n], of named classes their codes (−1: another name). Raises
+    InvalidTable, InvalidRows."""
     table = read_table(examples, text_columns=categories(saved))
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
         raise InvalidTable(f"'{examples}' has a header but no rows.")
+    domain = saved.model.classes or _domain(saved)
+    if domain is not None and domain.names:
+        codes = {name: float(at) for at, name in enumerate(domain.names)}
+        return table, np.array([codes.get(str(name), -1.0) for name in table[label_column].to_pylist()])
     return table, finite(table[label_column], label_column, "true label")
 
 
@@ -194,6 +203,8 @@ def predict_file(
     return table.rows
 
 
-def likeliest(classes: Domain, predictions: FloatArray) -> FloatArray:
-    """The class float64[n] of the largest probability of each row of float64[n, k]; of equal ones the first."""
-    return np.asarray(classes.values[predictions.argmax(axis=1)])
+def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:
+    """The class, float64[n] or its name str[n], of the largest probability of each row of float64[n, k]; of equal ones
+    the first."""
+    found: npt.NDArray[Any] = named_or_numbers(classes)[predictions.argmax(axis=1)]
+    return found

@@ -106,7 +106,8 @@ def onnx_model(saved: SavedModel) -> bytes:
             score = graph.clip(score, *model.bounds)
         if model.calibration is not None:
             score = mapped(graph, score, model.calibration)
-    outputs.insert(0, _output(graph, "prediction", names, score, 1))
+    kind = TensorProto.STRING if model.classes is not None and model.classes.names else TensorProto.FLOAT
+    outputs.insert(0, _output(graph, "prediction", names, score, 1, kind))
     inputs = [
         helper.make_tensor_value_info(ports[c.name], TYPES.get(c.kind, TensorProto.INT64), ["n", 1])
         for c in model.schema.columns
@@ -123,16 +124,20 @@ def onnx_model(saved: SavedModel) -> bytes:
     return data
 
 
-def _output(graph: _Graph, name: str, taken: list[str], value: str, width: int) -> Any:
-    """float32 [n, width] under that name, unless a column has it."""
+def _output(graph: _Graph, name: str, taken: list[str], value: str, width: int, kind: int = TensorProto.FLOAT) -> Any:
+    """[n, width] under that name, unless a column has it."""
     output = name if name not in taken else f"{graph.prefix}{name}"
-    graph.add("Cast", value, output=output, to=TensorProto.FLOAT)
-    return helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", width])
+    graph.add("Cast", value, output=output, to=kind)
+    return helper.make_tensor_value_info(output, kind, ["n", width])
 
 
 def _likeliest(graph: _Graph, shares: str, classes: Domain) -> str:
-    """float64 [n, 1]: the class of the largest probability; of equal ones the first."""
-    return graph.looked_up(graph.add("ArgMax", shares, axis=1, keepdims=1), classes.values, np.float64)
+    """[n, 1]: the class of the largest probability, of equal ones the first; a text where classes have names."""
+    place = graph.add("ArgMax", shares, axis=1, keepdims=1)
+    if not classes.names:
+        return graph.looked_up(place, classes.values, np.float64)
+    codes, names = list(range(classes.k)), list(classes.names)
+    return graph.add("LabelEncoder", place, domain="ai.onnx.ml", keys_int64s=codes, values_strings=names)
 
 
 def _properties(saved: SavedModel) -> dict[str, str]:

@@ -85,6 +85,8 @@ class Trainer:
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         domain = common_domain(messages)
+        if domain.nominal and loss != LOG:
+            raise InvalidInput("The labels are classes without order, which only the log loss takes; use --loss log.")
         classes = loss == LOG and are_classes(domain)
         unknown = next((why for why in map(indicators_of, channels) if isinstance(why, str)), "") if classes else ""
         estimable = not unknown if classes else all(channel.unbiased for channel in channels)
@@ -214,7 +216,10 @@ def common_domain(messages: list[AcceptedMessage]) -> Domain:
 
 
 def default_loss(messages: list[AcceptedMessage], kind: type[Learner]) -> str:
-    """That of the messages; for labels 0 and 1 the log loss, where the model takes it: it predicts probabilities."""
+    """That of the messages; for labels 0 and 1 the log loss, where the model takes it: it predicts probabilities. For
+    named classes nothing but the log loss means anything."""
+    if messages[0].manifest.public_domain.nominal:
+        return LOG
     named = {m.manifest.loss for m in messages}
     loss = named.pop() if len(named) == 1 else "squared"
     if loss in ("squared", LOG):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from shared.domain import Domain
 from shared.errors import InvalidLoss
 
@@ -9,8 +14,14 @@ FEWEST, MOST = 3, 100  # two values have a likelihood of their own
 
 
 def class_names(domain: Domain) -> list[str]:
-    """What the values of a domain are called, in their order: their numbers as they are written."""
-    return [format(domain.value(at), "f") for at in range(domain.k)]
+    """What the values of a domain are called, in their order: by their names, or by their numbers as they are
+    written."""
+    return [domain.text(at) for at in range(domain.k)]
+
+
+def named_or_numbers(domain: Domain) -> npt.NDArray[Any]:
+    """What stands for the values of a domain in predictions: names str[k] where it has them, or float64[k]."""
+    return np.array(domain.names) if domain.names else domain.values
 
 
 def are_classes(domain: Domain | None) -> bool:

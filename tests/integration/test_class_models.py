@@ -7,14 +7,19 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from features_party.api.schemas_models import Card, ClassEstimateOut
 from features_party.client import AsyncFeaturesPartyClient
 from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.training.class_metrics import NAMES
+from labels_party.mechanisms.rr_with_prior import rr_channel
+from shared.domain import Domain
 from shared.errors import InvalidInput
+from shared.privacy import Epsilon
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.features_api import running
 from tests.support.features_cli import Shell
@@ -185,3 +190,46 @@ def test_the_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         LabelDPRegressor([tmp_path / "m.parquet"], loss="log", **given).fit(X)
     with pytest.raises(InvalidInput, match="needs true labels"):
         found.score(HELD.features)
+
+
+NAMED = Domain.from_names(["books", "garden", "home, kitchen", "toys"])
+
+
+def test_named_classes_train_by_default_and_are_called_by_their_names(tmp_path: Path) -> None:
+    shell, sender = Shell(tmp_path), Sender()
+    sender.public_key(tmp_path)
+    channel = rr_channel(NAMED, Epsilon.parse("3"))
+    names = pa.array([NAMED.names[int(at)] for at in HELD.labels])
+    for name, w in (("train", TRAIN), ("held", HELD)):
+        pq.write_table(w.table("id"), tmp_path / f"{name}.features.parquet")
+        sender.write(
+            tmp_path / f"{name}-rr.parquet", w.ids, w.labels, channel, epsilon="3", release=name, batch=f"bat_{name}"
+        )
+    pq.write_table(HELD.table("id").append_column("kind", names), tmp_path / "held.true.parquet")
+    shell.run(*train("rr", "trees"), "--out", "model")
+    card = shell.json("models", "show", "model")
+    assert (card["loss"], card["classes"]) == ("log", list(NAMED.names))
+    assert Card(**card).domain.names == list(NAMED.names)
+    ask = ("predict", "--model", "model", "--features", "held.features.parquet", "--id-column", "id")
+    shell.run(*ask, "--out", "found.csv")
+    found = csv.read_csv(tmp_path / "found.csv")
+    assert found.column_names[1:] == ["prediction", *(f"probability_{name}" for name in NAMED.names)]
+    shares = np.stack([found[f"probability_{name}"].to_numpy() for name in NAMED.names], axis=1)
+    assert found["prediction"].to_pylist() == [NAMED.names[at] for at in shares.argmax(axis=1)]
+    ask = ("evaluate", "--model", "model", "--examples")
+    true = shell.json(*ask, "held.true.parquet", "--label-column", "kind")
+    hits = np.mean(np.array(found["prediction"].to_pylist()) == np.array(names.to_pylist()))
+    assert true["accuracy"]["estimate"] == pytest.approx(hits)
+    private = shell.json(*ask, "held.features.parquet", "--message", "held-rr.parquet", *KEY, "--id-column", "id")
+    gap = abs(private["log_loss"]["estimate"] - true["log_loss"]["estimate"])
+    assert gap < 5 * private["log_loss"]["standard_error"]
+    for refused in (("--model", "linear"), ("--loss", "squared")):
+        text = shell.refused(*train("rr", "trees"), *refused, "--out", "no", code=2)
+        assert "log loss" in text
+    runtime = pytest.importorskip("onnxruntime")
+    shell.run("models", "export", "model", "--format", "onnx", "--out", "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    given = {name: HELD.features[name].to_numpy().astype(np.float32)[:, None] for name in ("a", "b", "c")}
+    likeliest, probabilities = session.run(None, given)
+    np.testing.assert_allclose(probabilities, shares, atol=2e-5)
+    assert list(likeliest[:, 0]) == [NAMED.names[at] for at in probabilities.argmax(axis=1)]
