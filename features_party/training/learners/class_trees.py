@@ -122,7 +122,11 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         report = part(progress, (count + bag) * width, width)
         boosters.append(_booster(rows, told, task, bag, report, rounds=None if found.slope > 0.0 else 0))
     notes = () if found.slope > 0.0 else (NOTHING,)
-    cross = CrossFit(found.shares(scores), constants, fold)
+    predictions = np.empty_like(scores)
+    for at in range(count):  # k shifts are many enough that the rows they are judged on must not choose them
+        others, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        predictions[held] = straightened(told.take(others), scores[others]).shares(scores[held])
+    cross = CrossFit(predictions, constants, fold)
     return Fit(ClassTrees(tuple(boosters), found, told.shares), effects, cross, notes)
 
 
