@@ -85,8 +85,11 @@ class Trainer:
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         domain = common_domain(messages)
-        if domain.nominal and loss != LOG:
-            raise InvalidInput("The labels are classes without order, which only the log loss takes; use --loss log.")
+        if domain.nominal and (loss != LOG or not learner(learning.model).of_trees):
+            raise InvalidInput(
+                "The labels are classes without order, which the models gbdt and trees learn with the log loss; choose "
+                "one of them, and leave the loss out."
+            )
         classes = loss == LOG and are_classes(domain)
         unknown = next((why for why in map(indicators_of, channels) if isinstance(why, str)), "") if classes else ""
         estimable = not unknown if classes else all(channel.unbiased for channel in channels)

@@ -33,6 +33,7 @@ FloatArray = npt.NDArray[np.float64]
 
 LOSSES: tuple[str, ...] = get_args(get_args(Learning.model_fields["loss"].annotation)[0])
 LOG = "log"
+NO_CHANNELS = "The log loss of privatized labels needs their channels."
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
 
 
@@ -94,7 +95,7 @@ def fit(
 
     Predictions lie inside the domain. Deterministic for a number of threads. Raises InvalidTable (no rows, no usable
     column), InvalidInput (model, a missing library), InvalidLoss (unknown, or Poisson with a domain that has negative
-    labels; log without two values).
+    labels; log of other labels than two, or 3 to 100 classes, which trees alone learn).
     """
     kind, loss = learner(recipe.model), recipe.loss
     if loss not in LOSSES:
@@ -166,17 +167,30 @@ def fit(
 
 def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | ClassLikelihood:
     """Through the channels, or of true labels. Raises InvalidLoss."""
+    if examples.domain is not None and are_classes(examples.domain):
+        return _classes(examples, examples.domain, kind)
     if not kind.of_trees:
         raise InvalidLoss(
             "The log loss is trained with the models gbdt and trees; choose one of them, or the squared loss."
         )
-    if isinstance(examples.told, RowLikelihood | ClassLikelihood):
+    if isinstance(examples.told, RowLikelihood):
         return examples.told
     if np.any(np.asarray(examples.noise_variance) > 0.0):
-        raise InvalidLoss("The log loss of privatized labels needs their channels.")
-    if examples.domain is not None and are_classes(examples.domain):
-        return ClassLikelihood.certain(examples.labels, examples.domain)
+        raise InvalidLoss(NO_CHANNELS)
     return RowLikelihood.certain(examples.labels, examples.bounds or (0.0, 1.0))
+
+
+def _classes(examples: Examples, domain: Domain, kind: type[Learner]) -> ClassLikelihood:
+    """The same of 3 to 100 labels."""
+    if not kind.of_trees:
+        raise InvalidLoss(
+            "Labels of more than two values are learned as classes by gbdt and trees; choose one of them."
+        )
+    if isinstance(examples.told, ClassLikelihood):
+        return examples.told
+    if np.any(np.asarray(examples.noise_variance) > 0.0):
+        raise InvalidLoss(NO_CHANNELS)
+    return ClassLikelihood.certain(examples.labels, domain)
 
 
 def _judged(

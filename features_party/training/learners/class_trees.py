@@ -7,20 +7,21 @@ boosters that did not see the row (`straightening.py`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training import reading
+from features_party.training.class_contrast import contrast
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task, part
 from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
-from features_party.training.learners.trees import TreeInput, boosted, load_booster, tree_gain, tree_ports
+from features_party.training.learners.trees import ONE_HOT, TreeInput, boosted, load_booster, tree_gain, tree_ports
 from features_party.training.softmax import Softmax
 from features_party.training.straightening import straightened
 from shared.service.cli import Progress
@@ -93,6 +94,7 @@ class ClassTrees(Body):
 def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Progress, *, averaged: bool) -> Fit:
     """`averaged`: several boosters, straightened by others that did not see the row; or else one, as it is. Rows that
     are too few are not held out."""
+    sample = _contrasted(sample, task, told)
     apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
     if averaged and apart >= SMALLEST:
         return _averaged(sample, task, told, progress)
@@ -110,7 +112,8 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
     scores, constants = np.empty((len(fold), told.k)), np.empty((len(fold), told.k))
     for at in range(count):
         train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
-        rest, part_told, later = sample.take(train), told.take(train), sample.encoded.take(held)
+        part_told, later = told.take(train), sample.encoded.take(held)
+        rest = _contrasted(sample.take(train), task, part_told)
         seen, effects = rest.seen(task.sizes)
         booster = _booster(TreeInput.of(seen), part_told, task, 0, part(progress, at * width, width))
         unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
@@ -128,6 +131,12 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         predictions[held] = straightened(told.take(others), scores[others]).shares(scores[held])
     cross = CrossFit(predictions, constants, fold)
     return Fit(ClassTrees(tuple(boosters), found, told.shares), effects, cross, notes)
+
+
+def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:
+    """With labels that the effects of large categories are to be of."""
+    large = np.flatnonzero(np.array(task.sizes) > ONE_HOT)
+    return replace(sample, labels=contrast(told, sample.encoded.codes[:, large])) if large.size else sample
 
 
 def _booster(

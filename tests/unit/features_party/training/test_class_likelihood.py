@@ -10,6 +10,7 @@ from features_party.training.classes import are_classes, class_names
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.softmax import Softmax, softmax
 from features_party.training.straightening import straightened
+from shared.channels.base import Channel
 from shared.domain import Domain
 from shared.errors import InvalidLoss
 from tests.support.classes import ClassWorld, k_ary, kept
@@ -46,7 +47,7 @@ def test_gradients_are_those_of_the_likelihood_of_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize("channel", [k_ary(4, "1"), kept(UNEVEN, "1")])
-def test_the_hessian_is_the_expected_square_of_the_gradient(channel) -> None:  # type: ignore[no-untyped-def]
+def test_the_hessian_is_the_expected_square_of_the_gradient(channel: Channel) -> None:
     """By enumeration of the outputs."""
     score = np.random.default_rng(5).normal(0.0, 0.5, (20, 4))
     p, expected = softmax(score), np.zeros((20, 4))
@@ -92,7 +93,7 @@ def test_true_labels_give_multinomial_regression() -> None:
 
 
 @pytest.mark.parametrize("channel", [k_ary(4, "1"), kept(UNEVEN, "2")])
-def test_the_shares_of_classes_are_found_through_the_channel(channel) -> None:  # type: ignore[no-untyped-def]
+def test_the_shares_of_classes_are_found_through_the_channel(channel: Channel) -> None:
     labels = np.random.default_rng(8).choice(4, 200_000, p=UNEVEN).astype(float)
     told = ClassLikelihood.through([channel], np.zeros(200_000, np.int8), draw(channel, labels, 1), FOUR)
     own = channel.rows(0, 4)
