@@ -95,7 +95,7 @@ def test_few_rows_and_rows_of_one_class() -> None:
 def test_other_models_and_labels_are_refused_in_a_sentence() -> None:
     w = ClassWorld.of(200, 4, 6)
     for model in ("linear", "mlp"):
-        with pytest.raises(InvalidLoss, match="by gbdt and trees, as classes"):
+        with pytest.raises(InvalidLoss, match="as classes by gbdt and trees"):
             fit(w.through(k_ary(4, "2")), Recipe(model, "log"))
     with pytest.raises(InvalidLoss, match="2 to 100 values"):
         fit(Examples(w.features, w.labels, 0.0, Domain.parse("0:100")), Recipe("gbdt", "log"))
