@@ -16,6 +16,7 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.class_contrast import contrast
 from features_party.training.class_likelihood import ClassLikelihood
+from features_party.training.classes import FEWEST, MOST
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task, part
 from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
@@ -81,7 +82,7 @@ class ClassTrees(Body):
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> ClassTrees:
         shares = reading.numbers(data["shares"])
-        if not len(shares) or np.any(shares <= 0.0) or abs(float(shares.sum()) - 1.0) > 1e-9:
+        if not FEWEST <= len(shares) <= MOST or np.any(shares <= 0.0) or abs(float(shares.sum()) - 1.0) > 1e-9:
             raise ValueError("the class shares are no distribution")
         codes = [0] * numbers + [size - 1 for size in sizes]
         kinds, documents = TreeInput.kinds_of(numbers, sizes), reading.listed(data["boosters"])

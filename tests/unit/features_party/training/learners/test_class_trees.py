@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from features_party.training.fitting import Examples, Recipe, fit
+from features_party.training.learners.class_trees import NOTHING
 from features_party.training.model import TrainedModel
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidLoss
@@ -18,7 +19,7 @@ LATER = ClassWorld.of(5000, 4, 99)
 
 @cache
 def learned(model: str, epsilon: str, believed: str = "") -> TrainedModel:
-    w, channel = ClassWorld.of(12_000, 4, 6), k_ary(4, epsilon)
+    w, channel = ClassWorld.of(12_000 if model == "trees" else 6000, 4, 6), k_ary(4, epsilon)
     return fit(w.through(channel, believed=k_ary(4, believed) if believed else None), Recipe(model, "log"))[0]
 
 
@@ -45,10 +46,10 @@ def test_control_outputs_taken_for_those_of_another_channel_lose_calibration() -
 
 def test_a_channel_that_leaves_labels_out_is_learned_from() -> None:
     """What is said of the label that it leaves out comes from the prior."""
-    w, later = ClassWorld.of(12_000, 4, 6, rare=2), ClassWorld.of(5000, 4, 99, rare=2)
+    w, later = ClassWorld.of(6000, 4, 6, rare=2), ClassWorld.of(5000, 4, 99, rare=2)
     channel = kept(w.shares, "1.5")
     assert channel.m == 3
-    found, _ = fit(w.through(channel, prior=w.shares), Recipe("gbdt", "log"))
+    found, _ = fit(w.through(channel, prior=w.shares), Recipe("trees", "log"))
     predicted = found.predict(later.features)
     assert later.excess(predicted) < 0.3 * later.excess(np.tile(later.shares, (5000, 1)))
     assert predicted[:, 2].mean() < 3.0 * later.shares[2] < 0.1
@@ -65,12 +66,18 @@ def test_pure_noise_predicts_the_class_shares() -> None:
         assert np.abs(found - np.asarray(model.constant)).mean() < 0.02
         assert cross is not None
         assert cross.predictions.shape == cross.constants.shape == (3000, 4)
+    silent = Recipe("gbdt", "log", exclude=["a", "b"])
+    w = ClassWorld.of(3000, 4, 3)  # only what says nothing is left
+    models = [fit(w.through(k_ary(4, "1"), seed), silent)[0] for seed in range(4)]
+    nothing = next(m for m in models if NOTHING in m.notes)
+    assert nothing.predict(LATER.features) == pytest.approx(np.tile(np.asarray(nothing.constant), (5000, 1)))
+    assert TrainedModel.from_json(nothing.as_json()).as_json() == nothing.as_json()
     # control: the same rows with a signal are told apart
     assert np.abs(learned("gbdt", "2").predict(LATER.features) - LATER.shares).mean() > 0.1
 
 
 def test_true_labels_are_learned_from_and_reading_gives_the_same_model() -> None:
-    w = ClassWorld.of(4000, 4, 6)
+    w = ClassWorld.of(2500, 4, 6)
     model, _ = fit(Examples(w.features, w.labels, 0.0, Domain.parse("0:3")), Recipe("gbdt", "log"))
     found = model.predict(LATER.features)
     assert LATER.excess(found) < 0.2 * LATER.excess(np.tile(LATER.shares, (5000, 1)))
