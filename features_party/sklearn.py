@@ -1,4 +1,4 @@
-"""A scikit-learn estimator that learns from privatized messages. Needs the extra `sklearn`.
+"""scikit-learn estimators that learn from privatized messages. Need the extra `sklearn`.
 
 from features_party.sklearn import LabelDPRegressor
 
@@ -23,28 +23,28 @@ from features_party.frames import Messages, PathLike, key_of, paths_of
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
 from features_party.tables.feature_tables import feature_table
+from features_party.training.classes import named_or_numbers
 from shared.columnar.frames import Frame, as_table
 from shared.documents.signing import VerifyingKey
+from shared.domain import Domain
 from shared.errors import InvalidInput
 from shared.schemas.training import Learning
 from shared.service.validation import as_model
 
 try:
-    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
-    raise ImportError("LabelDPRegressor needs scikit-learn; install label-dp-service[sklearn].") from None
+    raise ImportError("These estimators need scikit-learn; install label-dp-service[sklearn].") from None
+
+NO_LABELS = (
+    "A score needs true labels: pass y (fit ignores it). Without true labels, card_['report']['error_estimate'] has "
+    "the held-out gain over a constant, and `features-party evaluate --message` estimates it from a hold-out message."
+)
 
 
-class LabelDPRegressor(RegressorMixin, BaseEstimator):
-    """The project's training as an estimator: `fit` takes the features, the labels come from the messages.
-
-    Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`.
-    Fitting verifies the messages and writes to this party's own audit store, as `train` does.
-
-    After `fit`: `card_` (the model's card: messages, ε, error estimate), `model_`, `n_features_in_` and
-    `feature_names_in_` (without the id), `n_rows_` matched.
-    """
+class _Messages(BaseEstimator):
+    """`fit` takes the features, the labels come from the messages."""
 
     def __init__(
         self,
@@ -68,19 +68,18 @@ class LabelDPRegressor(RegressorMixin, BaseEstimator):
         self.exclude = exclude
 
     def fit(self, X: Frame, y: object = None) -> Self:
-        """Join the messages with the rows of `X` by id and train. `y` is ignored, with a warning if it is not None:
-        true labels must not slip in. Raises the errors of `train` (VerificationFailed, InvalidTable ...)."""
+        """Raises the errors of `train`."""
         if y is not None:
             warnings.warn("y is ignored: the labels come from the messages", stacklevel=2)
         given = {"model": self.model, "loss": self.loss, "correction": self.correction}
         columns = {"categorical": list(self.categorical), "exclude": list(self.exclude)}
-        learning = as_model(given | columns, Learning)
+        learning = self._checked(as_model(given | columns, Learning))
         check_learning(learning)
         table = feature_table(as_table(X), self.id_column, "X")
         with closing(bootstrap()) as party, tempfile.TemporaryDirectory() as folder:
             accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             self.card_: dict[str, Any] = party.trainer.train(
-                accepted, table, learning, Path(folder) / "model", actor="LabelDPRegressor"
+                accepted, table, learning, Path(folder) / "model", actor=type(self).__name__
             )
             self.model_ = load_model(Path(folder) / "model").model
             self._threads = party.settings.threads
@@ -90,18 +89,78 @@ class LabelDPRegressor(RegressorMixin, BaseEstimator):
         self.n_rows_ = int(self.card_["report"]["matched"])
         return self
 
+    def _checked(self, learning: Learning) -> Learning:
+        return learning
+
+    def _predicted(self, X: Frame) -> npt.NDArray[np.float64]:
+        """For frames with or without the id. Raises InvalidTable for a missing column."""
+        check_is_fitted(self, "model_")
+        return self.model_.predict(as_table(X), threads=self._threads)
+
+
+class LabelDPRegressor(RegressorMixin, _Messages):
+    """The project's training as an estimator: `fit` takes the features, the labels come from the messages.
+
+    Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`.
+    Fitting verifies the messages and writes to this party's own audit store, as `train` does.
+
+    After `fit`: `card_` (the model's card: messages, ε, error estimate), `model_`, `n_features_in_` and
+    `feature_names_in_` (without the id), `n_rows_` matched.
+    """
+
+    def fit(self, X: Frame, y: object = None) -> Self:
+        """Join the messages with the rows of `X` by id and train. `y` is ignored, with a warning if it is not None:
+        true labels must not slip in. Raises the errors of `train` (VerificationFailed, InvalidTable ...), InvalidInput
+        for classes, which are for LabelDPClassifier."""
+        super().fit(X, y)
+        self.model_.require_number("LabelDPRegressor")
+        return self
+
     def predict(self, X: Frame) -> npt.NDArray[np.float64]:
         """float64[n] inside the label domain, for frames with or without the id. Raises InvalidTable for a missing
         column."""
-        check_is_fitted(self, "model_")
-        return self.model_.predict(as_table(X), threads=self._threads)
+        return self._predicted(X)
 
     def score(self, X: Frame, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """R² against true labels `y`. Raises InvalidInput without them, as in a cross-validation of `X` alone."""
         if y is None:
-            raise InvalidInput(
-                "A score needs true labels: pass y (fit ignores it). Without true labels, "
-                "card_['report']['error_estimate'] has the held-out gain over a constant, and "
-                "`features-party evaluate --message` estimates it from a hold-out message."
-            )
+            raise InvalidInput(NO_LABELS)
+        return float(super().score(X, y, sample_weight))
+
+
+class LabelDPClassifier(ClassifierMixin, _Messages):
+    """The same for labels of 2 to 100 values without order: it trains with the log loss, whatever `loss` says (None, or
+    log), and predicts probabilities. Parameters and attributes as those of LabelDPRegressor, and `classes_`, float64[k]
+    or the names str[k].
+    """
+
+    def fit(self, X: Frame, y: object = None) -> Self:
+        """As LabelDPRegressor.fit. Raises InvalidInput for another loss, InvalidLoss for a domain of another size."""
+        super().fit(X, y)
+        self.classes_ = named_or_numbers(Domain.from_json(self.card_["domain"]))
+        return self
+
+    def _checked(self, learning: Learning) -> Learning:
+        if learning.loss not in (None, "log"):
+            raise InvalidInput("LabelDPClassifier trains with the log loss; leave loss out, or use LabelDPRegressor.")
+        return learning.model_copy(update={"loss": "log"})
+
+    def predict_proba(self, X: Frame) -> npt.NDArray[np.float64]:
+        """float64[n, k] of the labels `classes_`. Raises InvalidTable for a missing column."""
+        found = self._predicted(X)
+        if found.ndim == 2:
+            return found
+        low, high = Domain.from_json(self.card_["domain"]).ends
+        larger = (found - low) / (high - low)
+        return np.stack([1.0 - larger, larger], axis=1)
+
+    def predict(self, X: Frame) -> npt.NDArray[Any]:
+        """The likeliest label float64[n], or its name str[n]. Raises InvalidTable for a missing column."""
+        shares = self.predict_proba(X)
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
+
+    def score(self, X: Frame, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Accuracy against true labels `y`. Raises InvalidInput without them."""
+        if y is None:
+            raise InvalidInput(NO_LABELS)
         return float(super().score(X, y, sample_weight))

@@ -27,13 +27,14 @@ from features_party.models.calibrating import calibrated, register_calibrated
 from features_party.models.card_reading import reading_card
 from features_party.models.card_text import card_markdown
 from features_party.models.compare import MOST, compare
-from features_party.models.evaluation import categories, model_scores, require_own_predictions
+from features_party.models.evaluation import categories, likeliest, model_scores, require_own_predictions
 from features_party.models.export import FORMATS, export
 from features_party.receive.asking import (
     ask_calibration,
     check_terms,
     require_allowance,
 )
+from features_party.training.classes import class_names
 from features_party.training.encoding import Column
 from shared.documents.answer import Answer
 from shared.schemas.numbers import PLAIN
@@ -229,7 +230,9 @@ def ask_for_calibration(model: str, body: AskCalibrationIn, ctx: Ctx, _: Trainer
     return AskedOut(**asked, batch=body.batch, scores=table.rows)
 
 
-@router.post("/{model}/predict", responses=problem_responses(413), dependencies=[LARGE])
+@router.post(
+    "/{model}/predict", response_model_exclude_none=True, responses=problem_responses(413), dependencies=[LARGE]
+)
 def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
     """Predict JSON rows. Every column of the model must occur (null, or absent from a row, is a missing value); other
     columns and cells of the wrong kind are refused by name and row; unknown categories are counted in the answer."""
@@ -240,9 +243,12 @@ def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
         refuse_unknown=body.unknown_categories == "refuse",
         ignore_unexpected=body.unexpected_columns == "ignore",
     )
+    found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
     return PredictOut(
         model=model,
-        predictions=saved.model.predict_encoded(read.encoded).tolist(),
+        predictions=(found if classes is None else likeliest(classes, found)).tolist(),
+        classes=None if classes is None else class_names(classes),
+        probabilities=None if classes is None else found.tolist(),
         rows=len(body.rows),
         unknown_categories=read.unknown,
         missing_values=read.missing,

@@ -142,20 +142,36 @@ class EstimateOut(_Open):
     calibration: ProbabilityCalibration | None = Field(default=None, description=OF_TWO)
 
 
+class ClassEstimateOut(_Open):
+    """Of probabilities of classes, over the true labels, with 95 % intervals, from privatized labels of rows that the
+    judged models did not see. The constant is the class shares."""
+
+    rows: int
+    accuracy: Interval
+    constant_accuracy: Interval
+    log_loss: Interval
+    constant_log_loss: Interval
+    log_loss_below_constant: Interval
+    macro_auc: Interval | None = Field(description="The mean over classes of the AUC of one against the rest.")
+    macro_auc_why: str
+    macro_auc_classes: int = Field(description="How many classes are frequent enough to count in it.")
+
+
 class ReportOut(_Open, Counts):
     rows: int
     corrected_mean: float
     noise_variance: float
     label_variance: float
-    error_estimate: EstimateOut | None
+    error_estimate: EstimateOut | ClassEstimateOut | None
     error_estimate_why: str
 
 
 class DomainOut(_Open):
-    """The label domain as in the manifest: a range, or listed values."""
+    """The label domain as in the manifest: a range, listed values, or names of classes."""
 
     range: str | None = Field(default=None, examples=["0:400:1"])
     values: list[str | int | float] | None = None
+    names: list[str] | None = None
 
 
 class Card(_Open):
@@ -170,6 +186,7 @@ class Card(_Open):
     label: str
     domain: DomainOut
     domain_text: str = Field(examples=["0:400:1"])
+    classes: list[str] | None = Field(default=None, description="What the model predicts probabilities of; null: none.")
     messages: list[CardMessage]
     epsilon: list[CardEpsilon]
     epsilon_rule: str
@@ -239,7 +256,9 @@ class ComparedModel(BaseModel):
     trees: int | None
     depth: int | None
     members: list[MemberOut] = Field(description="Of an ensemble; empty for other models.")
-    gain: EstimateOut | None = Field(description="Only where the channel identifies it; `gain_why` says why not.")
+    gain: EstimateOut | ClassEstimateOut | None = Field(
+        description="Only where the channel identifies it; `gain_why` says why not."
+    )
     gain_why: str
     seconds: float
     created: str
@@ -295,7 +314,13 @@ class PredictIn(Ask):
 
 class PredictOut(BaseModel):
     model: str
-    predictions: list[float] = Field(description="One per row, inside the label domain.")
+    predictions: list[float] | list[str] = Field(
+        description="One per row, inside the label domain; of classes the likeliest, by its name where it has one."
+    )
+    classes: list[str] | None = Field(default=None, description="Of a model of classes: their names.")
+    probabilities: list[list[float]] | None = Field(
+        default=None, description="Of a model of classes: one row per row, with the probability of each."
+    )
     rows: int
     unknown_categories: dict[str, int] = Field(description="Cells by column; only columns that have some.")
     missing_values: dict[str, int] = Field(description="Cells by column; only columns that have some.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from features_party.models.card_text import members_text, statistics_text
-from features_party.models.probability_text import probability_rows
+from features_party.models.probability_text import of_classes, probability_rows
 from shared.service.answers import answer_rows, show_result
 from shared.service.cli import table
 
@@ -80,9 +80,14 @@ def show_card(card: dict[str, Any], out: Path) -> None:
         rows.append(["members", members_text(card["members"])])
     if card["statistics"]:
         rows.append(["large categories", statistics_text(card["statistics"])])
-    rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
+    if card.get("classes") is not None:
+        rows.append(["classes", ", ".join(card["classes"])])
+    else:
+        rows.append(["corrected training mean", f"{report['corrected_mean']:.6g}"])
     estimate = report["error_estimate"]
-    if estimate is not None:
+    if estimate is not None and of_classes(estimate):
+        rows += probability_rows(estimate)
+    elif estimate is not None:
         low, high = estimate["low"], estimate["high"]
         rows.append(["mse below the constant", f"{estimate['mse_below_constant']:.6g} (95 %: {low:.6g} … {high:.6g})"])
         if estimate.get("mse") is not None:
@@ -154,11 +159,13 @@ def _gain(model: dict[str, Any]) -> str:
     gain = model["gain"]
     if gain is None:
         return "not identified"
+    if of_classes(gain):
+        return ""
     return f"{gain['mse_below_constant']:.6g}"
 
 
 def _probabilities(models: list[dict[str, Any]]) -> list[list[str]]:
-    """For labels of two values; a metric that no model has is left out."""
+    """Of two labels or of classes; a metric that no model has is left out."""
     found = [{} if m["gain"] is None else dict(probability_rows(m["gain"])) for m in models]
     names = dict.fromkeys(name for of_one in found for name in of_one)
     return [[name, *(of_one.get(name, "") for of_one in found)] for name in names]
@@ -166,4 +173,4 @@ def _probabilities(models: list[dict[str, Any]]) -> list[list[str]]:
 
 def _interval(model: dict[str, Any]) -> str:
     gain = model["gain"]
-    return "" if gain is None else f"{gain['low']:.4g} … {gain['high']:.4g}"
+    return "" if gain is None or of_classes(gain) else f"{gain['low']:.4g} … {gain['high']:.4g}"

@@ -109,7 +109,8 @@ def evaluate(
 
     From true labels: rows, mse, mae, poisson, constant_mse (of the corrected training mean). From messages: mse,
     constant_mse and mse_below_constant with 95 % intervals, as far as their channels identify them. Labels of two
-    values, from either: also auc, log_loss, brier and calibration, with 95 % intervals.
+    values, from either: also auc, log_loss, brier and calibration, with 95 % intervals. A model of classes: accuracy,
+    log_loss and macro_auc instead.
     """
     from features_party.bootstrap import reader
 
@@ -141,7 +142,7 @@ def predict(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict every row of a file."""
+    """Predict every row of a file; of classes the likeliest, and a column with the probability of each."""
     from features_party.bootstrap import reader
     from features_party.models.evaluation import predict_file
     from features_party.models.folder import load_model

@@ -11,6 +11,7 @@ from shared.client.conversation import Conversation, Json, Request, ask, content
 from shared.client.declared import call
 from shared.client.listings import linked
 from shared.client.tables import as_rows
+from shared.errors import InvalidInput
 
 if TYPE_CHECKING:
     from shared.columnar.frames import Frame
@@ -93,11 +94,27 @@ class ModelCalls:
         *,
         unknown_categories: Literal["encode", "refuse"] = "encode",
         unexpected_columns: Literal["refuse", "ignore"] = "refuse",
-    ) -> Conversation[list[float]]:
-        """One prediction per row. `rows` are dictionaries or a table. An unknown category is encoded as missing, a
-        column that the model does not know is refused, unless said otherwise."""
+    ) -> Conversation[list[Any]]:
+        """One number per row, of classes the likeliest, by its name where it has one. `rows` are dictionaries or a
+        table. An unknown category is encoded as missing, a column that the model does not know is refused, unless said
+        otherwise."""
         report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns)
         return report["predictions"]  # type: ignore[no-any-return]  # JSON
+
+    @call
+    def predict_proba(
+        self,
+        model_id: str,
+        rows: Iterable[Json] | Frame,
+        *,
+        unknown_categories: Literal["encode", "refuse"] = "encode",
+        unexpected_columns: Literal["refuse", "ignore"] = "refuse",
+    ) -> Conversation[list[dict[str, float]]]:
+        """The probability of each class by its name, per row. Raises InvalidInput for a model of no classes."""
+        report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns)
+        if report.get("probabilities") is None:
+            raise InvalidInput("This model predicts one number for each row and no probabilities of classes.")
+        return [dict(zip(report["classes"], row, strict=True)) for row in report["probabilities"]]
 
     @call
     def predict_report(

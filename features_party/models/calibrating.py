@@ -40,8 +40,9 @@ def calibrated(saved: SavedModel, calibration: Calibration, created: str) -> Sav
     """The model with the map behind its predictions, and the card that says so; not saved yet.
 
     The scores that were sent must have been this model's predictions. Raises InvalidInput (a map of two scores, another
-    label, or a model that has a map already).
+    label, a model that has a map already, or one of classes).
     """
+    saved.model.require_number("a calibration")
     answer, score_map = calibration.answer, calibration.map
     if answer.population.label != saved.card["label"]:
         raise InvalidInput(

@@ -8,6 +8,8 @@ from typing import Any
 
 from features_party.receive.acceptances import described
 from features_party.tables.join import Joined
+from features_party.training.class_metrics import ClassMetrics
+from features_party.training.classes import class_names
 from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
 from shared.documents.answer import Answer
@@ -70,18 +72,15 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def build_card(
-    model: TrainedModel, joined: Joined, domain: Domain, estimate: ErrorEstimate | None, created: str, seconds: float
+    model: TrainedModel,
+    joined: Joined,
+    domain: Domain,
+    estimate: ErrorEstimate | ClassMetrics | str | None,
+    created: str,
+    seconds: float,
 ) -> dict[str, Any]:
-    """All members of `card.json` besides its format and the digest of the model. `seconds` is how long it took."""
-    estimable = all(m.manifest.read_channel().unbiased for m in joined.messages)
-    why = (
-        "from privatized labels of rows that the judged models did not see, by the channel alone"
-        if estimate is not None
-        else "too few rows to hold some out"
-        if estimable
-        else "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not "
-        "show a model's true error"
-    )
+    """All members of `card.json` besides its format and the digest of the model. `estimate`: or a sentence why there
+    is none; `seconds` is how long it took."""
     first = joined.messages[0].manifest
     messages = [
         of_message(m.manifest, m.digest) | {"correction": c.as_json()}
@@ -97,6 +96,7 @@ def build_card(
         "label": first.population.label,
         "domain": domain.as_json(),
         "domain_text": str(domain),
+        "classes": None if model.classes is None else class_names(model.classes),
         "messages": messages,
         "epsilon": epsilon_by_population(messages),
         "epsilon_rule": EPSILON_RULE,
@@ -117,11 +117,25 @@ def build_card(
             "corrected_mean": model.mean,
             "noise_variance": model.capacity.noise_variance,
             "label_variance": model.capacity.label_variance,
-            "error_estimate": estimate.as_card() if estimate is not None else None,
-            "error_estimate_why": why,
+            "error_estimate": estimate.as_card() if isinstance(estimate, ErrorEstimate | ClassMetrics) else None,
+            "error_estimate_why": _why(model, joined, estimate),
         },
         "notes": list(model.notes),
     }
+
+
+def _why(model: TrainedModel, joined: Joined, estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
+    """How the error was estimated, or why it was not."""
+    if isinstance(estimate, str):
+        return estimate
+    if estimate is not None:
+        return "from privatized labels of rows that the judged models did not see, by the channel alone"
+    if model.classes is not None or all(m.manifest.read_channel().unbiased for m in joined.messages):
+        return "too few rows to hold some out"
+    return (
+        "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not show a "
+        "model's true error"
+    )
 
 
 def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:

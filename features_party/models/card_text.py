@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from features_party.models.card_reading import reading_card
-from features_party.models.probability_text import probability_rows
+from features_party.models.probability_text import of_classes, probability_rows
 from features_party.training.encoding import PARTS
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
@@ -37,6 +37,7 @@ def _facts(card: dict[str, Any]) -> str:
     facts = {
         "model": f"{card.get('kind', '')}, {card.get('loss', '')} loss",
         "label domain": card.get("domain_text"),
+        "classes": ", ".join(card["classes"]) if card.get("classes") else None,
         "training rows": f"{report['rows']:,}" if "rows" in report else None,
         "trained": card.get("created"),
         "seconds": card.get("seconds"),
@@ -116,6 +117,9 @@ def _claims(card: dict[str, Any]) -> list[str]:
     estimate = report["error_estimate"]
     if estimate is None:
         return [f"No error estimate: {report['error_estimate_why'].removeprefix('none: ')}."]
+    if of_classes(estimate):
+        shown = _table(["", ""], probability_rows(estimate))
+        return [f"Of its probabilities, {report['error_estimate_why']}:", "", *shown]
     lines = [
         f"Mean squared error below that of the constant {report['corrected_mean']:.6g}: "
         f"{estimate['mse_below_constant']:.6g} (95 %: {estimate['low']:.6g} to {estimate['high']:.6g}), "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from features_party.training.classes import class_names
 from features_party.training.encoding import PARTS, FeatureSchema
+from features_party.training.learners.class_trees import ClassTrees
 from features_party.training.learners.trees import ONE_HOT, Trees
 from features_party.training.model import TrainedModel
 
@@ -26,6 +28,8 @@ RULES = [
     "The booster's output is a score (output_margin). With the link `exp` it is clipped to low and high, then its "
     "exponential is taken; with the link `logistic` it is clipped alike, and the prediction is first + (second − "
     "first)/(1 + exp(−x)), x = slope·score + shift clipped to ±30. Every prediction is clipped to `clip` in the end.",
+    "With the link `softmax` the booster has one score f_c for each of `classes`, in their order. The probability of a "
+    "class is exp(x_c)/(the sum of exp(x) over the classes), x_c = slope·f_c + shifts_c with f_c clipped to ±30.",
 ]
 
 
@@ -49,8 +53,7 @@ def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:
 
 def encoding_guide(model: TrainedModel) -> dict[str, Any]:
     """Everything besides the trees that a prediction needs; see RULES, which are part of it."""
-    assert isinstance(model.body, Trees)
-    link = model.body.link
+    assert isinstance(model.body, Trees | ClassTrees)
     effects = iter(model.effects.tables)
     columns: list[dict[str, Any]] = []
     for column in model.schema.columns:
@@ -77,6 +80,13 @@ def encoding_guide(model: TrainedModel) -> dict[str, Any]:
         "statistics": statistics,
         "inputs": [{"index": at} | one for at, one in enumerate(inputs)],
         "feature_types": ["c" if one["part"] == "code" else "q" for one in inputs],
-        "link": {"kind": "identity"} if link is None else {"kind": link.kind, **link.as_json()},
-        "clip": list(model.bounds) if model.bounds is not None else None,
+        "link": _link(model),
+        "clip": list(model.bounds) if model.bounds is not None and model.classes is None else None,
     }
+
+
+def _link(model: TrainedModel) -> dict[str, Any]:
+    if isinstance(model.body, ClassTrees) and model.classes is not None:
+        return {"kind": "softmax", "classes": class_names(model.classes), **model.body.softmax.as_json()}
+    link = model.body.link
+    return {"kind": "identity"} if link is None else {"kind": link.kind, **link.as_json()}

@@ -15,7 +15,10 @@ from features_party.receive.asking import Scored
 from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
+from features_party.training.class_metrics import class_members, judge_classes, told_indicators
+from features_party.training.classes import class_names, named_or_numbers
 from features_party.training.holdout import estimate_on_rows, identify
+from features_party.training.model import TrainedModel
 from features_party.training.probabilities import judge, probability_members
 from shared.columnar.tables import read_table, require_columns
 from shared.domain import Domain
@@ -37,12 +40,16 @@ def evaluate(
 
     Labels are compared as they are in the file; with `clip` they are first clipped to the model's domain. constant_mse
     is the error of predicting the corrected training mean for everybody. A domain of two values adds the members of
-    `training.probabilities`. Raises InvalidTable, InvalidRows.
+    `training.probabilities`. A model of classes has those of `training.class_metrics` instead. Raises InvalidTable,
+    InvalidRows.
     """
     table, labels = true_labels(saved, examples, label_column)
     if clip and saved.model.bounds is not None:
         labels = np.clip(labels, *saved.model.bounds)
     predictions = saved.model.predict(table, threads=threads)
+    if saved.model.classes is not None:
+        members = _class_metrics(saved.model, saved.model.classes, predictions, labels)
+        return members | {"rows": len(labels), "labels_clipped": clip}
     constant = saved.model.mean
     poisson = None
     if labels.min() >= 0:
@@ -60,13 +67,28 @@ def evaluate(
 
 def _probability_metrics(saved: SavedModel, predictions: FloatArray, labels: FloatArray) -> dict[str, object]:
     """Nothing for a domain that has more than two values, or none."""
-    domain = None if saved.card.get("domain") is None else Domain.from_json(saved.card["domain"])
+    domain = _domain(saved)
     if domain is None or domain.k != 2:
         return {}
     if not np.all(np.isin(labels, domain.ends)):
-        low, high = (str(domain.value(at)) for at in (0, 1))
+        low, high = (domain.text(at) for at in (0, 1))
         return probability_members(f"not estimated: labels of the file are other than {low} and {high}")
     return probability_members(judge(predictions, saved.model.mean, labels, np.arange(len(labels)), domain.ends))
+
+
+def _domain(saved: SavedModel) -> Domain | None:
+    return None if saved.card.get("domain") is None else Domain.from_json(saved.card["domain"])
+
+
+def _class_metrics(
+    model: TrainedModel, classes: Domain, predictions: FloatArray, labels: FloatArray
+) -> dict[str, object]:
+    place, outside = classes.index(labels)
+    others = int(np.count_nonzero(outside | (classes.values[place] != labels)))
+    if others:
+        return class_members(f"not estimated: {others} labels of the file are none of the {classes.k} classes")
+    found = judge_classes(predictions, np.asarray(model.constant), np.eye(classes.k)[place], np.arange(len(labels)))
+    return class_members(found)
 
 
 def evaluate_on_messages(
@@ -82,16 +104,26 @@ def evaluate_on_messages(
     card = saved.card
     if (population.label, domain) != (card["label"], card["domain"]):
         raise InvalidInput("The message has another label or label domain than the model was trained on.")
-    channels = [m.manifest.read_channel() for m in messages]
-    for channel in channels:
-        identify(channel)  # refuses before any work
+    channels, classes = [m.manifest.read_channel() for m in messages], saved.model.classes
+    if classes is None:
+        for channel in channels:
+            identify(channel)  # refuses before any work
+    elif any(channel.domain != classes for channel in channels):
+        raise InvalidInput("The message clipped its labels to a part of the label domain, so it has other classes.")
     joined = join(messages, table)
     if joined.counts.matched < MIN_ROWS:
         raise InvalidTable(
             f"Only {joined.counts.matched} rows of features and messages met; an estimate needs {MIN_ROWS} or more."
         )
     predictions = saved.model.predict(joined.features(), threads=threads)
-    found = estimate_on_rows(predictions, saved.model.mean, channels, joined.message, joined.bins, joined.position)
+    if classes is None:
+        rows = joined.message, joined.bins, joined.position
+        found = estimate_on_rows(predictions, saved.model.mean, channels, *rows).as_json()
+    else:
+        told = told_indicators(channels, joined.message, joined.bins)
+        shares = np.asarray(saved.model.constant)
+        judged = told if isinstance(told, str) else judge_classes(predictions, shares, told, joined.position)
+        found = {"rows": joined.counts.matched} | class_members(judged)
     trained_on = {(m["population"], m["batch"]) for m in card["messages"]}
     notes = [
         f"the model was trained on a message of the same examples as '{m.release}': this is its error on new examples "
@@ -99,7 +131,7 @@ def evaluate_on_messages(
         for m in messages
         if (m.manifest.population.id, m.manifest.batch) in trained_on
     ]
-    return found.as_json() | {"messages": [m.release for m in messages], **joined.counts.model_dump(), "notes": notes}
+    return found | {"messages": [m.release for m in messages], **joined.counts.model_dump(), "notes": notes}
 
 
 def categories(saved: SavedModel) -> list[str]:
@@ -107,11 +139,16 @@ def categories(saved: SavedModel) -> list[str]:
 
 
 def true_labels(saved: SavedModel, examples: Path, label_column: str) -> tuple[pa.Table, FloatArray]:
-    """The rows of a file and their true labels float64[n]. Raises InvalidTable, InvalidRows."""
+    """The rows of a file and their true labels float64[n], of named classes their codes (−1: another name). Raises
+    InvalidTable, InvalidRows."""
     table = read_table(examples, text_columns=categories(saved))
     require_columns(table.column_names, [label_column], str(examples))
     if table.num_rows == 0:
         raise InvalidTable(f"'{examples}' has a header but no rows.")
+    domain = saved.model.classes or _domain(saved)
+    if domain is not None and domain.names:
+        codes = {name: float(at) for at, name in enumerate(domain.names)}
+        return table, np.array([codes.get(str(name), -1.0) for name in table[label_column].to_pylist()])
     return table, finite(table[label_column], label_column, "true label")
 
 
@@ -139,6 +176,7 @@ def model_scores(saved: SavedModel, table: FeatureTable, *, threads: int = 1) ->
 
 def require_own_predictions(saved: SavedModel) -> None:
     """Raises InvalidInput where a calibration could not be applied to the model afterwards."""
+    saved.model.require_number("a calibration")
     if saved.model.calibration is not None:
         raise InvalidInput("This model is calibrated already; ask with the one it was made from.")
 
@@ -146,12 +184,27 @@ def require_own_predictions(saved: SavedModel) -> None:
 def predict_file(
     saved: SavedModel, features: Path, id_column: str, out: Path, *, threads: int = 1, force: bool = False
 ) -> int:
-    """Write id and `prediction` for every row of a feature file, in its order; returns the rows."""
+    """Write id and `prediction` for every row of a feature file, in its order; returns the rows. Of classes the
+    likeliest, and a column `probability_…` for each. Raises InvalidTable where the id column has the name of one."""
     import pyarrow as pa
 
     writable(out, force)
     table = read_features(features, id_column, text=categories(saved))
     predictions = saved.model.predict(table.features, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
-    write_table(pa.table({id_column: table.ids, name: predictions}), out, force=force)
+    columns: dict[str, Any] = {name: predictions}
+    if saved.model.classes is not None:
+        columns = {name: likeliest(saved.model.classes, predictions)}
+        for at, one in enumerate(class_names(saved.model.classes)):
+            columns[f"probability_{one}"] = predictions[:, at]
+    if id_column in columns:
+        raise InvalidTable(f"The id column '{id_column}' has the name of a column of probabilities; rename it.")
+    write_table(pa.table({id_column: table.ids, **columns}), out, force=force)
     return table.rows
+
+
+def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:
+    """The class, float64[n] or its name str[n], of the largest probability of each row of float64[n, k]; of equal ones
+    the first."""
+    found: npt.NDArray[Any] = named_or_numbers(classes)[predictions.argmax(axis=1)]
+    return found

@@ -12,6 +12,7 @@ from features_party.models.card_reading import reading_card
 from features_party.models.card_text import card_markdown
 from features_party.models.encoding_guide import encoding_guide
 from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel
+from features_party.training.learners.class_trees import ClassTrees
 from features_party.training.learners.trees import Trees
 from shared.errors import InvalidInput
 
@@ -22,7 +23,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same bytes
 def as_xgboost(saved: SavedModel) -> bytes:
     """A zip: `booster.json` for `xgboost.Booster(model_file=…)`, `encoding.json`, and the card.
 
-    Raises InvalidInput for a model without trees, and for a calibrated one.
+    Raises InvalidInput for a model without trees, of several boosters, and for a calibrated one.
     """
     body = saved.model.body
     if saved.model.calibration is not None:
@@ -30,13 +31,19 @@ def as_xgboost(saved: SavedModel) -> bytes:
             "A calibrated model has a map behind its predictions, which XGBoost's format does not hold; export it with "
             "format onnx, or export the model it was made from and apply the signed map to its predictions."
         )
-    if not isinstance(body, Trees):
+    boosters = (body.booster,) if isinstance(body, Trees) else body.boosters if isinstance(body, ClassTrees) else ()
+    if not boosters:
         raise InvalidInput(
             "This model has no trees alone, which is what XGBoost's format holds; export it with format onnx, or train "
             "model trees."
         )
+    if len(boosters) > 1:
+        raise InvalidInput(
+            "This model averages several boosters, and XGBoost's format holds one; export it with format onnx, or "
+            "train model trees."
+        )
     files = {
-        BOOSTER_FILE: bytes(body.booster.save_raw("json")),
+        BOOSTER_FILE: bytes(boosters[0].save_raw("json")),
         ENCODING_FILE: _json(encoding_guide(saved.model)),
         CARD_FILE: _json(saved.card),
         CARD_TEXT: card_markdown(saved.card).encode(),

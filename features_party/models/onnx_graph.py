@@ -1,4 +1,5 @@
-"""A model as an ONNX graph, encoding, clipping and map included: one input [n, 1] per column, one output [n, 1].
+"""A model as an ONNX graph, encoding, clipping and map included: one input [n, 1] per column, one output [n, 1]; of
+classes the likeliest, and the output `probabilities` [n, k].
 
 Built by hand: converters take the booster alone, and the encoding is where two stacks differ. Numbers come as float32
 (NaN missing), categories as text (missing: any text that is no category), dates as int64 days and timestamps as int64
@@ -18,10 +19,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from features_party.models.folder import SavedModel
 from features_party.models.onnx_map import mapped
+from features_party.training.classes import class_names
 from features_party.training.encoding import PARTS, Column
 from features_party.training.learner import Ports
 from features_party.training.links import Link
 from features_party.training.model import TrainedModel
+from shared.domain import Domain
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 MISSING_TIME = np.iinfo(np.int64).min
@@ -93,18 +96,22 @@ def onnx_model(saved: SavedModel) -> bytes:
     graph = _Graph(names)
     ports = {name: name or f"{graph.prefix}column" for name in names}
     score = model.body.nodes(graph, _inputs(graph, model, ports))
-    score = graph.linked(score, model.body.link)
-    if model.bounds is not None:
-        score = graph.clip(score, *model.bounds)
-    if model.calibration is not None:
-        score = mapped(graph, score, model.calibration)
-    output = "prediction" if "prediction" not in names else f"{graph.prefix}prediction"
-    graph.add("Cast", score, output=output, to=TensorProto.FLOAT)
+    outputs = []
+    if model.classes is not None:
+        found, score = score, _likeliest(graph, score, model.classes)
+        outputs.append(_output(graph, "probabilities", names, found, model.classes.k))
+    else:
+        score = graph.linked(score, model.body.link)
+        if model.bounds is not None:
+            score = graph.clip(score, *model.bounds)
+        if model.calibration is not None:
+            score = mapped(graph, score, model.calibration)
+    kind = TensorProto.STRING if model.classes is not None and model.classes.names else TensorProto.FLOAT
+    outputs.insert(0, _output(graph, "prediction", names, score, 1, kind))
     inputs = [
         helper.make_tensor_value_info(ports[c.name], TYPES.get(c.kind, TensorProto.INT64), ["n", 1])
         for c in model.schema.columns
     ]
-    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 1])]
     made = helper.make_model(
         helper.make_graph(graph.nodes, "label-dp-model", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
@@ -117,6 +124,22 @@ def onnx_model(saved: SavedModel) -> bytes:
     return data
 
 
+def _output(graph: _Graph, name: str, taken: list[str], value: str, width: int, kind: int = TensorProto.FLOAT) -> Any:
+    """[n, width] under that name, unless a column has it."""
+    output = name if name not in taken else f"{graph.prefix}{name}"
+    graph.add("Cast", value, output=output, to=kind)
+    return helper.make_tensor_value_info(output, kind, ["n", width])
+
+
+def _likeliest(graph: _Graph, shares: str, classes: Domain) -> str:
+    """[n, 1]: the class of the largest probability, of equal ones the first; a text where classes have names."""
+    place = graph.add("ArgMax", shares, axis=1, keepdims=1)
+    if not classes.names:
+        return graph.looked_up(place, classes.values, np.float64)
+    codes, names = list(range(classes.k)), list(classes.names)
+    return graph.add("LabelEncoder", place, domain="ai.onnx.ml", keys_int64s=codes, values_strings=names)
+
+
 def _properties(saved: SavedModel) -> dict[str, str]:
     card = saved.card
     told = {
@@ -126,6 +149,8 @@ def _properties(saved: SavedModel) -> dict[str, str]:
         "model_sha256": card.get("model_sha256", ""),
         "missing": {c.name: _missing(c) for c in saved.model.schema.columns},
     }
+    if saved.model.classes is not None:
+        told["classes"] = class_names(saved.model.classes)
     if card.get("calibration") is not None:
         told["calibration"] = {name: card["calibration"][name] for name in ("answer", "document_digest", "key_id")}
     return {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in told.items()}

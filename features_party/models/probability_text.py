@@ -1,4 +1,4 @@
-"""Metrics of predictions as probabilities, for people: one line each."""
+"""Metrics of predictions as probabilities, of two labels or of classes, for people: one line each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,31 @@ PROBABILITIES = {
     "constant_log_loss": "log loss of the constant",
     "brier": "Brier score",
 }
+CLASSES = {
+    "accuracy": "accuracy",
+    "constant_accuracy": "accuracy of the commonest class",
+    "log_loss": "log loss",
+    "constant_log_loss": "log loss of the class shares",
+    "log_loss_below_constant": "log loss below that of the class shares",
+    "macro_auc": "AUC, mean of one class against the rest",
+}
 CALIBRATION = {"in_the_large": "mean label less mean prediction", "slope": "calibration slope"}
 
 
 @reading_card()
 def probability_rows(estimate: dict[str, Any]) -> list[list[str]]:
-    """Name and interval, or why there is none, of each metric of probabilities; empty where labels have more than two
-    values. Raises InvalidFile for a damaged card."""
+    """Name and interval, or why there is none, of each metric of probabilities; empty where the model predicts none.
+    Raises InvalidFile for a damaged card."""
+    if of_classes(estimate):
+        return [[text, _interval(estimate, name)] for name, text in CLASSES.items()]
     rows = [[text, _interval(estimate, name)] for name, text in PROBABILITIES.items() if name in estimate]
     found = estimate.get("calibration")
     return rows if found is None else [*rows, *([text, _interval(found, name)] for name, text in CALIBRATION.items())]
+
+
+def of_classes(estimate: dict[str, Any]) -> bool:
+    """Whether an error estimate is of probabilities of classes, and not of numbers."""
+    return "accuracy" in estimate
 
 
 def _interval(members: dict[str, Any], name: str) -> str:

@@ -17,6 +17,9 @@ from features_party.models.folder import save_model
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
+from features_party.training.class_likelihood import ClassLikelihood
+from features_party.training.class_metrics import ClassMetrics, indicators_of, judge_classes, told_indicators
+from features_party.training.classes import are_classes
 from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
 from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
 from features_party.training.holdout import estimate_on_rows
@@ -81,10 +84,17 @@ class Trainer:
         # error estimates need more: channels that are unbiased exactly
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
-        estimable = all(channel.unbiased for channel in channels)
-        # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
-        share = 0.55 if estimable and not (comparable and learning.model == "gbdt") else 0.96
         domain = common_domain(messages)
+        if domain.nominal and (loss != LOG or not learner(learning.model).of_trees):
+            raise InvalidInput(
+                "The labels are classes without order, which the models gbdt and trees learn with the log loss; choose "
+                "one of them, and leave the loss out."
+            )
+        classes = loss == LOG and are_classes(domain)
+        unknown = next((why for why in map(indicators_of, channels) if isinstance(why, str)), "") if classes else ""
+        estimable = not unknown if classes else all(channel.unbiased for channel in channels)
+        # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
+        share = 0.55 if estimable and not ((comparable or classes) and learning.model == "gbdt") else 0.96
         examples = Examples(
             joined.features(),
             _centred(joined) if comparable else joined.corrected,
@@ -92,7 +102,7 @@ class Trainer:
             domain,
             unbiased=comparable,
             groups=joined.position,
-            told=_told(joined, channels, loss),
+            told=_told(joined, channels, domain, loss),
         )
         recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude)
 
@@ -105,7 +115,7 @@ class Trainer:
         report("saving", 0.99)
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         seconds = round(time.monotonic() - began, 2)
-        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds))
+        card = save_model(out, model, build_card(model, joined, domain, estimate or unknown or None, now, seconds))
 
         def record(connection: Connection) -> None:
             self.audit.append(connection, trained_event(messages, card, actor))
@@ -123,32 +133,45 @@ class Trainer:
         features: pa.Table,
         fitted: Callable[[IntArray, Progress], tuple[TrainedModel, CrossFit | None]],
         report: Progress,
-    ) -> ErrorEstimate | None:
+    ) -> ErrorEstimate | ClassMetrics | None:
         if cross is not None and len(joined.position) >= MIN_ROWS:
-            return estimate_on_rows(
-                cross.predictions,
-                cross.constants,
-                channels,
-                joined.message,
-                joined.bins,
-                joined.position,
-                folds=int(cross.fold.max()) + 1,
-            )
+            every, folds = np.arange(len(joined.position)), int(cross.fold.max()) + 1
+            return _judged(joined, channels, every, cross.predictions, cross.constants, folds)
 
-        def fit_and_predict(train: IntArray, held: IntArray) -> tuple[FloatArray, float]:
+        def fit_and_predict(train: IntArray, held: IntArray) -> tuple[FloatArray, float | FloatArray]:
             model, _ = fitted(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
-            return model.predict(features.take(held), threads=self.threads), model.mean
+            return model.predict(features.take(held), threads=self.threads), model.constant
 
         found = held_out(len(joined.position), joined.position, fit_and_predict)
         if found is None:
             return None
-        held, predictions, constant = found
-        message, bins = joined.message[held], joined.bins[held]
-        return estimate_on_rows(predictions, constant, channels, message, bins, joined.position[held])
+        return _judged(joined, channels, *found)
 
 
-def _told(joined: Joined, channels: list[Channel], loss: str) -> Told | None:
+def _judged(
+    joined: Joined,
+    channels: list[Channel],
+    held: IntArray,
+    predictions: FloatArray,
+    constants: float | FloatArray,
+    folds: int = 0,
+) -> ErrorEstimate | ClassMetrics | None:
+    """Of predictions for the rows `held`, float64[h], or float64[h, k] of classes."""
+    message, bins, examples = joined.message[held], joined.bins[held], joined.position[held]
+    if predictions.ndim == 1:
+        return estimate_on_rows(predictions, constants, channels, message, bins, examples, folds)
+    indicators = told_indicators(channels, message, bins)
+    assert not isinstance(indicators, str)  # or it was not estimable
+    found = judge_classes(predictions, np.asarray(constants), indicators, examples, folds)
+    return found if isinstance(found, ClassMetrics) else None
+
+
+def _told(joined: Joined, channels: list[Channel], domain: Domain, loss: str) -> Told | ClassLikelihood | None:
     """Gradients by the channels, for the losses that take them. Raises InvalidLoss."""
+    if loss == LOG and are_classes(domain):
+        priors = [prior for prior in (message.prior() for message in joined.messages) if prior is not None]
+        prior = np.mean(priors, axis=0) if priors else None
+        return ClassLikelihood.through(channels, joined.message, joined.bins, domain, prior)
     if loss == LOG:
         return RowLikelihood.through(channels, joined.message, joined.bins)
     return _row_gradients(joined, channels) if loss == "absolute" else None
@@ -196,7 +219,10 @@ def common_domain(messages: list[AcceptedMessage]) -> Domain:
 
 
 def default_loss(messages: list[AcceptedMessage], kind: type[Learner]) -> str:
-    """That of the messages; for labels 0 and 1 the log loss, where the model takes it: it predicts probabilities."""
+    """That of the messages; for labels 0 and 1 the log loss, where the model takes it: it predicts probabilities. For
+    named classes nothing but the log loss means anything."""
+    if messages[0].manifest.public_domain.nominal:
+        return LOG
     named = {m.manifest.loss for m in messages}
     loss = named.pop() if len(named) == 1 else "squared"
     if loss in ("squared", LOG):

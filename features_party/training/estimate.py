@@ -97,9 +97,9 @@ def estimate(
 def held_out(
     rows: int,
     groups: npt.NDArray[np.integer],
-    fit_and_predict: Callable[[IntArray, IntArray], tuple[FloatArray, float]],
-) -> tuple[IntArray, FloatArray, float] | None:
-    """(rows held out int64[h], predictions for them float64[h], the constant), or None below 1000 rows.
+    fit_and_predict: Callable[[IntArray, IntArray], tuple[FloatArray, float | FloatArray]],
+) -> tuple[IntArray, FloatArray, float | FloatArray] | None:
+    """(rows held out int64[h], what was predicted for them, the constant), or None below 1000 rows.
 
     `groups` integer[n]: rows of one group stay together (one example with two labels). `fit_and_predict(train, held)`
     gives predictions for `held` and the constant.

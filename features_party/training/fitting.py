@@ -11,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.class_likelihood import ClassLikelihood
+from features_party.training.classes import are_classes
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
+from features_party.training.learners.class_trees import fit_classes
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import Told
@@ -30,6 +33,7 @@ FloatArray = npt.NDArray[np.float64]
 
 LOSSES: tuple[str, ...] = get_args(get_args(Learning.model_fields["loss"].annotation)[0])
 LOG = "log"
+NO_CHANNELS = "The log loss of privatized labels needs their channels."
 CLEAN_ENOUGH = 0.2  # above this share of noise in the label variance a median of labels is a median of noise
 
 
@@ -50,7 +54,7 @@ class Examples:
     domain: Domain | None = None
     unbiased: bool = False
     groups: Rowwise | None = None
-    told: Told | None = None
+    told: Told | ClassLikelihood | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Examples:
         noise = np.asarray(self.noise_variance)
@@ -91,7 +95,7 @@ def fit(
 
     Predictions lie inside the domain. Deterministic for a number of threads. Raises InvalidTable (no rows, no usable
     column), InvalidInput (model, a missing library), InvalidLoss (unknown, or Poisson with a domain that has negative
-    labels; log without two values).
+    labels; log of other labels than two, or 3 to 100 classes, which trees alone learn).
     """
     kind, loss = learner(recipe.model), recipe.loss
     if loss not in LOSSES:
@@ -104,10 +108,16 @@ def fit(
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, examples.noise_variance, spread)
-    objective, notes, told = _objective(loss, ruled, examples.told if kind.of_trees else None)
+    gradients = None if isinstance(examples.told, ClassLikelihood) or not kind.of_trees else examples.told
+    objective, notes, told = _objective(loss, ruled, gradients)
+    classes: ClassLikelihood | None = None
     if loss == LOG:
         likelihood = _likelihood(examples, kind)
-        ruled, weights, told = likelihood.capacity(), None, likelihood
+        if isinstance(likelihood, ClassLikelihood):
+            classes = likelihood
+        else:
+            told = likelihood
+        ruled, weights = likelihood.capacity(), None
         notes = () if examples.told is None else ("the log loss was trained through the channel of each message",)
     elif told is not None:
         signal = ruled.signal_share * ruled.label_variance
@@ -131,8 +141,12 @@ def fit(
         told=told,
         settings=recipe.settings,
     )
+    sample, rest = Sample(encoded, labels, weights, examples.groups), part(progress, 0.05, 0.95)
     with blas_threads(threads):
-        found = kind.fit(Sample(encoded, labels, weights, examples.groups), task, part(progress, 0.05, 0.95))
+        if classes is None:
+            found = kind.fit(sample, task, rest)
+        else:
+            found = fit_classes(sample, task, classes, rest, averaged=recipe.model == "gbdt")
     mean = float(np.average(labels, weights=weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     trained = TrainedModel(
@@ -146,12 +160,15 @@ def fit(
         mean=mean if bounds is None else float(np.clip(mean, *bounds)),
         capacity=task.capacity,
         notes=(*notes, *found.notes, *left_out),
+        classes=None if classes is None else examples.domain,
     )
     return trained, found.cross
 
 
-def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood:
+def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | ClassLikelihood:
     """Through the channels, or of true labels. Raises InvalidLoss."""
+    if examples.domain is not None and are_classes(examples.domain):
+        return _classes(examples, examples.domain, kind)
     if not kind.of_trees:
         raise InvalidLoss(
             "The log loss is trained with the models gbdt and trees; choose one of them, or the squared loss."
@@ -159,11 +176,21 @@ def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood:
     if isinstance(examples.told, RowLikelihood):
         return examples.told
     if np.any(np.asarray(examples.noise_variance) > 0.0):
-        raise InvalidLoss("The log loss of privatized labels needs their channels.")
-    domain = examples.domain
-    if domain is not None and domain.k != 2:
-        raise InvalidLoss("The log loss needs a label domain of two values, such as 0:1.")
+        raise InvalidLoss(NO_CHANNELS)
     return RowLikelihood.certain(examples.labels, examples.bounds or (0.0, 1.0))
+
+
+def _classes(examples: Examples, domain: Domain, kind: type[Learner]) -> ClassLikelihood:
+    """The same of 3 to 100 labels."""
+    if not kind.of_trees:
+        raise InvalidLoss(
+            "Labels of more than two values are learned as classes by gbdt and trees; choose one of them."
+        )
+    if isinstance(examples.told, ClassLikelihood):
+        return examples.told
+    if np.any(np.asarray(examples.noise_variance) > 0.0):
+        raise InvalidLoss(NO_CHANNELS)
+    return ClassLikelihood.certain(examples.labels, domain)
 
 
 def _judged(

@@ -51,11 +51,11 @@ def total_error(values: FloatArray, group: Groups) -> float:
     return math.sqrt(float(np.square(sums).sum()) * groups / (groups - 1)) if groups > 1 else math.inf
 
 
-def rate(labels: FloatArray, group: Groups) -> Interval:
+def rate(labels: FloatArray, group: Groups, stretch: float = 1.0) -> Interval:
     """Of the mean of labels float64[N] that are 0 or 1, or estimate such; the interval is of the rows and two ones and
     two zeros more, so that a handful of equal labels does not claim to be certain."""
     more = np.concatenate([labels, ADDED])
-    found = interval(more, np.concatenate([group, group.max() + 1 + np.arange(len(ADDED))]))
+    found = interval(more, np.concatenate([group, group.max() + 1 + np.arange(len(ADDED))]), stretch)
     return Interval(float(labels.mean()), found.standard_error, found.low, found.high).within(0.0, 1.0)
 
 

@@ -170,7 +170,7 @@ class Body(ABC):
 @dataclass(frozen=True)
 class CrossFit:
     """Per row, from models that did not see its fold: `predictions` and the `constants` they are compared with,
-    float64[n]; `fold` int8[n]."""
+    float64[n] (float64[n, k] of classes); `fold` int8[n]."""
 
     predictions: FloatArray
     constants: FloatArray

@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from features_party.training import reading
 from features_party.training.capacity import Capacity
+from features_party.training.classes import are_classes
 from features_party.training.effects import Effects
 from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import Body, Seen
 from features_party.training.learners import learner
-from shared.errors import InvalidFile
+from features_party.training.learners.class_trees import ClassTrees
+from shared.domain import Domain
+from shared.errors import InvalidFile, InvalidInput
 from shared.maps.score_maps import ScoreMap
 
 if TYPE_CHECKING:
@@ -23,14 +26,16 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
-VERSION = 1
+VERSION = 2
+OF_NUMBERS = 1  # what models that predict one number a row are written as: earlier software reads them
 
 
 @dataclass(frozen=True)
 class TrainedModel:
     """`bounds` are the ends of the label domain (None without one); `mean` is the training mean of the labels.
 
-    Predictions go through `calibration` in the end, where there is one.
+    Predictions go through `calibration` in the end, where there is one. A model of `classes` predicts probabilities of
+    the k values of that domain.
     """
 
     kind: str
@@ -44,10 +49,11 @@ class TrainedModel:
     capacity: Capacity
     notes: tuple[str, ...] = ()
     calibration: ScoreMap | None = None
+    classes: Domain | None = None
 
     def predict(self, features: pa.Table, *, threads: int = 1) -> FloatArray:
-        """float64[n] inside the domain; unknown categories count as missing. Raises InvalidTable (missing columns),
-        InvalidFile where the model's own numbers are too large to add up."""
+        """float64[n] inside the domain, or float64[n, k] of classes; unknown categories count as missing. Raises
+        InvalidTable (missing columns), InvalidFile where the model's own numbers are too large to add up."""
         return self.predict_encoded(self.schema.encode(features), threads=threads)
 
     def predict_encoded(self, encoded: Encoded, *, threads: int = 1) -> FloatArray:
@@ -55,14 +61,29 @@ class TrainedModel:
         predictions = self.body.predict(seen, threads)
         if not np.all(np.isfinite(predictions)):
             raise InvalidFile("The model does not predict numbers: its file is damaged; train again.")
+        if self.classes is not None:
+            return predictions
         if self.bounds is not None:
             predictions = np.clip(predictions, *self.bounds)
         return predictions if self.calibration is None else self.calibration.apply(predictions)
 
+    @property
+    def constant(self) -> float | FloatArray:
+        """What is predicted for everybody where nothing is learned: the mean, or the class shares float64[k]."""
+        return self.body.shares if isinstance(self.body, ClassTrees) else self.mean
+
+    def require_number(self, what: str) -> None:
+        """Raises InvalidInput for a model of classes; `what` needs one number a row."""
+        if self.classes is not None:
+            raise InvalidInput(
+                f"This model predicts probabilities of {self.classes.k} classes, and {what} needs one number for each "
+                "row; train a model with another loss."
+            )
+
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": OF_NUMBERS if self.classes is None else VERSION,
             "kind": self.kind,
             "loss": self.loss,
             "objective": self.objective,
@@ -74,7 +95,7 @@ class TrainedModel:
             "notes": list(self.notes),
             "body": self.body.as_json(),
             "calibration": None if self.calibration is None else self.calibration.as_json(),
-        }
+        } | ({} if self.classes is None else {"classes": self.classes.as_json()})
 
     @classmethod
     def from_json(cls, data: Any) -> TrainedModel:
@@ -89,6 +110,10 @@ class TrainedModel:
             made = learner(kind)
             wanted = [] if made.own_categories else sizes
             tables = reading.listed(data["effects"], len(wanted))
+            classes = _classes(data["classes"]) if "classes" in data else None
+            body = (made if classes is None else ClassTrees).from_json(data["body"], len(schema.number_names), sizes)
+            if isinstance(body, ClassTrees) and (classes is None or body.k != classes.k or data["calibration"]):
+                raise ValueError("the trees are of other classes, or their probabilities go through a map")
             model = cls(
                 kind=kind,
                 loss=reading.text(data["loss"]),
@@ -97,12 +122,13 @@ class TrainedModel:
                 effects=Effects(
                     tuple(reading.numbers(t, size, reading.FLOAT32) for t, size in zip(tables, wanted, strict=True))
                 ),
-                body=made.from_json(data["body"], len(schema.number_names), sizes),
+                body=body,
                 bounds=None if data["bounds"] is None else _bounds(data["bounds"]),
                 mean=reading.number(data["mean"]),
                 capacity=Capacity.from_json(data["capacity"]),
                 notes=tuple(reading.text(note) for note in reading.listed(data["notes"])),
                 calibration=None if data["calibration"] is None else ScoreMap.from_json(data["calibration"]),
+                classes=classes,
             )
             model.check()
         except InvalidFile:
@@ -119,6 +145,14 @@ class TrainedModel:
             np.full((1, len(schema.categories)), -1, dtype=np.int32),
         )
         self.predict_encoded(nothing)
+
+
+def _classes(data: Any) -> Domain:
+    domain = Domain.from_json(data)
+    domain.check_spelling(data)
+    if not are_classes(domain):
+        raise ValueError("the domain has too few values for classes")
+    return domain
 
 
 def _bounds(data: Any) -> tuple[float, float]:

@@ -24,6 +24,31 @@ SURE = 0.025  # one side of 95 %
 def auc(predictions: FloatArray, labels: FloatArray, group: Groups, stretch: float = 1.0) -> Interval:
     """For N rows: predictions float64[N], labels (or what estimates them) float64[N], the example integer[N] from 0.
     O(N log N). The estimated numbers of ones and of zeros must be clear of zero."""
+    theta, influence = influences(predictions, labels, group)
+    found = around(theta, stretch * total_error(influence, group))
+    if theta in (0.0, 1.0):
+        found = _agreeing(found, min(labels.sum(), len(labels) - labels.sum()))
+    return found.within(0.0, 1.0)
+
+
+def macro_auc(thetas: FloatArray, influence: FloatArray, group: Groups, rarest: float, stretch: float) -> Interval:
+    """The mean of AUCs float64[c] of one class against the rest each, whose `influences` are float64[N] on average;
+    `rarest`: the number of rows of the rarest of these classes."""
+    found = around(float(thetas.mean()), stretch * total_error(influence, group))
+    if np.all(thetas == 0.0) or np.all(thetas == 1.0):
+        found = _agreeing(found, rarest)
+    return found.within(0.0, 1.0)
+
+
+def _agreeing(found: Interval, pairs: float) -> Interval:
+    """Where no pair disagrees: as many disjoint pairs as the smaller class has would all agree with chance θ^m or
+    less."""
+    reach = 1.0 - SURE ** (1.0 / pairs)
+    return Interval(found.estimate, found.standard_error, found.estimate - reach, found.estimate + reach)
+
+
+def influences(predictions: FloatArray, labels: FloatArray, group: Groups) -> tuple[float, FloatArray]:
+    """(the AUC, ψ/|D| float64[N] of each row)"""
     g, size = labels, np.bincount(group)
     both = np.stack([np.ones_like(g), g])
     alone = len(size) == len(g)  # then a row's own example is itself
@@ -34,13 +59,7 @@ def auc(predictions: FloatArray, labels: FloatArray, group: Groups, stretch: flo
     won, lost = beneath[0] - beneath[1], ones - beneath[1]  # zeros under a row, ones over it
     pairs = float((g * zeros).sum())
     theta = float((g * won).sum()) / pairs
-    psi = g * (won - theta * zeros) + (1.0 - g) * (lost - theta * ones)
-    found = around(theta, stretch * total_error(psi, group) / abs(pairs))
-    if theta in (0.0, 1.0):
-        # no pair disagrees: as many disjoint pairs as the smaller class has would all agree with chance θ^m or less
-        reach = 1.0 - SURE ** (1.0 / min(g.sum(), len(g) - g.sum()))
-        found = Interval(theta, found.standard_error, theta - reach, theta + reach)
-    return found.within(0.0, 1.0)
+    return theta, (g * (won - theta * zeros) + (1.0 - g) * (lost - theta * ones)) / abs(pairs)
 
 
 def _beneath(f: FloatArray, weights: FloatArray, within: Groups) -> FloatArray:

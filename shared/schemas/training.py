@@ -21,8 +21,9 @@ class Learning(Ask):
     )
     loss: Literal["squared", "absolute", "poisson", "log"] | None = Field(
         default=None,
-        description="squared, absolute, poisson, or log (labels of two values, trained through the channel to predict "
-        "probabilities). Default: the loss of the messages, and log for labels 0 and 1.",
+        description="squared, absolute, poisson, or log (trained through the channel to predict probabilities: of the "
+        "larger of two labels, or of 3 to 100 labels as classes without order). Default: the loss of the messages, and "
+        "log for labels 0 and 1 and for named classes.",
     )
     correction: Literal["auto", "none", "debias", "posterior"] = Field(
         default="auto",

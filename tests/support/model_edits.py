@@ -53,7 +53,7 @@ def table(n: int, seed: int = 0) -> pa.Table:
 
 NAMES = (
     *("gbdt squared", "gbdt poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
-    *("trees absolute", "gbdt log"),
+    *("trees absolute", "gbdt log", "gbdt classes", "trees classes"),
 )
 
 
@@ -68,6 +68,9 @@ def learners() -> dict[str, TrainedModel]:
         for model, loss in (name.split() for name in (*NAMES[:4], "trees absolute"))
     }
     found["gbdt log"] = fit(features, (w.labels > 5).astype(float), domain=Domain.parse("0:1"), loss="log")
+    thirds = np.minimum(w.labels // 3, 2.0)
+    for model in ("gbdt", "trees"):
+        found[f"{model} classes"] = fit(features, thirds, domain=Domain.parse("0:2"), model=model, loss="log")
     grid = ScoreGrid.parse("0:10:100")
     steps = ScoreMap(grid, MonotoneMap(grid.size, np.array([20, 60]), np.array([1.0, 4.0, 6.0])), interpolate=True)
     found["trees calibrated"] = replace(found["trees poisson"], calibration=steps)
@@ -93,6 +96,8 @@ def documents() -> dict[str, dict[str, Any]]:
 def boosters(document: dict[str, Any]) -> list[dict[str, Any]]:
     """XGBoost's documents in that of a model."""
     body = document["body"]
+    if "boosters" in body:
+        return [one["learner"]["gradient_booster"]["model"] for one in body["boosters"]]
     parts = [member["body"] for member in body["members"]] if "members" in body else [body]
     return [part["xgboost"]["learner"]["gradient_booster"]["model"] for part in parts if "xgboost" in part]
 
@@ -100,10 +105,11 @@ def boosters(document: dict[str, Any]) -> list[dict[str, Any]]:
 def shortened(document: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(document))
     for model in boosters(found):
-        model["trees"] = model["trees"][:KEPT_TREES]
-        n = len(model["trees"])
+        a_round = model["iteration_indptr"][1]
+        n = KEPT_TREES - KEPT_TREES % a_round
+        model["trees"] = model["trees"][:n]
         model["gbtree_model_param"]["num_trees"] = str(n)
-        model["tree_info"], model["iteration_indptr"] = [0] * n, list(range(n + 1))
+        model["tree_info"], model["iteration_indptr"] = model["tree_info"][:n], list(range(0, n + 1, a_round))
     return found
 
 
@@ -290,7 +296,8 @@ def outcome(data: bytes) -> str:
             again = TrainedModel.from_json(model.as_json())
             assert np.array_equal(again.predict(ROWS), predictions), "read twice it predicts another thing"
             assert np.all(np.isfinite(predictions)), "it predicts what is no number"
-            if model.body.__class__.__name__ == "Trees" and model.calibration is None:
+            trees = model.body.__class__.__name__ == "Trees" or model.kind == "trees"
+            if trees and model.calibration is None:
                 as_xgboost(SavedModel(model, {}))
         return "taken"
     except LabelDPError as refusal:

@@ -12,23 +12,23 @@ from shared.errors import InvalidFile
 LEAF = -1
 
 
-def tree_attributes(document: Any) -> dict[str, Any]:
-    """A number goes left where it is below its threshold, a category goes right where it is the one of the split, as in
-    XGBoost; missing goes where the split sends it. Raises InvalidFile for a split over a set of categories, which
-    this project does not train."""
+def tree_attributes(document: Any, classes: int = 1) -> dict[str, Any]:
+    """Of one score, or of one for each of so many classes, which start at 0. A number goes left where it is below its
+    threshold, a category goes right where it is the one of the split, as in XGBoost; missing goes where the split sends
+    it. Raises InvalidFile for a split over a set of categories, which this project does not train."""
     data = document["learner"]
     base = json.loads(str(data["learner_model_param"]["base_score"]))
     found: dict[str, list[Any]] = {name: [] for name in NODE} | {name: [] for name in TARGET}
     every = data["gradient_booster"]["model"]["trees"]
     for number, tree in enumerate(every):
-        _add(found, number, tree)
+        _add(found, number, tree, number % classes)
     if not every:
         _leaf(found, 0, 0, 0.0)
     return {
-        "n_targets": 1,
+        "n_targets": classes,
         "aggregate_function": "SUM",
         "post_transform": "NONE",
-        "base_values": [float(base[0] if isinstance(base, list) else base)],
+        "base_values": [float(base[0] if isinstance(base, list) else base)] * classes,
         **found,
     }
 
@@ -51,13 +51,13 @@ def _node(found: dict[str, list[Any]], *values: Any) -> None:
         found[name].append(value)
 
 
-def _leaf(found: dict[str, list[Any]], tree: int, node: int, weight: float) -> None:
+def _leaf(found: dict[str, list[Any]], tree: int, node: int, weight: float, target: int = 0) -> None:
     _node(found, tree, node, 0, "LEAF", 0.0, 0, 0, 0)
-    for name, value in zip(TARGET, (tree, node, 0, weight), strict=True):
+    for name, value in zip(TARGET, (tree, node, target, weight), strict=True):
         found[name].append(value)
 
 
-def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any]) -> None:
+def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any], target: int) -> None:
     left, right, values = tree["left_children"], tree["right_children"], tree["split_conditions"]
     starts, sizes = tree["categories_segments"], tree["categories_sizes"]
     category = {
@@ -74,7 +74,7 @@ def _add(found: dict[str, list[Any]], number: int, tree: dict[str, Any]) -> None
     place = {node: index for index, node in enumerate(order)}
     for index, node in enumerate(order):
         if left[node] == LEAF:
-            _leaf(found, number, index, float(np.float32(values[node])))
+            _leaf(found, number, index, float(np.float32(values[node])), target)
             continue
         feature, goes_left = int(tree["split_indices"][node]), int(tree["default_left"][node])
         down = place[left[node]], place[right[node]]

@@ -22,10 +22,11 @@ LEAF = -1
 BASE = re.compile(r"\[?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)\]?", re.ASCII)
 
 
-def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int]) -> bytes:
+def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int], classes: int = 0) -> bytes:
     """The document of the same trees, which the library may be given.
 
     `kinds` is "q" or "c" per column that the trees see, `sizes` how many codes a column of kind "c" has (0 of others).
+    `classes`: a tree of each in every round, in their order; 0: one tree a round.
     Raises ValueError, KeyError or TypeError for what is no forest over such columns.
     """
     learner = document["learner"]
@@ -45,26 +46,33 @@ def checked_document(document: Any, kinds: Sequence[str], sizes: Sequence[int]) 
         "groups": model["tree_info"],
         "rounds": model["iteration_indptr"],
     }
+    a_round = classes or 1
+    groups, rounds = [at % a_round for at in range(n)], list(range(0, n + 1, a_round))
     wanted = {
-        "objective": "reg:squarederror",
+        "objective": _objective(classes),
         "booster": "gbtree",
         "columns": str(len(kinds)),
-        "classes": "0",
+        "classes": str(classes),
         "targets": "1",
         "kinds": list(kinds),
         "trees": str(n),
         "parallel": "1",
-        "groups": [0] * n,
-        "rounds": list(range(n + 1)),
+        "groups": groups,
+        "rounds": rounds,
     }
-    if told != wanted:
+    if told != wanted or n % a_round:
         raise ValueError("the booster is of another kind than those that are trained here")
-    made = _empty(kinds, _base(parameters["base_score"]))
+    made = _empty(kinds, 0.0 if classes else _base(parameters["base_score"]), classes)
     into = made["learner"]["gradient_booster"]["model"]
     into["trees"] = [_tree(tree, at, kinds, sizes) for at, tree in enumerate(trees)]
     into["gbtree_model_param"]["num_trees"] = str(n)
-    into["tree_info"], into["iteration_indptr"] = [0] * n, list(range(n + 1))
+    into["tree_info"], into["iteration_indptr"] = groups, rounds
     return json.dumps(made, allow_nan=False).encode()
+
+
+def _objective(classes: int) -> str:
+    """What the document names; the gradients were our own."""
+    return "multi:softprob" if classes else "reg:squarederror"
 
 
 def _base(text: Any) -> float:
@@ -74,13 +82,14 @@ def _base(text: Any) -> float:
     return number(float(found[1]), -FLOAT32, FLOAT32)
 
 
-def _empty(kinds: Sequence[str], base: float) -> Any:
+def _empty(kinds: Sequence[str], base: float, classes: int) -> Any:
     """The document of a booster without trees, as the library here writes it."""
     import xgboost as xgb
 
     row = np.zeros((1, len(kinds)), np.float32)
     data = xgb.DMatrix(row, np.zeros(1), feature_types=list(kinds), enable_categorical="c" in kinds, nthread=1)
-    settings = {"objective": "reg:squarederror", "base_score": base, "nthread": 1, "verbosity": 0}
+    settings: dict[str, Any] = {"objective": _objective(classes), "base_score": base, "nthread": 1, "verbosity": 0}
+    settings |= {"num_class": classes} if classes else {}
     return json.loads(bytes(xgb.train(settings, data, num_boost_round=0).save_raw("json")))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,12 +116,7 @@ class Trees(Learner):
         return np.asarray(score, dtype=np.float64)
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
-        """Shares of the total gain."""
-        names = [*schema.number_names, *(column.name for column in schema.categories)]
-        gain = self.booster.get_score(importance_type="total_gain")
-        total = sum(gain.values()) or 1.0
-        shares = {names[int(key[1:])]: float(value) / total for key, value in gain.items()}
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+        return tree_gain((self.booster,), schema)
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
         return self.node(graph, tree_ports(graph, ports), None)
@@ -143,17 +139,33 @@ class Trees(Learner):
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Trees:
         """Whatever is edited in it, the library is given a forest."""
-        xgb = _xgboost()
-
         link = read_link(data["link"])
         codes = [0] * numbers + [size - 1 for size in sizes]  # missing has none
         document = checked_document(data["xgboost"], TreeInput.kinds_of(numbers, sizes), codes)
-        booster = xgb.Booster()
-        try:
-            booster.load_model(bytearray(document))
-        except xgb.core.XGBoostError:
-            raise ValueError("the tree library does not take the trees") from None
-        return cls(booster, link)
+        return cls(load_booster(document), link)
+
+
+def load_booster(document: bytes) -> Any:
+    """Of a checked document. Raises ValueError."""
+    xgb = _xgboost()
+    booster = xgb.Booster()
+    try:
+        booster.load_model(bytearray(document))
+    except xgb.core.XGBoostError:
+        raise ValueError("the tree library does not take the trees") from None
+    return booster
+
+
+def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float]:
+    """Shares of the total gain by feature, largest first."""
+    names = [*schema.number_names, *(column.name for column in schema.categories)]
+    gain: dict[str, float] = {}
+    for booster in boosters:
+        for key, value in booster.get_score(importance_type="total_gain").items():
+            name = names[int(key[1:])]
+            gain[name] = gain.get(name, 0.0) + float(value)
+    total = sum(gain.values()) or 1.0
+    return dict(sorted(((name, value / total) for name, value in gain.items()), key=lambda item: -item[1]))
 
 
 def tree_ports(graph: Graph, ports: Ports) -> str:
@@ -181,8 +193,6 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
     """Trees for squared, absolute or poisson loss. Deterministic."""
     labels, weights, told = sample.labels, sample.weights, boosting.told
     capacity = boosting.capacity or task.capacity
-    xgb = _xgboost()
-
     constant = sample.mean
     link: Link | None = None
     gradients: Gradients | None = None
@@ -200,7 +210,28 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
         gradient, hessian = gradients(score.astype(np.float64), labels)
         return (gradient, hessian) if weights is None else (gradient * weights, hessian * weights)
 
-    rounds = capacity.rounds if len(labels) >= MIN_ROWS and seen.matrix.shape[1] else 0
+    # the squared loss is the same for any labels, and XGBoost's own is quicker
+    own = gradients is None
+    data = seen.as_dmatrix(labels, task.threads, boosting.base, weights if own else None)
+    step = 0.0 if link is None else link.largest_step
+    settings = {"objective": "reg:squarederror", "base_score": constant, "max_delta_step": step, "seed": boosting.seed}
+    return Trees(boosted(data, task, capacity, settings, None if own else objective, progress), link)
+
+
+def boosted(
+    data: Any,
+    task: Task,
+    capacity: Capacity,
+    settings: dict[str, Any],
+    objective: Callable[..., Any] | None,
+    progress: Progress,
+    rounds: int | None = None,
+) -> Any:
+    """A booster of the size that the capacity says, or of so many `rounds`; none where nothing can be split."""
+    from xgboost.callback import TrainingCallback
+
+    most = capacity.rounds if rounds is None else rounds
+    most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
     parameters = {
         "tree_method": "hist",
         "max_depth": capacity.depth,
@@ -211,27 +242,18 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
         "colsample_bytree": capacity.columns_per_tree,
         "max_bin": capacity.max_bins,
         "max_cat_to_onehot": ONE_HOT + 1,
-        "max_delta_step": 0.0 if link is None else link.largest_step,
-        "base_score": constant,
-        "objective": "reg:squarederror",
         "disable_default_eval_metric": True,
         "nthread": task.threads,
-        "seed": boosting.seed,
         "verbosity": 0,
     }
-    from xgboost.callback import TrainingCallback
-
-    # the squared loss is the same for any labels, and XGBoost's own is quicker
-    own = gradients is None
-    data = seen.as_dmatrix(labels, task.threads, boosting.base, weights if own else None)
 
     class Report(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-            progress(f"tree {epoch + 1} of {rounds}", (epoch + 1) / rounds)
+            progress(f"tree {epoch + 1} of {most}", (epoch + 1) / most)
             return False
 
-    booster = xgb.train(parameters, data, num_boost_round=rounds, obj=None if own else objective, callbacks=[Report()])
-    return Trees(booster, link)
+    xgb = _xgboost()
+    return xgb.train(parameters | settings, data, num_boost_round=most, obj=objective, callbacks=[Report()])
 
 
 LEARNER = Trees

@@ -47,7 +47,7 @@ def test_an_unedited_model_predicts_the_very_same(name: str) -> None:
 @pytest.mark.processes
 def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
     """In a process of their own: before, half of them ended it."""
-    for model in ("trees poisson", "gbdt squared"):
+    for model in ("trees poisson", "gbdt squared", "trees classes"):
         for name, edit in BY_HAND.items():
             document = json.loads(json.dumps(documents()[model]))
             edit(document)
@@ -56,9 +56,34 @@ def test_trees_that_were_tried_by_hand(tmp_path: Path) -> None:
     status, told = contained(tmp_path)
     assert status == 0, f"the reader ended with {status} after {len(told)} documents"
     taken = {name for name, came in told.items() if came == "taken"}
-    assert taken == {"trees poisson, as it was", "gbdt squared, as it was"}
+    assert taken == {"trees poisson, as it was", "gbdt squared, as it was", "trees classes, as it was"}
     assert {came for name, came in told.items() if name not in taken} <= {"invalid-file", "invalid-request"}
-    assert len(told) == 2 * len(BY_HAND) + 2
+    assert len(told) == 3 * len(BY_HAND) + 3
+
+
+def test_classes_that_do_not_fit_their_trees() -> None:
+    document = documents()["gbdt classes"]
+    shares = document["body"]["shares"]
+    body = {
+        "fewer classes": {"shares": [0.5, 0.5], "softmax": {"slope": 1.0, "shifts": [0.0, 0.0]}},
+        "no distribution": {"shares": [*shares[:2], shares[2] + 0.1]},
+        "a share of 0": {"shares": [0.0, 0.5, 0.5]},
+        "no booster": {"boosters": []},
+        "many boosters": {"boosters": document["body"]["boosters"][:1] * 4},
+    }
+    whole = {
+        "another domain": {"classes": {"range": "0:3:1"}},
+        "two values": {"classes": {"range": "0:1:1"}},
+        "another spelling": {"classes": {"range": "0:2"}},
+        "no classes": {"classes": None},
+        "a map": {"calibration": documents()["trees calibrated"]["calibration"]},
+        "a body of another kind": {"body": documents()["gbdt squared"]["body"]},
+    }
+    edits = [document | {"body": document["body"] | edit} for edit in body.values()]
+    edits += [document | edit for edit in whole.values()]
+    edits += [{name: value for name, value in document.items() if name != "classes"}]
+    edits += [documents()["gbdt squared"] | {"classes": document["classes"]}]
+    assert {outcome(json.dumps(edit).encode()) for edit in edits} == {"invalid-file"}
 
 
 @pytest.mark.parametrize("name", NAMES)

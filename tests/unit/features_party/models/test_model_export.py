@@ -28,6 +28,7 @@ from tests.support.training import bare_card, fit, quick_validation
 NAT = np.iinfo(np.int64).min
 DOMAIN = Domain.parse("0:20")
 TWO = Domain.parse("0:1")
+CLASSES = Domain.parse("10:40:10")
 CARD = {"label": "weeks", "messages": [], "epsilon": [], "model_sha256": "0" * 64}
 
 
@@ -96,6 +97,11 @@ def trained(model: str, loss: str, table: pa.Table = TRAINING) -> SavedModel:
     return SavedModel(found, CARD)
 
 
+def of_classes(model: str) -> SavedModel:
+    thirds = np.clip((labels(TRAINING)[: FEWER.num_rows] - 4) // 3, 0.0, 3.0)
+    return SavedModel(fit(FEWER, 10.0 + 10.0 * thirds, domain=CLASSES, model=model, loss="log"), CARD)
+
+
 def ports(table: pa.Table, missing: dict[str, Any]) -> dict[str, Any]:
     """The inputs of the ONNX graph, made with numpy alone."""
     found: dict[str, Any] = {}
@@ -135,6 +141,31 @@ def test_onnx_predicts_the_same_from_raw_columns(model: str, loss: str) -> None:
     np.testing.assert_allclose(found[:, 0], expected, rtol=2e-5, atol=2e-5)
     one = session.run(None, {name: cells[:1] for name, cells in given.items() if name in wanted})[0]
     np.testing.assert_allclose(one[0, 0], expected[0], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("model", ["gbdt", "trees"])
+def test_onnx_gives_the_probabilities_of_classes_and_the_likeliest(model: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    saved = of_classes(model)
+    session = runtime.InferenceSession(export(saved, "onnx"))
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["classes"]) == ["10", "20", "30", "40"]
+    likeliest, found = session.run(None, ports(LATER, json.loads(told["missing"])))
+    assert [port.name.strip("/") for port in session.get_outputs()] == ["prediction", "probabilities"]
+    expected = saved.model.predict(LATER)
+    assert expected.std(axis=0).min() > 0.02  # the model says something
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_array_equal(likeliest[:, 0], CLASSES.values[found.argmax(axis=1)])
+
+
+def test_plain_xgboost_gives_the_probabilities_of_classes_by_the_guide() -> None:
+    saved = of_classes("trees")
+    with zipfile.ZipFile(io.BytesIO(export(saved, "xgboost"))) as archive:
+        found = by_the_guide(archive, LATER)
+        assert json.loads(archive.read("encoding.json"))["link"]["classes"] == ["10", "20", "30", "40"]
+    np.testing.assert_allclose(found, saved.model.predict(LATER), rtol=1e-6, atol=1e-6)
+    with pytest.raises(InvalidInput, match="averages several boosters"):
+        export(of_classes("gbdt"), "xgboost")
 
 
 def tree_matrix(saved: SavedModel, table: pa.Table) -> npt.NDArray[np.float32]:
@@ -237,7 +268,10 @@ def by_the_guide(archive: zipfile.ZipFile, table: pa.Table) -> npt.NDArray[np.fl
         link = guide["link"]
         x = np.clip(link["slope"] * np.clip(score, link["low"], link["high"]) + link["shift"], -30, 30)
         score = link["first"] + (link["second"] - link["first"]) / (1.0 + np.exp(-x))
-    return np.clip(score, *guide["clip"])
+    elif guide["link"]["kind"] == "softmax":
+        x = guide["link"]["slope"] * np.clip(score, -30, 30) + np.array(guide["link"]["shifts"])
+        score = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    return score if guide["clip"] is None else np.clip(score, *guide["clip"])
 
 
 @pytest.mark.parametrize("loss", ["squared", "poisson", "log"])

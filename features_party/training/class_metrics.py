@@ -1,0 +1,149 @@
+"""How good predicted probabilities of classes are, with 95 % intervals. No ε.
+
+All is in terms of predictions f, float64[k] for each row, that sum to 1, and of g with E[g | y] = the indicator of y:
+the indicator itself, or the row of R that an output chooses, where R is the inverse of the channel (M R = 1).
+
+    accuracy          the indicator at the likeliest class of f   has the expectation of  g there
+    log loss          −log f_y                                    is that of              −Σ_c g_c·log f_c
+    macro AUC         the mean over classes of the AUC of f_c against the rest, from g_c (`ranking.py`)
+
+f is cut to 10⁻⁶ from below for the logarithms. An AUC divides by the number of rows of its class, so that only classes
+count whose estimated number, and that of the rest, are four of their standard errors or more; `macro_auc_classes` says
+how many these are. `tests/simulation/test_class_coverage.py` counts how often intervals cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.calibration import LEAST
+from features_party.training.intervals import FloatArray, Groups, Interval, interval, rate, stretch_of
+from features_party.training.objectives import inverse
+from features_party.training.probabilities import CLEAR, MIN_EXAMPLES
+from features_party.training.ranking import influences, macro_auc
+from shared.channels.base import Channel
+from shared.errors import InvalidMechanism
+
+NAMES = (
+    "accuracy",
+    "constant_accuracy",
+    "log_loss",
+    "constant_log_loss",
+    "log_loss_below_constant",
+    "macro_auc",
+)
+EXACT = 1e-9  # how far M R may be from 1
+NO_CLASS = (
+    "not identified: the estimated number of each class is below four of its standard errors, so that dividing by it "
+    "would say nothing; take more rows, or a message of a larger ε"
+)
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """Of `rows` rows. `constant_…`: of predicting the class shares for everybody. `log_loss_below_constant`: what the
+    model gains on them. `macro_auc` is None where no class is identified, and `macro_auc_why` says why."""
+
+    rows: int
+    accuracy: Interval
+    constant_accuracy: Interval
+    log_loss: Interval
+    constant_log_loss: Interval
+    log_loss_below_constant: Interval
+    macro_auc: Interval | None
+    macro_auc_why: str
+    macro_auc_classes: int
+
+    def as_card(self) -> dict[str, object]:
+        """For a model's card."""
+        return asdict(self)
+
+
+def judge_classes(
+    predictions: FloatArray, constants: FloatArray, indicators: FloatArray, examples: Groups, folds: int = 0
+) -> ClassMetrics | str:
+    """For N rows: predictions float64[N, k], the class shares float64[k] (or [N, k]) that they are compared with,
+    indicators (or g) float64[N, k], and the example integer[N] of each; rows of one example are taken together.
+
+    `folds` ≥ 2: the predictions are out of so many folds. Fewer than 30 examples: a sentence why there is no estimate.
+    """
+    numbers, group = np.unique(examples, return_inverse=True)
+    if len(numbers) < MIN_EXAMPLES:
+        return f"not estimated: {len(numbers)} examples are too few for an interval, which needs {MIN_EXAMPLES}"
+    stretch, worst, g = stretch_of(folds), -float(np.log(LEAST)), indicators
+    c = np.broadcast_to(constants, g.shape)
+    at = np.arange(len(g))
+    own, theirs = _log_losses(predictions, g), _log_losses(c, g)
+    auc, counted = _macro_auc(predictions, g, group, stretch)
+    return ClassMetrics(
+        rows=len(g),
+        accuracy=rate(g[at, predictions.argmax(axis=1)], group, stretch),
+        constant_accuracy=rate(g[at, c.argmax(axis=1)], group),
+        log_loss=interval(own, group, stretch).within(0.0, worst),
+        constant_log_loss=interval(theirs, group).within(0.0, worst),
+        log_loss_below_constant=interval(theirs - own, group, stretch).within(-worst, worst),
+        macro_auc=auc,
+        macro_auc_why="identified" if auc is not None else NO_CLASS,
+        macro_auc_classes=counted,
+    )
+
+
+def class_members(found: ClassMetrics | str) -> dict[str, object]:
+    """Members of a JSON object; where `found` is a sentence, all are null and have it beside them as `…_why`."""
+    if isinstance(found, ClassMetrics):
+        return asdict(found)
+    return dict.fromkeys(NAMES) | {f"{name}_why": found for name in NAMES} | {"macro_auc_classes": 0}
+
+
+def indicators_of(channel: Channel) -> FloatArray | str:
+    """float64[m, k]: what an output says of each class, with the indicator of its label as the expectation; or why
+    nothing has, where labels have the same outputs, or nearly."""
+    try:
+        found = inverse(channel, None)
+        if float(np.max(np.abs(channel.rows(0, channel.k) @ found - np.eye(channel.k)))) <= EXACT:
+            return found
+    except InvalidMechanism:
+        pass
+    return (
+        f"not identified: this message's channel ({channel.kind}, {channel.m} outputs for {channel.k} labels) does not "
+        "tell all classes apart, so that a worse model could look better; take a hold-out message with the mechanism rr"
+    )
+
+
+def told_indicators(
+    channels: Sequence[Channel], message: npt.NDArray[np.integer], outputs: npt.NDArray[np.integer]
+) -> FloatArray | str:
+    """float64[N, k] of N rows, of the message (number into `channels`) and output given; or why there is nothing."""
+    found = np.empty((len(outputs), channels[0].k))
+    for number, channel in enumerate(channels):
+        one = indicators_of(channel)
+        if isinstance(one, str):
+            return one
+        here = message == number
+        found[here] = one[outputs[here]]
+    return found
+
+
+def _log_losses(f: FloatArray, g: FloatArray) -> FloatArray:
+    return np.asarray(-np.einsum("ij,ij->i", g, np.log(np.maximum(f, LEAST))), np.float64)
+
+
+def _macro_auc(f: FloatArray, g: FloatArray, group: Groups, stretch: float) -> tuple[Interval | None, int]:
+    """(the mean over the classes that are clear, how many these are)"""
+    thetas, influence, rarest = [], np.zeros(len(g)), float(len(g))
+    for at in range(g.shape[1]):
+        share = rate(g[:, at], group)
+        less = min(share.estimate, 1.0 - share.estimate)
+        if less <= CLEAR * share.standard_error:
+            continue
+        theta, own = influences(f[:, at], g[:, at], group)
+        thetas.append(theta)
+        influence += own
+        rarest = min(rarest, less * len(g))
+    if not thetas:
+        return None, 0
+    return macro_auc(np.array(thetas), influence / len(thetas), group, rarest, stretch), len(thetas)

@@ -1,0 +1,166 @@
+"""Boosted trees that predict the probabilities of classes: one tree for each class and round, through the channel.
+
+Boosters of other rows and columns each are averaged, as probabilities. Slope and shifts of their scores come from
+boosters that did not see the row (`straightening.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training import reading
+from features_party.training.class_contrast import contrast
+from features_party.training.class_likelihood import ClassLikelihood
+from features_party.training.classes import FEWEST, MOST
+from features_party.training.encoding import FeatureSchema
+from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, Sample, Seen, Task, part
+from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
+from features_party.training.learners.onnx_trees import tree_attributes
+from features_party.training.learners.tree_document import checked_document
+from features_party.training.learners.trees import ONE_HOT, TreeInput, boosted, load_booster, tree_gain, tree_ports
+from features_party.training.softmax import Softmax
+from features_party.training.straightening import straightened
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+
+LARGEST_STEP = 2.0  # of a score in one leaf
+MANY = 10  # classes above which one booster and two folds must do: each takes so much longer
+NOTHING = "these labels say too little of the features: the model predicts the class shares for everybody"
+
+
+@dataclass(frozen=True)
+class ClassTrees(Body):
+    """The mean of the softmaxes of the scores of `boosters`. `shares` float64[k]: of the classes, before anything is
+    learned."""
+
+    boosters: tuple[Any, ...]
+    softmax: Softmax
+    shares: FloatArray
+
+    link = None
+
+    @property
+    def k(self) -> int:
+        return len(self.shares)
+
+    @property
+    def count(self) -> int:
+        return self.k * sum(int(booster.num_boosted_rounds()) for booster in self.boosters)
+
+    def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
+        """float64[n, k], each row sums to 1."""
+        rows = seen.once(TreeInput.of)
+        found = np.zeros((len(seen), self.k))
+        for booster in self.boosters:
+            found += self.softmax.shares(_scores(booster, rows, self.k, threads))
+        return found / len(self.boosters)
+
+    def importance(self, schema: FeatureSchema) -> dict[str, float]:
+        return tree_gain(self.boosters, schema)
+
+    def nodes(self, graph: Graph, ports: Ports) -> str:
+        """float64 [n, k]: the probabilities."""
+        matrix = tree_ports(graph, ports)
+        found = ""
+        for booster in self.boosters:
+            attributes = tree_attributes(_document(booster), self.k)
+            score = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
+            shares = self.softmax.nodes(graph, score)
+            found = graph.add("Add", found, shares) if found else shares
+        return graph.add("Div", found, graph.constant(len(self.boosters), np.float64))
+
+    def as_json(self) -> dict[str, Any]:
+        boosters = [_document(booster) for booster in self.boosters]
+        return {"softmax": self.softmax.as_json(), "shares": self.shares.tolist(), "boosters": boosters}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> ClassTrees:
+        shares = reading.numbers(data["shares"])
+        if not FEWEST <= len(shares) <= MOST or np.any(shares <= 0.0) or abs(float(shares.sum()) - 1.0) > 1e-9:
+            raise ValueError("the class shares are no distribution")
+        codes = [0] * numbers + [size - 1 for size in sizes]
+        kinds, documents = TreeInput.kinds_of(numbers, sizes), reading.listed(data["boosters"])
+        if not 1 <= len(documents) <= BAGS:
+            raise ValueError("there are more boosters than are trained here, or none")
+        boosters = [load_booster(checked_document(one, kinds, codes, len(shares))) for one in documents]
+        return cls(tuple(boosters), Softmax.from_json(data["softmax"], len(shares)), shares)
+
+
+def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Progress, *, averaged: bool) -> Fit:
+    """`averaged`: several boosters, straightened by others that did not see the row; or else one, as it is. Rows that
+    are too few are not held out."""
+    sample = _contrasted(sample, task, told)
+    apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
+    if averaged and apart >= SMALLEST:
+        return _averaged(sample, task, told, progress)
+    seen, effects = sample.seen(task.sizes)
+    booster = _booster(TreeInput.of(seen), told, task, 0, progress)
+    return Fit(ClassTrees((booster,), Softmax(1.0, tuple(told.start.tolist())), told.shares), effects)
+
+
+def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progress) -> Fit:
+    fold = assign_folds(len(sample.labels), sample.groups)
+    if told.k > MANY:
+        fold = fold % 2
+    count, bags = int(fold.max()) + 1, BAGS if told.k <= MANY else 1
+    width = 1.0 / (count + bags)
+    scores, constants = np.empty((len(fold), told.k)), np.empty((len(fold), told.k))
+    for at in range(count):
+        train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        part_told, later = told.take(train), sample.encoded.take(held)
+        rest = _contrasted(sample.take(train), task, part_told)
+        seen, effects = rest.seen(task.sizes)
+        booster = _booster(TreeInput.of(seen), part_told, task, 0, part(progress, at * width, width))
+        unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
+        scores[held], constants[held] = _scores(booster, unseen, told.k, task.threads), part_told.shares
+    found = straightened(told, scores)
+    seen, effects = sample.seen(task.sizes)
+    rows, boosters = TreeInput.of(seen), []
+    for bag in range(bags if found.slope > 0.0 else 1):
+        report = part(progress, (count + bag) * width, width)
+        boosters.append(_booster(rows, told, task, bag, report, rounds=None if found.slope > 0.0 else 0))
+    notes = () if found.slope > 0.0 else (NOTHING,)
+    predictions = np.empty_like(scores)
+    for at in range(count):  # k shifts are many enough that the rows they are judged on must not choose them
+        others, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
+        predictions[held] = straightened(told.take(others), scores[others]).shares(scores[held])
+    cross = CrossFit(predictions, constants, fold)
+    return Fit(ClassTrees(tuple(boosters), found, told.shares), effects, cross, notes)
+
+
+def _contrasted(sample: Sample, task: Task, told: ClassLikelihood) -> Sample:
+    """With labels that the effects of large categories are to be of."""
+    large = np.flatnonzero(np.array(task.sizes) > ONE_HOT)
+    return replace(sample, labels=contrast(told, sample.encoded.codes[:, large])) if large.size else sample
+
+
+def _booster(
+    seen: TreeInput, told: ClassLikelihood, task: Task, seed: int, progress: Progress, rounds: int | None = None
+) -> Any:
+    """Deterministic. Its scores start at 0, where the class shares are predicted."""
+    start = told.start.astype(np.float32)
+
+    def objective(score: npt.NDArray[np.float32], _: Any) -> tuple[Any, Any]:
+        return told(score.reshape(-1, told.k) + start)
+
+    settings = {"objective": "multi:softprob", "num_class": told.k, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
+    data = seen.as_dmatrix(np.zeros(len(seen.matrix)), task.threads)
+    return boosted(data, task, task.capacity, settings | {"seed": seed}, objective, progress, rounds)
+
+
+def _scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
+    """float64[n, k]"""
+    if not len(seen.matrix):
+        return np.empty((0, k))
+    score = booster.predict(seen.as_dmatrix(None, threads), output_margin=True)
+    return np.asarray(score, np.float64).reshape(-1, k)
+
+
+def _document(booster: Any) -> Any:
+    return json.loads(bytes(booster.save_raw("json")))
