@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.encoding import FeatureSchema
-from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
+from features_party.training.learner import CrossFit, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
@@ -106,7 +106,7 @@ def fit(
     ruled, weights = _judged(labels, examples.noise_variance, spread)
     objective, notes, told = _objective(loss, ruled, examples.told if kind.of_trees else None)
     if loss == LOG:
-        likelihood = _likelihood(examples, kind)
+        likelihood = _likelihood(examples)
         ruled, weights, told = likelihood.capacity(), None, likelihood
         notes = () if examples.told is None else ("the log loss was trained through the channel of each message",)
     elif told is not None:
@@ -150,12 +150,8 @@ def fit(
     return trained, found.cross
 
 
-def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood:
+def _likelihood(examples: Examples) -> RowLikelihood:
     """Through the channels, or of true labels. Raises InvalidLoss."""
-    if not kind.of_trees:
-        raise InvalidLoss(
-            "The log loss is trained with the models gbdt and trees; choose one of them, or the squared loss."
-        )
     if isinstance(examples.told, RowLikelihood):
         return examples.told
     if np.any(np.asarray(examples.noise_variance) > 0.0):

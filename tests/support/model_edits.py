@@ -53,7 +53,7 @@ def table(n: int, seed: int = 0) -> pa.Table:
 
 NAMES = (
     *("gbdt squared", "gbdt poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
-    *("trees absolute", "gbdt log"),
+    *("trees absolute", "gbdt log", "linear log"),
 )
 
 
@@ -67,7 +67,9 @@ def learners() -> dict[str, TrainedModel]:
         f"{model} {loss}": fit(features, w.labels, domain=TEN, model=model, loss=loss)
         for model, loss in (name.split() for name in (*NAMES[:4], "trees absolute"))
     }
-    found["gbdt log"] = fit(features, (w.labels > 5).astype(float), domain=Domain.parse("0:1"), loss="log")
+    for model in ("gbdt", "linear"):
+        two, ends = (w.labels > 5).astype(float), Domain.parse("0:1")
+        found[f"{model} log"] = fit(features, two, domain=ends, model=model, loss="log")
     grid = ScoreGrid.parse("0:10:100")
     steps = ScoreMap(grid, MonotoneMap(grid.size, np.array([20, 60]), np.array([1.0, 4.0, 6.0])), interpolate=True)
     found["trees calibrated"] = replace(found["trees poisson"], calibration=steps)
