@@ -2,9 +2,9 @@
 
 `scored` maximises the likelihood of what was seen (`training/likelihood.py`) less λ|b|²/2, by Fisher scoring: each step
 is a weighted ridge regression of the working labels f − g/h on the columns, with gradient g and information h of every
-row on its score f. Step after step λ is chosen anew on the working labels, for PENALTIES steps, and then stands (the
-"performance iteration" of Gu 1992). So it needs no folds: where the labels say nothing λ is the largest, and the model
-predicts the mean.
+row on its score f. λ goes down a path, and the solution of the largest evidence (Laplace's approximation) is taken: the
+likelihood at it, less λ|b|²/2 and ½ log det(1 + H/λ). So it needs no folds: where the labels say nothing the largest λ
+is taken, and the model predicts the mean.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from shared.service.cli import Progress
 FloatArray = npt.NDArray[np.float64]
 Chunks = Iterator[tuple[slice, FloatArray]]
 
-PENALTIES, STEPS, HALVINGS = 5, 40, 12
-SETTLED = 1e-4  # nats: the likelihood tells no coefficients apart that differ by so little
+PATH = (3.0, *np.arange(1.0, -6.25, -0.5))  # decades of λ, from the largest eigenvalue of the information
+BEHIND = 4.0  # nats of evidence: from there on λ is too small
+STEPS, HALVINGS = 25, 12
+SETTLED = 1e-2  # nats: the likelihood tells no coefficients apart that differ by so little
 
 
 def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> float:
@@ -75,55 +77,78 @@ class Moments:
         coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
         return self.mean - float(self.columns @ coefficients), coefficients
 
+    @property
+    def values(self) -> FloatArray:
+        """The eigenvalues of the Gram matrix."""
+        return self._spectrum[0]
+
     @cached_property
     def _spectrum(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         values, vectors = np.linalg.eigh(self.gram)
         return np.maximum(values, 0.0), vectors.T @ self.moment, vectors
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """`parameters` float64[1 + p], the intercept first, the scores float64[n] that they give, and the log of the
+    evidence for their penalty in nats, but for a constant."""
+
+    parameters: FloatArray
+    score: FloatArray
+    evidence: float
+
+
 def scored(
     chunks: Callable[[], Chunks], told: RowLikelihood, width: int, progress: Progress
 ) -> tuple[float, FloatArray]:
     """Intercept and coefficients float64[width] of the score. `progress` is told of every chunk."""
+    constant = np.full(len(told.outputs), told.start)
+    best = found = Fitted(np.concatenate([[told.start], np.zeros(width)]), constant, -np.inf)
+    largest = 0.0
+    for at, decades in enumerate(PATH):
+        share = at / len(PATH)
 
-    def scores(parameters: FloatArray) -> FloatArray:
-        found = np.empty(len(told.outputs))
-        for rows, columns in reported():
-            found[rows] = parameters[0] + columns @ parameters[1:]
-        return found
+        def reported(share: float = share) -> Chunks:
+            for chunk in chunks():
+                progress("solving", share)
+                yield chunk
 
-    def reported() -> Chunks:
-        for chunk in chunks():
-            progress("solving", share)
-            yield chunk
+        if at == 0:
+            whole = Moments.of(reported(), constant, told(constant, constant)[1], width)
+            largest = float(whole.values.max(initial=0.0)) or 1.0
+        found = _maximised(reported, told, largest * 10.0**decades, found)
+        best = max(best, found, key=lambda one: one.evidence)
+        if found.evidence < best.evidence - BEHIND:
+            break
+    return float(best.parameters[0]), best.parameters[1:]
+
+
+def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: Fitted) -> Fitted:
+    """The likelihood less the penalty at its maximum, from `start` on, by Fisher scoring."""
 
     def cost(score: FloatArray, parameters: FloatArray) -> float:
         """In nats."""
         ridge = 0.5 * penalty * told.information * float(parameters[1:] @ parameters[1:])
         return float(told.losses(score).sum()) + ridge
 
-    share, penalty = 0.0, 1.0
-    parameters = np.concatenate([[told.start], np.zeros(width)])
-    score = np.full(len(told.outputs), told.start)
-    for step in range(STEPS):
-        share = 1.0 - 0.8**step
+    parameters, score = start.parameters, start.score
+    now, values = cost(score, parameters), np.zeros(0)
+    for _ in range(STEPS):
         gradient, information = told(score, score)
-        moments = Moments.of(reported(), score - gradient / information, information, width)
-        # a weight of 1 is a row whose working label has the variance 1/information
-        penalty = moments.penalty(1.0 / told.information) if step < PENALTIES else penalty
-        before = cost(score, parameters)
+        moments = Moments.of(chunks(), score - gradient / information, information, len(parameters) - 1)
+        values = moments.values
         intercept, coefficients = moments.solved(penalty)
         towards = np.concatenate([[intercept], coefficients]) - parameters
-        change = scores(towards)
+        change = np.empty(len(score))
+        for rows, columns in chunks():
+            change[rows] = towards[0] + columns @ towards[1:]
         # through a channel the likelihood is not concave: a step that makes it worse is halved
-        length = 1.0
-        for _ in range(HALVINGS):
-            if cost(score + length * change, parameters + length * towards) <= before:
-                break
-            length /= 2.0
-        else:
-            break
+        lengths = (0.5**halved for halved in range(HALVINGS))
+        tried = ((length, cost(score + length * change, parameters + length * towards)) for length in lengths)
+        length, then = next(((length, then) for length, then in tried if then <= now), (0.0, now))
         parameters, score = parameters + length * towards, score + length * change
-        if step >= PENALTIES and before - cost(score, parameters) < SETTLED:
+        gained, now = now - then, then
+        if gained < SETTLED:
             break
-    return float(parameters[0]), parameters[1:]
+    # Laplace's approximation, with Fisher's information in place of the curvature
+    return Fitted(parameters, score, -now - 0.5 * float(np.sum(np.log1p(values / penalty))))
