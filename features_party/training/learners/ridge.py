@@ -90,11 +90,12 @@ class Moments:
 
 @dataclass(frozen=True)
 class Fitted:
-    """`parameters` float64[1 + p], the intercept first, the scores float64[n] that they give, and the log of the
-    evidence for their penalty in nats, but for a constant."""
+    """`parameters` float64[1 + p], the intercept first, the scores float64[n] that they give, their penalty, and
+    the log of its evidence in nats, but for a constant."""
 
     parameters: FloatArray
     score: FloatArray
+    penalty: float
     evidence: float
 
 
@@ -103,7 +104,7 @@ def scored(
 ) -> tuple[float, FloatArray]:
     """Intercept and coefficients float64[width] of the score. `progress` is told of every chunk."""
     constant = np.full(len(told.outputs), told.start)
-    best = found = Fitted(np.concatenate([[told.start], np.zeros(width)]), constant, -np.inf)
+    best = found = Fitted(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
     largest = 0.0
     for at, decades in enumerate(PATH):
         share = at / len(PATH)
@@ -120,7 +121,9 @@ def scored(
         best = max(best, found, key=lambda one: one.evidence)
         if found.evidence < best.evidence - BEHIND:
             break
-    return float(best.parameters[0]), best.parameters[1:]
+    # at the largest penalty nothing was found, and not even a ranking may be left
+    nothing = best.penalty >= largest * 10.0 ** PATH[0]
+    return float(best.parameters[0]), 0.0 * best.parameters[1:] if nothing else best.parameters[1:]
 
 
 def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: Fitted) -> Fitted:
@@ -151,4 +154,4 @@ def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float
         if gained < SETTLED:
             break
     # Laplace's approximation, with Fisher's information in place of the curvature
-    return Fitted(parameters, score, -now - 0.5 * float(np.sum(np.log1p(values / penalty))))
+    return Fitted(parameters, score, penalty, -now - 0.5 * float(np.sum(np.log1p(values / penalty))))

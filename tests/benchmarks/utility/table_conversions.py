@@ -68,9 +68,9 @@ def tables(results: Results) -> Iterator[Table]:
     table = Table("conversions", "Conversions (census income over 50,000 dollars): log loss closed and AUC", header)
     table.notes.append(
         "Closed: (constant − model)/(constant − no privacy) in test log loss, seed by seed. No privacy takes, by "
-        f"split, the best by test log loss of {len(NONE)} models. Goals are those of the default model, {OURS}. Squared: the "
-        "same features and corrected labels under the squared loss. Everything is automatic; a seed is a split of its "
-        "own of 160,000 training rows, the rest for the test."
+        f"split, the best by test log loss of {len(NONE)} models. Goals are those of the default model, {OURS}. "
+        "Squared: the same features and corrected labels under the squared loss. Everything is automatic; "
+        "a seed is a split of its own of 160,000 training rows, the rest for the test."
     )
     for epsilon in (*settings.at(EPSILONS), INFINITE) if _whole(settings) else ():
         rows = (

@@ -101,5 +101,6 @@ def test_without_signal_the_mean_is_predicted() -> None:
             predicted = model.predict(examples.features)
             into.append(float(predicted.std()))
             assert 0.05 < predicted.mean() < 0.4
-    assert np.median(spreads) < 0.02
+    assert np.median(spreads) < 1e-12  # none at all, but for rounding
+    assert max(spreads) < 0.05
     assert np.median(signals) > 0.08  # the control: where there is something, it is learned
