@@ -1,4 +1,4 @@
-"""The penalty of linear models, by empirical Bayes, and regressions that are solved by steps of it.
+"""Ridge regression, its penalty by empirical Bayes, and logistic regression by steps of it.
 
 `scored` maximises the likelihood of what was seen (`training/likelihood.py`) less λ|b|²/2, by Fisher scoring: each step
 is a weighted ridge regression of the working labels f − g/h on the columns, with gradient g and information h of every
