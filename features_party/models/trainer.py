@@ -23,7 +23,7 @@ from features_party.training.classes import are_classes
 from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
 from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
 from features_party.training.holdout import estimate_on_rows
-from features_party.training.learner import CrossFit, Learner
+from features_party.training.learner import CrossFit
 from features_party.training.learner import part as part_of
 from features_party.training.learners import learner
 from features_party.training.likelihood import RowLikelihood
@@ -80,7 +80,7 @@ class Trainer:
         check_one_label(messages)
         report("joining", 0.0)
         joined = join(messages, table, learning.correction)
-        loss = learning.loss or default_loss(messages, learner(learning.model))
+        loss = learning.loss or default_loss(messages)
         # error estimates need more: channels that are unbiased exactly
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
@@ -218,16 +218,16 @@ def common_domain(messages: list[AcceptedMessage]) -> Domain:
     return public.part(min(first for first, _ in ends), max(last for _, last in ends))
 
 
-def default_loss(messages: list[AcceptedMessage], kind: type[Learner]) -> str:
-    """That of the messages; for labels 0 and 1 the log loss, where the model takes it: it predicts probabilities. For
-    named classes nothing but the log loss means anything."""
+def default_loss(messages: list[AcceptedMessage]) -> str:
+    """That of the messages; for labels 0 and 1 the log loss: every model predicts probabilities with it. For named
+    classes nothing but the log loss means anything."""
     if messages[0].manifest.public_domain.nominal:
         return LOG
     named = {m.manifest.loss for m in messages}
     loss = named.pop() if len(named) == 1 else "squared"
     if loss in ("squared", LOG):
         binary = all(m.manifest.read_domain().values.tolist() == [0.0, 1.0] for m in messages)
-        return LOG if binary and kind.of_trees else "squared"
+        return LOG if binary else "squared"
     return loss if loss in LOSSES else "squared"
 
 

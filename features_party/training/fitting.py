@@ -169,10 +169,6 @@ def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | Clas
     """Through the channels, or of true labels. Raises InvalidLoss."""
     if examples.domain is not None and are_classes(examples.domain):
         return _classes(examples, examples.domain, kind)
-    if not kind.of_trees:
-        raise InvalidLoss(
-            "The log loss is trained with the models gbdt and trees; choose one of them, or the squared loss."
-        )
     if isinstance(examples.told, RowLikelihood):
         return examples.told
     if np.any(np.asarray(examples.noise_variance) > 0.0):

@@ -188,8 +188,8 @@ class Fit:
 
 
 class Learner(Body):
-    """A model that can be asked for. `of_trees`: it takes gradients by the channel, and sees what large categories say
-    without labels. `own_categories`: it has a place for each value, instead of effects."""
+    """A model that can be asked for. `of_trees`: it takes the absolute loss's gradients by the channel, and sees what
+    large categories say without labels. `own_categories`: it has a place for each value, instead of effects."""
 
     of_trees: ClassVar[bool] = False
     own_categories: ClassVar[bool] = False

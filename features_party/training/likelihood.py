@@ -126,13 +126,18 @@ class RowLikelihood:
         return [self._information(p, at) * (p * (1.0 - p)) ** 2 / self.information for at in range(len(self.given))]
 
     @cached_property
-    def _rows(self) -> tuple[FloatArray, FloatArray]:
+    def rows(self) -> tuple[FloatArray, FloatArray]:
         """The probability of what was seen of each row, under the first and under the second label."""
         zero, one = np.empty(len(self.outputs)), np.empty(len(self.outputs))
         for at, given in enumerate(self.given):
             here = self.message == at
             zero[here], one[here] = given[:, self.outputs[here]]
         return zero, one
+
+    def losses(self, score: FloatArray) -> FloatArray:
+        """−log of the probability of what was seen of each row, in nats."""
+        p, (zero, one) = self.link.shares(score), self.rows
+        return np.asarray(-np.log(np.maximum(p * one + (1.0 - p) * zero, 1e-300)), np.float64)
 
     def straightened(self, score: FloatArray) -> LogisticScore:
         """The link with the likeliest slope and shift of scores float64[n] that models of other rows gave, the slope
@@ -156,7 +161,7 @@ class RowLikelihood:
 
     def __call__(self, score: FloatArray, _: FloatArray) -> tuple[FloatArray, FloatArray]:
         p = self.link.shares(score)
-        zero, one = self._rows
+        zero, one = self.rows
         likely = np.maximum(p * one + (1.0 - p) * zero, 1e-300)
         gradient = (zero - one) / likely * (p * (1.0 - p)) / self.information
         if len(self._tables) == 1:

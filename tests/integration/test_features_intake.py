@@ -400,7 +400,6 @@ def test_training_accounts_before_it_trains_and_may_be_repeated(
 
 def test_messages_of_different_labels_do_not_make_one_model(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     from features_party.models.trainer import check_one_label, default_loss
-    from features_party.training.learners import learner
 
     services = features_party(tmp_path / "home")
     first = services.messages.accept(write(sender, tmp_path, loss="poisson"), key)
@@ -411,14 +410,10 @@ def test_messages_of_different_labels_do_not_make_one_model(sender: Sender, key:
         check_one_label([first, second])
     with pytest.raises(errors.InvalidInput, match="twice"):
         check_one_label([first, first])
-    assert default_loss([first], learner("gbdt")) == "poisson"
-    assert default_loss([first, second], learner("gbdt")) == "squared"
+    assert default_loss([first]) == "poisson"
+    assert default_loss([first, second]) == "squared"
     binary = services.messages.accept(write(sender, tmp_path, channel=one_bit("0:1"), release="rel_3", batch="b3"), key)
-    assert [default_loss([binary], learner(model)) for model in ("gbdt", "trees", "linear")] == [
-        "log",
-        "log",
-        "squared",
-    ]
+    assert default_loss([binary]) == "log"
 
 
 def test_a_biased_channel_gets_no_error_estimate(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:

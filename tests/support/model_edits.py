@@ -53,7 +53,7 @@ def table(n: int, seed: int = 0) -> pa.Table:
 
 NAMES = (
     *("gbdt squared", "gbdt poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
-    *("trees absolute", "gbdt log", "gbdt classes", "trees classes"),
+    *("trees absolute", "gbdt log", "linear log", "gbdt classes", "trees classes"),
 )
 
 
@@ -67,8 +67,9 @@ def learners() -> dict[str, TrainedModel]:
         f"{model} {loss}": fit(features, w.labels, domain=TEN, model=model, loss=loss)
         for model, loss in (name.split() for name in (*NAMES[:4], "trees absolute"))
     }
-    found["gbdt log"] = fit(features, (w.labels > 5).astype(float), domain=Domain.parse("0:1"), loss="log")
-    thirds = np.minimum(w.labels // 3, 2.0)
+    two, thirds = (w.labels > 5).astype(float), np.minimum(w.labels // 3, 2.0)
+    for model in ("gbdt", "linear"):
+        found[f"{model} log"] = fit(features, two, domain=Domain.parse("0:1"), model=model, loss="log")
     for model in ("gbdt", "trees"):
         found[f"{model} classes"] = fit(features, thirds, domain=Domain.parse("0:2"), model=model, loss="log")
     grid = ScoreGrid.parse("0:10:100")

@@ -1,8 +1,9 @@
-"""A ridge regression, or a Poisson one with log link, on standardised numbers and categories."""
+"""A ridge regression, a Poisson one with log link or a logistic one through the channels, on standardised numbers and
+categories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from features_party.training import reading
 from features_party.training.encoding import Codes, Encoded, Float32
 from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, Seen, Task, part
+from features_party.training.learners.ridge import Chunks, Moments, scored
+from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
 from shared.service.cli import Progress
 
@@ -23,8 +26,6 @@ LARGEST = 10.0  # standard deviations: a value far outside of the training range
 CHUNK_ROWS = 1 << 16
 KEPT_CELLS = 1 << 26
 MOST = 1 << 31
-
-Chunks = Iterator[tuple[slice, FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Linear(Learner):
-    """intercept + columns · coefficients, through the log link where `link` is set."""
+    """intercept + columns · coefficients, through `link` where it is set."""
 
     design: Design
     intercept: float
@@ -117,7 +118,7 @@ class Linear(Learner):
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
-        """Ridge (squared, absolute) or penalised Poisson regression; the intercept is not shrunk."""
+        """Ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
         seen, effects = sample.seen(task.sizes, lambda share: progress("effects of categories", 0.1 * share))
         return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
 
@@ -167,51 +168,32 @@ class Linear(Learner):
 
 def _fitted(seen: Seen, sample: Sample, task: Task, progress: Progress) -> Linear:
     """`progress` is told of every chunk of rows, so that what it raises ends the training soon."""
-    labels, w, mean = sample.labels, sample.row_weights, sample.mean
+    labels, w = sample.labels, sample.row_weights
     design = Design.learn(seen.encoded, seen.effects, seen.sizes)
-    # the Poisson solver passes over the columns many times
     poisson = task.loss == "poisson"
-    kept = list(design.chunks(seen)) if poisson and len(labels) * design.width <= KEPT_CELLS else None
+    # solvers of a link pass over the columns many times
+    passes = poisson or isinstance(task.told, RowLikelihood)
+    kept = list(design.chunks(seen)) if passes and len(labels) * design.width <= KEPT_CELLS else None
 
     def chunks() -> Chunks:
         return design.chunks(seen) if kept is None else iter(kept)
 
-    gram = np.zeros((design.width, design.width))
-    moment, middle = np.zeros(design.width), np.zeros(design.width)
-    for rows, columns in chunks():
-        progress("moments", 0.5 * rows.start / len(labels))
-        weighted = columns * w[rows, None]
-        gram += weighted.T @ columns
-        moment += weighted.T @ (labels[rows] - mean)
-        middle += weighted.sum(axis=0)
-    total = float(w.sum())
-    gram = gram - np.outer(middle, middle) / total
-    values, vectors = np.linalg.eigh(gram)
-    values, along = np.maximum(values, 0.0), vectors.T @ moment
-    penalty = ridge_penalty(values, along, task.capacity.label_variance)
+    if isinstance(task.told, RowLikelihood):
+        intercept, coefficients = scored(chunks, task.told, design.width, part(progress, 0.1, 0.9))
+        return Linear(design, intercept, coefficients, task.told.link)
+
+    def reported() -> Chunks:
+        for rows, columns in chunks():
+            progress("moments", 0.5 * rows.start / len(labels))
+            yield rows, columns
+
+    moments = Moments.of(reported(), labels, w, design.width)
+    penalty = moments.penalty(task.capacity.label_variance)
     if poisson:
-        link = PoissonScore.around(mean, *task.bounds)
+        link = PoissonScore.around(sample.mean, *task.bounds)
         intercept, coefficients = _poisson(chunks, labels, w, link, penalty, design.width, progress)
         return Linear(design, intercept, coefficients, link)
-    coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
-    return Linear(design, mean - float(middle @ coefficients) / total, coefficients, None)
-
-
-def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> float:
-    """λ that makes the labels likeliest when coefficients are drawn from N(0, variance/λ): empirical Bayes.
-
-    `values` float64[p] are the eigenvalues of the centred Gram matrix, `along` float64[p] the moments in its basis,
-    `variance` that of the labels, noise included. For the log link it is the same figure to first order.
-    """
-    if not values.size or variance <= 0.0 or values.max() <= 0.0:
-        return 1.0
-    grid = values.max() * np.logspace(-7, 3, 101)
-    scores = [
-        float(np.sum(along * along / (values + ridge)) / variance - np.sum(np.log1p(values / ridge))) for ridge in grid
-    ]
-    # the largest of equals: without any signal the constant
-    best = float(max(scores))
-    return float(max(ridge for ridge, score in zip(grid, scores, strict=True) if score >= best - 1e-9))
+    return Linear(design, *moments.solved(penalty), None)
 
 
 def _poisson(

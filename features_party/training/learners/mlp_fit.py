@@ -11,7 +11,7 @@ Epochs: as asked for, else so many that there are about
 
 with n_eff and s of training/capacity.py: the first steps learn what the labels say, and later ones their noise. With
 unbiased labels this is only the longest: the epoch of the least error on a held-out fifth is taken, and as many epochs
-are then trained on all rows.
+are then trained on all rows. Under the log loss that error is the likelihood of held-out outputs, whatever the channel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from features_party.training.capacity import Capacity
 from features_party.training.encoding import Float32
 from features_party.training.learner import Sample, Task, part
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
-from features_party.training.links import PoissonScore
+from features_party.training.likelihood import RowLikelihood
+from features_party.training.links import LogisticScore, PoissonScore
 from shared.errors import InvalidInput
 from shared.service.cli import Progress
 
@@ -66,11 +67,13 @@ def check_torch() -> None:
         raise InvalidInput("The model 'mlp' is trained with PyTorch: pip install 'label-dp-service[torch]'.")
 
 
-Fitted = tuple[Inputs, Float32, tuple[tuple[Float32, Float32], ...], float, float, PoissonScore | None, int]
+Fitted = tuple[
+    Inputs, Float32, tuple[tuple[Float32, Float32], ...], float, float, PoissonScore | LogisticScore | None, int
+]
 
 
 def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
-    """The parts of a network for a loss: squared, absolute or poisson (log link, capped score).
+    """The parts of a network for a loss: squared, absolute, poisson (log link, capped score) or log (through channels).
 
     Trains on a GPU where there is one; on a CPU the same arguments give the same network. Raises InvalidInput (PyTorch
     missing, `task.settings`, which are Settings or None), and whatever `progress` raises.
@@ -83,8 +86,11 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
     encoded, labels, capacity = sample.encoded, sample.labels, task.capacity
     n, mean = len(labels), sample.mean
     inputs, embeddings = Inputs.learn(encoded, task.sizes, settings.smallest_count)
-    link, offset, scale = None, mean, math.sqrt(capacity.signal_share * capacity.label_variance) or 1.0
-    if task.loss == "poisson":
+    link: PoissonScore | LogisticScore | None = None
+    offset, scale = mean, math.sqrt(capacity.signal_share * capacity.label_variance) or 1.0
+    if isinstance(task.told, RowLikelihood):
+        link, offset, scale = task.told.link, task.told.start, 1.0
+    elif task.loss == "poisson":
         link = PoissonScore.around(mean, *task.bounds)
         offset, scale = link.base(), 1.0
     elif task.loss == "absolute":
@@ -93,11 +99,15 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
     before = torch.get_num_threads()
     torch.set_num_threads(task.threads)
     try:
-        target = _Target(torch, labels, sample.row_weights, task.loss, link, offset, scale)
+        if isinstance(link, LogisticScore):
+            assert isinstance(task.told, RowLikelihood)
+            target: _Target = LikelihoodTarget(torch, task.told)
+        else:
+            target = _Target(torch, labels, sample.row_weights, task.loss, link, offset, scale)
         longest, batch = _schedule(n, capacity, settings)
         training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, settings)
         epochs, begun = longest, 0.0
-        if task.unbiased and settings.epochs is None and longest > 0:
+        if (task.unbiased or isinstance(target, LikelihoodTarget)) and settings.epochs is None and longest > 0:
             held, begun = held_out(n, sample.groups), 0.5
             errors = training.trial(~held, held, longest, lambda what, share: progress(f"trial, {what}", 0.5 * share))
             epochs = int(np.argmin(errors))
@@ -186,6 +196,28 @@ class _Target:
     def _mean(self, output: Any) -> Any:
         assert self.link is not None
         return (output + self.offset).clamp(self.link.low, self.link.high).exp() / self.link.scale
+
+
+class LikelihoodTarget(_Target):
+    """The likelihood of the outputs, through the channel of each row (training/likelihood.py), in units of an average
+    row's information: every channel's held-out error is that of what was seen."""
+
+    def __init__(self, torch: Any, told: RowLikelihood) -> None:
+        self.ends, self.offset = (told.link.low, told.link.high), told.start
+        self.unit = 2.0 / told.information  # a row's Hessian is 2, as that of a square
+        self.zero, self.one = (torch.from_numpy(p.astype(np.float32)).to(_device(torch)) for p in told.rows)
+
+    def mean_loss(self, output: Any, rows: Any) -> Any:
+        return self.unit * self._losses(output, rows).mean()
+
+    def error(self, output: Any, rows: Any) -> float:
+        return float(self._losses(output, rows).double().sum())
+
+    def _losses(self, output: Any, rows: Any) -> Any:
+        score = (output + self.offset).clamp(*self.ends)
+        # both shares by themselves: in float32 1 − p would lose what is left of a small one
+        likely = score.neg().sigmoid() * self.zero[rows] + score.sigmoid() * self.one[rows]
+        return -likely.clamp_min(1e-30).log()
 
 
 class _Training:

@@ -12,6 +12,7 @@ from tests.benchmarks.utility import (
     figures,
     report,
     table_auto,
+    table_conversions,
     table_coverage,
     table_errors,
     table_gap,
@@ -36,6 +37,8 @@ PARTS: dict[str, Part] = {
     "auto": (table_auto.cells, table_auto.tables),
     "prior": (table_prior.cells, table_prior.tables),
     "coverage": (table_coverage.cells, table_coverage.tables),
+    "conversions": (table_conversions.cells, table_conversions.tables),
+    "rare": (table_conversions.cells_rare, table_conversions.tables_rare),
 }
 
 

@@ -30,8 +30,10 @@ OF_KIND = {
     "prior": ("randomizing.py",),
     "joint": ("randomizing.py",),
     "coverage": ("coverage.py",),
+    "conversions": ("conversions.py",),
+    "rare": ("conversions.py",),
 }
-TRAINED = ("train", "coverage")
+TRAINED = ("train", "coverage", "conversions", "rare")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Cell:
     """One computation. `epsilon` is a decimal, or "inf" for the labels themselves; `options` canonical JSON.
 
     `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
-    density of true and randomized labels), "coverage" (how often the stated interval holds the true error).
+    density of true and randomized labels), "coverage" (how often the stated interval holds the true error),
+    "conversions" and "rare" (models of labels of two values, as probabilities).
     `capacity` scales the effective rows that the size of a quick learner is chosen for; `rows` caps the training rows,
     0 for all.
     """

@@ -22,13 +22,15 @@ EVERY = 30.0  # seconds between the lines that stand for a progress bar where th
 
 def compute(cell: Cell) -> Result:
     """The cell's result, or why the service refuses it, with the seconds it took."""
-    from tests.benchmarks.utility import coverage, randomizing, training
+    from tests.benchmarks.utility import conversions, coverage, randomizing, training
 
     how: Mapping[str, Callable[[Cell], Result]] = {
         "train": training.train,
         "prior": randomizing.prior_loss,
         "joint": randomizing.joint_density,
         "coverage": coverage.coverage,
+        "conversions": conversions.conversions,
+        "rare": conversions.rare,
     }
     began = time.perf_counter()
     try:

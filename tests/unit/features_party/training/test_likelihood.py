@@ -143,8 +143,6 @@ def test_true_labels_of_two_values_and_no_others() -> None:
     ):
         with pytest.raises(InvalidLoss):
             fit(wrong, Recipe("gbdt", "log"))
-    with pytest.raises(InvalidLoss, match="gbdt and trees"):
-        fit(train, Recipe("linear", "log"))
     with pytest.raises(InvalidLoss, match="two values"):
         RowLikelihood.through([rr_channel(Domain.parse("0:2"), Epsilon.parse("1"))], np.zeros(1, int), np.zeros(1, int))
 

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.utility import __main__ as command
-from tests.benchmarks.utility import coverage, randomizing, runner, store, table_auto, table_gap
+from tests.benchmarks.utility import (
+    conversions,
+    coverage,
+    randomizing,
+    runner,
+    store,
+    table_auto,
+    table_conversions,
+    table_gap,
+)
 from tests.benchmarks.utility.cells import INFINITE, Cell, digest
 from tests.benchmarks.utility.checks import violations
 from tests.benchmarks.utility.grid import AUTO, CORRECTED, RR_ON_BINS, Settings, cell_of, seeds_of
@@ -205,3 +214,35 @@ def _without_times(report: str) -> list[str]:
 def test_unknown_data_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--data", "biek"]) == 2
     assert "no data 'biek'" in capsys.readouterr().err
+
+
+def test_log_loss_closed_is_taken_seed_by_seed_from_the_best_without_privacy() -> None:
+    settings = Settings(seeds=2, epsilons=("1", INFINITE))
+    losses = {INFINITE: (0.12, 0.10), "1": (0.13, 0.13)}
+    constants = (0.22, 0.20)
+    found: dict[Cell, Result] = {}
+    for cell in table_conversions.cells(settings):
+        # only one setting without privacy is the best one
+        worse = 0.0 if cell.private or cell.capacity == 4.0 else 0.02
+        loss = losses[cell.epsilon][cell.seed] + worse
+        found[cell] = {"log_loss": loss, "constant_log_loss": constants[cell.seed], "auc": 0.95}
+    results = Results(found, settings)
+    share, best = table_conversions.closed(results, table_conversions.OURS, "1")
+    assert best.values == pytest.approx((0.12, 0.10))
+    assert share.values == pytest.approx((0.9, 0.7))
+    (table,) = table_conversions.tables(results)
+    met = {record["model"]: record["met"] for record in table.records if record["epsilon"] == "1"}
+    assert met[table_conversions.OURS] == "no"  # 80 % are closed, 93 % are the goal
+    assert list(table_conversions.cells(replace(settings, data=("bike",)))) == []
+
+
+def test_rare_clicks_convert_at_the_rate_that_the_plan_is_asked_for() -> None:
+    data = conversions.clicks(1, 400_000, 1000)
+    # 400 conversions are expected: five standard errors; a correct draw fails once in 10⁶
+    assert abs(data.truth.sum() - 400) < 5 * 20
+    assert (data.n, len(data.test_labels)) == (400_000, 1000)
+    result = conversions.rare(Cell("rare", "clicks", 1, "4", mechanism="auto", learner="linear log", rows=200_000))
+    assert result["epsilon"]["total"] == "4"
+    assert result["chosen"] == "rr"
+    # ε = 4 flips 1.8 % of 200,000 labels, 18 times as many as convert: each counts for a twentieth or so
+    assert 5 < result["positives_without_noise"] < 20

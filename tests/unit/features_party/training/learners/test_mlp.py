@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,20 +22,25 @@ import pytest
 from features_party.models.export import export
 from features_party.models.folder import SavedModel
 from features_party.models.trainer import check_learning
+from features_party.training import fitting
 from features_party.training.encoding import Encoded
+from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import Seen
 from features_party.training.learners.mlp import Network
-from features_party.training.learners.mlp_fit import Settings, held_out
+from features_party.training.learners.mlp_fit import LikelihoodTarget, Settings, held_out
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs
+from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
+from labels_party.mechanisms.rr_with_prior import rr_channel
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidInput
+from shared.privacy import Epsilon
 from shared.schemas.training import Learning
 from tests.support.messages import draw, one_bit, world
 from tests.support.training import fit
 from tests.unit.features_party.models.test_model_export import LATER, TRAINING, labels, ports
 
-TEN = Domain.parse("0:10")
+TEN, TWO = Domain.parse("0:10"), Domain.parse("0:1")
 QUICK = Settings(epochs=20, batch_size=256)
 WORLD, TEST = world(4000), world(1000, seed=1)
 CARD = {"label": "weeks", "messages": [], "epsilon": [], "model_sha256": "0" * 64}
@@ -282,3 +288,59 @@ def test_onnx_predicts_the_same_from_raw_columns(torch: Any, loss: str) -> None:
     np.testing.assert_allclose(found[:, 0], expected, rtol=2e-5, atol=2e-5)
     with pytest.raises(InvalidInput, match="onnx"):
         export(saved, "xgboost")
+
+
+def through_flips(n: int, seed: int, signal: float) -> tuple[Examples, npt.NDArray[np.float64]]:
+    """Labels 0 and 1 with the share 1/(1 + e^(2 − signal·a)), flipped at ε = 2; and that share."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    truth = 1.0 / (1.0 + np.exp(2.0 - signal * x[:, 0]))
+    channel = rr_channel(TWO, Epsilon.parse("2"))
+    label = rng.random(n) < truth
+    outputs = np.where(rng.random(n) < channel.rows(0, 2)[0, 0], label, ~label)
+    told = RowLikelihood.through([channel], np.zeros(n, np.int8), outputs.astype(np.int8))
+    return Examples(pa.table({"a": x[:, 0], "b": x[:, 1]}), np.zeros(n), 1.0, TWO, told=told), truth
+
+
+@pytest.mark.usefixtures("torch")
+def test_the_log_loss_is_learned_through_the_channel() -> None:
+    """With nothing to learn the mean is predicted; and outputs that are read the wrong way round teach the opposite."""
+    train, truth = through_flips(8000, 3, 1.5)
+    model, _ = fitting.fit(train, Recipe("mlp", "log"))
+    predicted = model.predict(train.features)
+    spread = float(np.mean((truth - truth.mean()) ** 2))
+    assert np.mean((predicted - truth) ** 2) < 0.2 * spread
+    assert isinstance(train.told, RowLikelihood)
+    turned = RowLikelihood(train.told.given, train.told.message, 1 - train.told.outputs, train.told.link)
+    wrong, _ = fitting.fit(replace(train, told=turned), Recipe("mlp", "log"))
+    assert np.mean((wrong.predict(train.features) - truth) ** 2) > 2.0 * spread
+    nothing, share = through_flips(8000, 4, 0.0)
+    silent, _ = fitting.fit(nothing, Recipe("mlp", "log"))
+    assert silent.predict(nothing.features) == pytest.approx(share, abs=0.1)
+
+
+def test_its_gradient_is_that_of_the_likelihood(torch: Any) -> None:
+    told = through_flips(300, 5, 1.0)[0].told
+    assert isinstance(told, RowLikelihood)
+    score = torch.linspace(-8.0, 8.0, 300, requires_grad=True)
+    rows = torch.arange(300)
+    LikelihoodTarget(torch, told).mean_loss(score - told.start, rows).backward()
+    values = score.detach().numpy().astype(np.float64)
+    assert 150.0 * score.grad.numpy() == pytest.approx(told(values, values)[0], abs=1e-4)
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_network_of_the_log_loss_is_saved_and_exported() -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    y = (labels(TRAINING) > 8).astype(float)
+    model = fit(TRAINING, y, domain=TWO, model="mlp", loss="log", settings=QUICK)
+    expected = model.predict(LATER)
+    assert expected.std() > 0.1
+    np.testing.assert_array_equal(
+        TrainedModel.from_json(json.loads(json.dumps(model.as_json()))).predict(LATER), expected
+    )
+    session = runtime.InferenceSession(export(SavedModel(model, CARD), "onnx"))
+    given = ports(LATER, json.loads(session.get_modelmeta().custom_metadata_map["missing"]))
+    wanted = {port.name for port in session.get_inputs()}
+    (found,) = session.run(None, {name: cells for name, cells in given.items() if name in wanted})
+    np.testing.assert_allclose(found[:, 0], expected, rtol=2e-5, atol=2e-5)

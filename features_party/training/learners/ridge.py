@@ -1,0 +1,157 @@
+"""Ridge regression, its penalty by empirical Bayes, and logistic regression by steps of it.
+
+`scored` maximises the likelihood of what was seen (`training/likelihood.py`) less λ|b|²/2, by Fisher scoring: each step
+is a weighted ridge regression of the working labels f − g/h on the columns, with gradient g and information h of every
+row on its score f. λ goes down a path, and the solution of the largest evidence (Laplace's approximation) is taken: the
+likelihood at it, less λ|b|²/2 and ½ log det(1 + H/λ). So it needs no folds: where the labels say nothing the largest λ
+is taken, and the model predicts the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.likelihood import RowLikelihood
+from shared.service.cli import Progress
+
+FloatArray = npt.NDArray[np.float64]
+Chunks = Iterator[tuple[slice, FloatArray]]
+
+PATH = (3.0, *np.arange(1.0, -6.25, -0.5))  # decades of λ, from the largest eigenvalue of the information
+BEHIND = 4.0  # nats of evidence: from there on λ is too small
+STEPS, HALVINGS = 25, 12
+SETTLED = 1e-2  # nats: the likelihood tells no coefficients apart that differ by so little
+
+
+def ridge_penalty(values: FloatArray, along: FloatArray, variance: float) -> float:
+    """λ that makes the labels likeliest when coefficients are drawn from N(0, variance/λ): empirical Bayes.
+
+    `values` float64[p] are the eigenvalues of the centred Gram matrix, `along` float64[p] the moments in its basis,
+    `variance` that of the labels, noise included. For the log link it is the same figure to first order.
+    """
+    if not values.size or variance <= 0.0 or values.max() <= 0.0:
+        return 1.0
+    grid = values.max() * np.logspace(-7, 3, 101)
+    scores = [
+        float(np.sum(along * along / (values + ridge)) / variance - np.sum(np.log1p(values / ridge))) for ridge in grid
+    ]
+    # the largest of equals: without any signal the constant
+    best = float(max(scores))
+    return float(max(ridge for ridge, score in zip(grid, scores, strict=True) if score >= best - 1e-9))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Σ h x xᵀ and Σ h x (z − mean z) over rows of weight h, both about the weighted means, and what gives the
+    intercept back: the means of the columns x, float64[p], and of z."""
+
+    gram: FloatArray
+    moment: FloatArray
+    columns: FloatArray
+    mean: float
+
+    @classmethod
+    def of(cls, chunks: Chunks, labels: FloatArray, weights: FloatArray, width: int) -> Moments:
+        total = float(weights.sum())
+        mean = float(weights @ labels) / total
+        gram, moment, middle = np.zeros((width, width)), np.zeros(width), np.zeros(width)
+        for rows, columns in chunks:
+            weighted = columns * weights[rows, None]
+            gram += weighted.T @ columns
+            moment += weighted.T @ (labels[rows] - mean)
+            middle += weighted.sum(axis=0)
+        return cls(gram - np.outer(middle, middle) / total, moment, middle / total, mean)
+
+    def penalty(self, variance: float) -> float:
+        values, along, _ = self._spectrum
+        return ridge_penalty(values, along, variance)
+
+    def solved(self, penalty: float) -> tuple[float, FloatArray]:
+        """Intercept and coefficients."""
+        values, along, vectors = self._spectrum
+        coefficients = np.asarray(vectors @ (along / (values + penalty)), np.float64)
+        return self.mean - float(self.columns @ coefficients), coefficients
+
+    @property
+    def values(self) -> FloatArray:
+        """The eigenvalues of the Gram matrix."""
+        return self._spectrum[0]
+
+    @cached_property
+    def _spectrum(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        values, vectors = np.linalg.eigh(self.gram)
+        return np.maximum(values, 0.0), vectors.T @ self.moment, vectors
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """`parameters` float64[1 + p], the intercept first, the scores float64[n] that they give, their penalty, and
+    the log of its evidence in nats, but for a constant."""
+
+    parameters: FloatArray
+    score: FloatArray
+    penalty: float
+    evidence: float
+
+
+def scored(
+    chunks: Callable[[], Chunks], told: RowLikelihood, width: int, progress: Progress
+) -> tuple[float, FloatArray]:
+    """Intercept and coefficients float64[width] of the score. `progress` is told of every chunk."""
+    constant = np.full(len(told.outputs), told.start)
+    best = found = Fitted(np.concatenate([[told.start], np.zeros(width)]), constant, np.inf, -np.inf)
+    largest = 0.0
+    for at, decades in enumerate(PATH):
+        share = at / len(PATH)
+
+        def reported(share: float = share) -> Chunks:
+            for chunk in chunks():
+                progress("solving", share)
+                yield chunk
+
+        if at == 0:
+            whole = Moments.of(reported(), constant, told(constant, constant)[1], width)
+            largest = float(whole.values.max(initial=0.0)) or 1.0
+        found = _maximised(reported, told, largest * 10.0**decades, found)
+        best = max(best, found, key=lambda one: one.evidence)
+        if found.evidence < best.evidence - BEHIND:
+            break
+    # at the largest penalty nothing was found, and not even a ranking may be left
+    nothing = best.penalty >= largest * 10.0 ** PATH[0]
+    return float(best.parameters[0]), 0.0 * best.parameters[1:] if nothing else best.parameters[1:]
+
+
+def _maximised(chunks: Callable[[], Chunks], told: RowLikelihood, penalty: float, start: Fitted) -> Fitted:
+    """The likelihood less the penalty at its maximum, from `start` on, by Fisher scoring."""
+
+    def cost(score: FloatArray, parameters: FloatArray) -> float:
+        """In nats."""
+        ridge = 0.5 * penalty * told.information * float(parameters[1:] @ parameters[1:])
+        return float(told.losses(score).sum()) + ridge
+
+    parameters, score = start.parameters, start.score
+    now, values = cost(score, parameters), np.zeros(0)
+    for _ in range(STEPS):
+        gradient, information = told(score, score)
+        moments = Moments.of(chunks(), score - gradient / information, information, len(parameters) - 1)
+        values = moments.values
+        intercept, coefficients = moments.solved(penalty)
+        towards = np.concatenate([[intercept], coefficients]) - parameters
+        change = np.empty(len(score))
+        for rows, columns in chunks():
+            change[rows] = towards[0] + columns @ towards[1:]
+        # through a channel the likelihood is not concave: a step that makes it worse is halved
+        lengths = (0.5**halved for halved in range(HALVINGS))
+        tried = ((length, cost(score + length * change, parameters + length * towards)) for length in lengths)
+        length, then = next(((length, then) for length, then in tried if then <= now), (0.0, now))
+        parameters, score = parameters + length * towards, score + length * change
+        gained, now = now - then, then
+        if gained < SETTLED:
+            break
+    # Laplace's approximation, with Fisher's information in place of the curvature
+    return Fitted(parameters, score, penalty, -now - 0.5 * float(np.sum(np.log1p(values / penalty))))
