@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.crossed_effects import choose_crossings
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
@@ -73,7 +74,8 @@ class Examples:
 class Recipe:
     """How: a model and a loss; columns to treat as categories or to leave out; a capacity other than the rule's, at
     which nothing is validated; whether models of trees see what large categories say without labels
-    (training/category_statistics.py); and what the learner alone takes (`mlp_fit.Settings`)."""
+    (training/category_statistics.py), and crossed effects (crossed_effects.py); and what the learner alone takes
+    (`mlp_fit.Settings`)."""
 
     model: str = "gbdt"
     loss: str = "squared"
@@ -81,6 +83,7 @@ class Recipe:
     exclude: Sequence[str] = ()
     capacity: Capacity | None = None
     category_statistics: bool = True
+    crossings: bool = True
     settings: Any = None
 
 
@@ -115,6 +118,13 @@ def fit(
     progress("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=recipe.categorical, exclude=recipe.exclude)
     encoded = schema.encode(features)
+    shrinkage: tuple[float | None, ...] = ()
+    if kind.of_trees and recipe.crossings:
+        names = (schema.column_numbers, schema.category_names)
+        chosen, shrinkage = choose_crossings(
+            encoded, labels, schema.sizes, *names, lambda share: progress("crossed effects", 0.03 + 0.02 * share)
+        )
+        schema, encoded = schema.with_crossings(chosen, encoded)
     if kind.of_trees and recipe.category_statistics:
         progress("statistics of categories", 0.02)
         schema, encoded = schema.with_statistics(encoded)
@@ -129,6 +139,7 @@ def fit(
         unbiased=examples.unbiased,
         validate=recipe.capacity is None and clean and objective not in ("absolute", LOG),
         told=told,
+        shrinkage=shrinkage,
         settings=recipe.settings,
     )
     with blas_threads(threads):

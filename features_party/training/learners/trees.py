@@ -92,7 +92,7 @@ class Trees(Learner):
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
         """One booster of the size that the capacity says."""
-        seen, effects = sample.seen(task.sizes, lambda share: progress("effects of categories", 0.1 * share))
+        seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         boosted = Boosting(told=task.told)
         return Fit(fit_trees(TreeInput.of(seen), sample, task, boosted, part(progress, 0.1, 0.9)), effects)
 
@@ -116,7 +116,7 @@ class Trees(Learner):
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         """Shares of the total gain."""
-        names = [*schema.number_names, *(column.name for column in schema.categories)]
+        names = [*schema.number_names, *schema.category_names]
         gain = self.booster.get_score(importance_type="total_gain")
         total = sum(gain.values()) or 1.0
         shares = {names[int(key[1:])]: float(value) / total for key, value in gain.items()}
