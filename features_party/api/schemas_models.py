@@ -119,6 +119,13 @@ class StatisticOut(_Open):
     column: str = Field(description="The category.")
 
 
+class CrossingOut(_Open):
+    """The rows that share a value of a number, or of two columns, as a further category."""
+
+    name: str = Field(examples=["price", "product × price"])
+    groups: int
+
+
 OF_TWO = "Where labels have two values, of which the larger one is positive."
 
 
@@ -196,6 +203,7 @@ class Card(_Open):
     members: list[MemberOut] = Field(description="Of an ensemble; empty for other models.")
     features: list[FeatureOut]
     statistics: list[StatisticOut] = Field(description="Made of large categories; requests lack them.")
+    crossings: list[CrossingOut] = Field(description="Made of columns; requests lack them.")
     importance: dict[str, float]
     report: ReportOut
     notes: list[str]

@@ -108,8 +108,9 @@ def build_card(
             for c in model.schema.columns
         ],
         "statistics": [
-            {"name": s.name, "column": model.schema.categories[s.category].name} for s in model.schema.statistics
+            {"name": s.name, "column": model.schema.category_names[s.category]} for s in model.schema.statistics
         ],
+        "crossings": [{"name": c.name, "groups": len(c.groups)} for c in model.schema.crossings],
         "importance": {name: round(share, 4) for name, share in model.body.importance(model.schema).items()},
         "report": {
             "rows": joined.counts.matched,

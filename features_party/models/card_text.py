@@ -164,6 +164,10 @@ def features_section(card: dict[str, Any]) -> list[str]:
     rest = len(rows) - SHOWN_FEATURES
     more = ["", f"and {rest} more; see card.json."] if rest > 0 else []
     shown = _table(["feature", "kind", "categories", "share of gain"], rows[:SHOWN_FEATURES]) + more
+    crossed = [[c["name"], c["groups"], _share(importance, [c["name"]])] for c in card.get("crossings", [])]
+    if crossed:
+        shown += ["", "These values and pairs of values have an effect of their own:", ""]
+        shown += _table(["crossing", "groups", "share of gain"], crossed)
     return shown + _statistics(card.get("statistics", []), importance)
 
 

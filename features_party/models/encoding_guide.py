@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from features_party.training.classes import class_names
+from features_party.training.crossings import Crossing
 from features_party.training.encoding import PARTS, FeatureSchema
 from features_party.training.learners.class_trees import ClassTrees
 from features_party.training.learners.trees import ONE_HOT, Trees
 from features_party.training.model import TrainedModel
+
+FloatArray = npt.NDArray[np.float64]
 
 FORMAT, VERSION = "label-dp-encoding", 1
 
@@ -24,6 +30,10 @@ RULES = [
     "is for a value that is missing or not in the `vocabulary` of its `column`, the others are for the vocabulary in "
     "its order. Where it has `less`, the number that this names by column and part, minus the entry, both float32 "
     "(NaN where the number is missing).",
+    "crossed effect: the entry of `effects` of the entry `crossing` of `crossings` at the group of the row; "
+    "`missing_effect` where it is none of `groups`. A group is a list of places, one for each of the `sides`: 0 where "
+    "its value is missing or unknown, 1 for the first of its `values` (numbers, as float32) or of the `vocabulary` of "
+    "its column, and so on. A statistic with `crossing` goes by the groups of that crossing instead of a vocabulary.",
     "Categories are compared as text: whole numbers in decimal digits, booleans as true and false.",
     "The booster's output is a score (output_margin). With the link `exp` it is clipped to low and high, then its "
     "exponential is taken; with the link `logistic` it is clipped alike, and the prediction is first + (second − "
@@ -34,16 +44,17 @@ RULES = [
 
 
 def input_parts(model: TrainedModel) -> list[dict[str, Any]]:
-    """Column and part (what of it) of each input of the trees, in order: numbers, statistics, categories."""
+    """Column and part (what of it) of each input of the trees, in order: numbers, statistics, categories, crossings."""
     schema = model.schema
     numbers, categories = number_parts(schema), schema.categories
     statistics = [
-        {"column": categories[statistic.category].name, "part": "statistic", "statistic": at}
+        {"column": schema.category_names[statistic.category], "part": "statistic", "statistic": at}
         for at, statistic in enumerate(schema.statistics)
     ]
     small = [len(column.vocabulary) + 1 <= ONE_HOT for column in categories]
     shown = [{"column": c.name, "part": "code" if s else "effect"} for c, s in zip(categories, small, strict=True)]
-    return [*numbers, *statistics, *shown]
+    crossed = [{"column": c.name, "part": "crossed effect", "crossing": at} for at, c in enumerate(schema.crossings)]
+    return [*numbers, *statistics, *shown, *crossed]
 
 
 def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:
@@ -54,29 +65,29 @@ def number_parts(schema: FeatureSchema) -> list[dict[str, Any]]:
 def encoding_guide(model: TrainedModel) -> dict[str, Any]:
     """Everything besides the trees that a prediction needs; see RULES, which are part of it."""
     assert isinstance(model.body, Trees | ClassTrees)
+    schema = model.schema
     effects = iter(model.effects.tables)
     columns: list[dict[str, Any]] = []
-    for column in model.schema.columns:
+    for column in schema.columns:
         shown: dict[str, Any] = column.as_json()
-        if column.kind == "category":
-            table = next(effects)
-            shown |= {"effects": [float(v) for v in table[1:]], "missing_effect": float(table[0])}
-        columns.append(shown)
-    numbers, inputs = number_parts(model.schema), input_parts(model)
+        columns.append(shown | _effects(next(effects)) if column.kind == "category" else shown)
+    numbers, inputs, plain = number_parts(schema), input_parts(model), len(schema.categories)
     statistics = [
         {
             "name": s.name,
-            "column": model.schema.categories[s.category].name,
+            "column": schema.category_names[s.category],
+            "crossing": s.category - plain if s.category >= plain else None,
             "table": s.table.tolist(),
             "less": None if s.less is None else numbers[s.less],
         }
-        for s in model.schema.statistics
+        for s in schema.statistics
     ]
     return {
         "format": FORMAT,
         "version": VERSION,
         "rules": RULES,
         "columns": columns,
+        "crossings": [_crossing(crossing, schema) | _effects(next(effects)) for crossing in schema.crossings],
         "statistics": statistics,
         "inputs": [{"index": at} | one for at, one in enumerate(inputs)],
         "feature_types": ["c" if one["part"] == "code" else "q" for one in inputs],
@@ -90,3 +101,19 @@ def _link(model: TrainedModel) -> dict[str, Any]:
         return {"kind": "softmax", "classes": class_names(model.classes), **model.body.softmax.as_json()}
     link = model.body.link
     return {"kind": "identity"} if link is None else {"kind": link.kind, **link.as_json()}
+
+
+def _effects(table: FloatArray) -> dict[str, Any]:
+    return {"effects": [float(v) for v in table[1:]], "missing_effect": float(table[0])}
+
+
+def _crossing(crossing: Crossing, schema: FeatureSchema) -> dict[str, Any]:
+    """Its sides, and its groups as the places of each side."""
+    numbers, sides = number_parts(schema), []
+    for side in crossing.sides:
+        if side.values is None:
+            sides.append({"column": schema.categories[side.at].name, "part": "code", "values": None})
+        else:
+            sides.append(numbers[side.at] | {"values": side.values.tolist()})
+    places = np.stack(np.unravel_index(crossing.groups, [side.size for side in crossing.sides]), axis=1)
+    return {"name": crossing.name, "sides": sides, "groups": places.tolist()}

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from features_party.models.folder import SavedModel
 from features_party.models.onnx_map import mapped
 from features_party.training.classes import class_names
+from features_party.training.crossings import Crossing
 from features_party.training.encoding import PARTS, Column
 from features_party.training.learner import Ports
 from features_party.training.links import Link
@@ -172,6 +173,7 @@ def _inputs(graph: _Graph, model: TrainedModel, ports: dict[str, str]) -> Ports:
     for column in schema.columns:
         parts = {} if column.kind == "category" else _parts(graph, column, ports[column.name])
         numbers += [parts[part] for part in PARTS[column.kind]]
+    index += [_crossed(graph, crossing, numbers, list(index)) for crossing in schema.crossings]
     found: dict[tuple[int, bytes], str] = {}  # a mean, and a number less that mean, share a table
     statistics = []
     for s in schema.statistics:
@@ -185,9 +187,27 @@ def _inputs(graph: _Graph, model: TrainedModel, ports: dict[str, str]) -> Ports:
 def _index(graph: _Graph, column: Column, port: str) -> str:
     known = list(column.vocabulary) or ["?"]
     codes = range(1, len(known) + 1) if column.vocabulary else [0]
-    return graph.add(
-        "LabelEncoder", port, domain="ai.onnx.ml", keys_strings=known, values_int64s=list(codes), default_int64=0
-    )
+    return _encoded(graph, port, keys_strings=known, values_int64s=list(codes))
+
+
+def _crossed(graph: _Graph, crossing: Crossing, numbers: list[str], index: list[str]) -> str:
+    """int64 [n, 1]: the place of each row's group, 0 for none."""
+    places = []
+    for side in crossing.sides:
+        if side.values is None:
+            places.append(index[side.at])
+        else:
+            known = {"keys_floats": side.values.tolist(), "values_int64s": list(range(1, side.size))}
+            places.append(_encoded(graph, numbers[side.at], **known))
+    whole = places[0]
+    for side, place in zip(crossing.sides[1:], places[1:], strict=True):
+        whole = graph.add("Add", graph.whole("Mul", whole, side.size), place)
+    groups = crossing.groups.tolist()
+    return _encoded(graph, whole, keys_int64s=groups, values_int64s=list(range(1, len(groups) + 1)))
+
+
+def _encoded(graph: _Graph, value: str, **known: Any) -> str:
+    return graph.add("LabelEncoder", value, domain="ai.onnx.ml", default_int64=0, **known)
 
 
 def _parts(graph: _Graph, column: Column, port: str) -> dict[str, str]:

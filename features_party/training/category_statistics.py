@@ -25,6 +25,7 @@ Codes = npt.NDArray[np.int32]
 FEWEST = 65  # values, missing included; smaller categories are split one value at a time
 MOST_CATEGORIES = 3  # those of the most values
 MOST_NUMBERS = 4
+MOST_PAIRS = 2  # of columns, the first that were chosen
 COORDINATES = 8
 SMOOTHING = 5.0  # rows of the mean of all that every value gets
 COORDINATE_ROWS = 1 << 20  # chosen at random; more would not move the coordinates
@@ -62,16 +63,25 @@ class Statistic:
 
 
 def learn_statistics(
-    numbers: Float32, codes: Codes, sizes: Sequence[int], number_names: Sequence[str], category_names: Sequence[str]
+    numbers: Float32,
+    codes: Codes,
+    sizes: Sequence[int],
+    number_names: Sequence[str],
+    category_names: Sequence[str],
+    crossed: Sequence[tuple[int, ...]] = (),
 ) -> tuple[Statistic, ...]:
     """Statistics of the large categories, those for trees alone last; none without a large category. `sizes[c]`: values
-    of category c, missing included."""
-    large = sorted((at for at, size in enumerate(sizes) if size >= FEWEST), key=lambda at: (-sizes[at], at))
+    of category c, missing included. The last categories are crossings: `crossed[x]` are the categories among the sides
+    of each."""
+    plain = len(sizes) - len(crossed)
+    large = sorted((at for at in range(plain) if sizes[at] >= FEWEST), key=lambda at: (-sizes[at], at))
     large = sorted(large[:MOST_CATEGORIES])
-    places = {at: codes[:, at] + 1 for at in large}
-    counts = {at: np.bincount(places[at], minlength=sizes[at]).astype(np.float64) for at in large}
+    pairs = [plain + at for at, sides in enumerate(crossed) if sides][:MOST_PAIRS]
+    shown = [*large, *pairs]
+    places = {at: codes[:, at] + 1 for at in shown}
+    counts = {at: np.bincount(places[at], minlength=sizes[at]).astype(np.float64) for at in shown}
     found: list[Statistic] = []
-    for at in large:
+    for at in shown:
         name, logs = category_names[at], np.log1p(counts[at])
         found.append(Statistic(f"{name}: rows", at, _table(logs)))
         for other in large:
@@ -83,7 +93,7 @@ def learn_statistics(
             table = _table(_means(places[at], numbers[:, number].astype(np.float64), sizes[at]))
             found.append(Statistic(f"{name}: mean {of}", at, table))
             found.append(Statistic(f"{of} above that of its {name}", at, table, less=number))
-    for at in large:
+    for at in shown:
         others = [other for other in large if other != at]
         for axis, values in enumerate(_coordinates(at, others, places, sizes)):
             found.append(Statistic(f"{category_names[at]}: coordinate {axis + 1}", at, _table(values), trees_only=True))

@@ -12,26 +12,29 @@ Reads corrected labels only, so it costs no ε.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.encoding import Codes, Float32
-
 FloatArray = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.int32]
 
 FOLDS = 5
 ROUNDS = 6
+FEW = 1 << 20  # places that may be counted through whatever the rows
 LARGEST_SHRINKAGE = 1e4  # rows: where the moments see no effect at all, a value still needs a finite prior weight
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Per category column float64[values + 1]: the effect of missing first, then of each value of its vocabulary."""
+    """Per category column float64[values + 1]: the effect of missing first, then of each value of its vocabulary.
+    `shrinkage`: the λ of each column, where it was fitted."""
 
     tables: tuple[FloatArray, ...]
+    shrinkage: tuple[float, ...] = ()
 
     def apply(self, codes: Codes) -> Float32:
         """float32[n, c] for codes int32[n, c] with -1 for missing."""
@@ -41,12 +44,42 @@ class Effects:
         return out
 
 
-def fit_effects(codes: Codes, labels: FloatArray, sizes: list[int]) -> Effects:
-    """Joint effects of `sizes[c]` values (missing included) on `labels` float64[n], codes int32[n, c]."""
+@dataclass(frozen=True)
+class Moments:
+    """Of the effects of one column's values on residuals: `shrinkage` is λ = σ²/τ² in rows, between almost 0 (a value's
+    mean is believed) and LARGEST_SHRINKAGE; `explained` the variance of the shrunken effects."""
+
+    shrinkage: float
+    explained: float
+
+    @classmethod
+    def of(cls, residual: FloatArray, places: npt.NDArray[np.integer]) -> Moments:
+        """For residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance."""
+        if int(places.max(initial=0)) > 4 * len(places) + FEW:
+            places = np.unique(places, return_inverse=True)[1]
+        counts = np.bincount(places)
+        n, groups = len(residual), int(np.count_nonzero(counts))
+        if n <= groups or groups < 2:
+            return cls(LARGEST_SHRINKAGE, 0.0)
+        sums = np.bincount(places, weights=residual)
+        between = float(np.sum(sums * sums / np.maximum(counts, 1)))
+        within = max(float(residual @ residual) - between, 0.0) / (n - groups)
+        spread = n - float(np.sum(counts.astype(np.float64) ** 2)) / n
+        tau2 = (between - groups * within) / spread if spread > 0 else 0.0
+        if tau2 <= within / LARGEST_SHRINKAGE:
+            return cls(LARGEST_SHRINKAGE, 0.0)
+        shrinkage = max(within / tau2, 1e-3)
+        return cls(shrinkage, tau2 * float(np.sum(counts * (counts / (counts + shrinkage)))) / n)
+
+
+def fit_effects(codes: Codes, labels: FloatArray, sizes: Sequence[int], known: Sequence[float | None] = ()) -> Effects:
+    """Joint effects of `sizes[c]` values (missing included) on `labels` float64[n], codes int32[n, c]. `known`: the λ
+    of the last columns; None, and elsewhere, that of the column by itself."""
     columns = [codes[:, at] + 1 for at in range(codes.shape[1])]
     residual = labels - (labels.mean() if labels.size else 0.0)
     counts = [np.bincount(column, minlength=size) for column, size in zip(columns, sizes, strict=True)]
-    shrinkage = [_shrinkage(residual, c, n) for c, n in zip(columns, counts, strict=True)]
+    given = [None] * (len(columns) - len(known)) + [*known]
+    shrinkage = [Moments.of(residual, c).shrinkage if g is None else g for c, g in zip(columns, given, strict=True)]
     tables = [np.zeros(size) for size in sizes]
     for _ in range(ROUNDS if len(sizes) > 1 else 1):
         for at, column in enumerate(columns):
@@ -54,11 +87,15 @@ def fit_effects(codes: Codes, labels: FloatArray, sizes: list[int]) -> Effects:
             sums = np.bincount(column, weights=residual, minlength=sizes[at])
             tables[at] = sums / (counts[at] + shrinkage[at])
             residual = residual - tables[at][column]
-    return Effects(tuple(tables))
+    return Effects(tuple(tables), tuple(shrinkage))
 
 
 def out_of_fold(
-    codes: Codes, labels: FloatArray, sizes: list[int], done: Callable[[float], None] = lambda _share: None
+    codes: Codes,
+    labels: FloatArray,
+    sizes: Sequence[int],
+    done: Callable[[float], None] = lambda _share: None,
+    known: Sequence[float | None] = (),
 ) -> tuple[Float32, Effects]:
     """float32[n, c]: each row's effects from the other folds, and the averages over folds for later rows.
 
@@ -73,23 +110,8 @@ def out_of_fold(
     folds = []
     for index in range(FOLDS):
         inside = fold == index
-        folds.append(fit_effects(codes[~inside], labels[~inside], sizes))
+        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known))
         out[inside] = folds[-1].apply(codes[inside])
         done((index + 1) / FOLDS)
     averages = tuple(np.mean(tables, axis=0) for tables in zip(*(f.tables for f in folds), strict=True))
     return out, Effects(averages)
-
-
-def _shrinkage(residual: FloatArray, column: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> float:
-    """λ = σ²/τ² in rows, by moments; between almost 0 (a value's mean is believed) and LARGEST_SHRINKAGE."""
-    n, groups = len(residual), int(np.count_nonzero(counts))
-    if n <= groups or groups < 2:
-        return LARGEST_SHRINKAGE
-    sums = np.bincount(column, weights=residual, minlength=len(counts))
-    between = float(np.sum(sums * sums / np.maximum(counts, 1)))
-    within = max(float(residual @ residual) - between, 0.0) / (n - groups)
-    spread = n - float(np.sum(counts.astype(np.float64) ** 2)) / n
-    tau2 = (between - groups * within) / spread if spread > 0 else 0.0
-    if tau2 <= within / LARGEST_SHRINKAGE:
-        return LARGEST_SHRINKAGE
-    return max(within / tau2, 1e-3)

@@ -3,7 +3,7 @@
 Whole numbers, floats, decimals and booleans are numbers (missing stays NaN). Text and dictionary columns, and those
 named as categorical, are categories with a saved vocabulary; a value that is not in it counts as missing. Dates and
 timestamps become numbers: days since 1970, month, weekday and, for timestamps, the hour. Statistics of large categories
-are numbers too (category_statistics.py). Nothing here reads labels.
+are numbers too (category_statistics.py), crossings of columns are categories (crossings.py). Nothing here reads labels.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.category_statistics import Statistic, learn_statistics
+from features_party.training.crossings import Crossing
 from features_party.training.reading import listed, text
 from shared.errors import InvalidTable
 
@@ -63,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoded:
-    """n rows: numbers float32[n, p] (NaN missing) and category codes int32[n, c] (-1 missing)."""
+    """n rows: numbers float32[n, p] (NaN missing) and codes int32[n, c] (-1 missing) of categories, then crossings."""
 
     numbers: Float32
     codes: Codes
@@ -78,11 +79,12 @@ class Encoded:
 @dataclass(frozen=True)
 class FeatureSchema:
     """The features of a model, in order. `left_out` are columns of the training table that say nothing: (name, why).
-    `statistics` are further numbers, made of the columns."""
+    `statistics` are further numbers, `crossings` further categories, made of the columns."""
 
     columns: tuple[Column, ...]
     left_out: tuple[tuple[str, str], ...] = ()
     statistics: tuple[Statistic, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
 
     @property
     def categories(self) -> list[Column]:
@@ -90,8 +92,17 @@ class FeatureSchema:
 
     @property
     def sizes(self) -> list[int]:
-        """Per category its values and missing."""
+        """Per category its values and missing, then per crossing its groups and missing."""
+        return [*self._column_sizes, *(crossing.size for crossing in self.crossings)]
+
+    @property
+    def _column_sizes(self) -> list[int]:
         return [len(column.vocabulary) + 1 for column in self.categories]
+
+    @property
+    def category_names(self) -> list[str]:
+        """Of the encoded codes: those of the columns, then the crossings."""
+        return [*(column.name for column in self.categories), *(crossing.name for crossing in self.crossings)]
 
     @property
     def number_names(self) -> list[str]:
@@ -103,11 +114,27 @@ class FeatureSchema:
         return [name for column in self.columns for name in column.number_names]
 
     def with_statistics(self, encoded: Encoded) -> tuple[FeatureSchema, Encoded]:
-        """This schema with statistics of its large categories, learned from its own encoding of the training rows, and
-        that encoding with them."""
-        names = [column.name for column in self.categories]
-        found = learn_statistics(encoded.numbers, encoded.codes, self.sizes, self.column_numbers, names)
+        """This schema with statistics of its large categories and crossings, learned from its own encoding of the
+        training rows, and that encoding with them."""
+        crossed = [tuple(s.at for s in c.sides if s.values is None) for c in self.crossings]
+        names = (self.column_numbers, self.category_names)
+        found = learn_statistics(encoded.numbers, encoded.codes, self.sizes, *names, crossed)
         return replace(self, statistics=found), self._extended(found, encoded)
+
+    def with_crossings(self, crossings: tuple[Crossing, ...], encoded: Encoded) -> tuple[FeatureSchema, Encoded]:
+        """This schema with crossings of its own columns, and its encoding of some rows with their codes."""
+        return replace(self, crossings=crossings), self._crossed(crossings, encoded)
+
+    @staticmethod
+    def _crossed(crossings: tuple[Crossing, ...], encoded: Encoded) -> Encoded:
+        if not crossings:
+            return encoded
+        numbers, codes = encoded.numbers, encoded.codes
+        out = np.empty((len(encoded), codes.shape[1] + len(crossings)), dtype=np.int32, order="F")
+        out[:, : codes.shape[1]] = codes
+        for at, crossing in enumerate(crossings, codes.shape[1]):
+            out[:, at] = crossing.codes(numbers, codes)
+        return Encoded(numbers, out)
 
     @staticmethod
     def _extended(statistics: tuple[Statistic, ...], encoded: Encoded) -> Encoded:
@@ -176,13 +203,14 @@ class FeatureSchema:
                 numbers[:, at_number] = values
                 at_number += 1
         numbers[~np.isfinite(numbers)] = np.nan
-        return self._extended(self.statistics, Encoded(numbers, codes))
+        return self._extended(self.statistics, self._crossed(self.crossings, Encoded(numbers, codes)))
 
     def as_json(self) -> dict[str, Any]:
         return {
             "columns": [c.as_json() for c in self.columns],
             "left_out": [{"column": name, "why": why} for name, why in self.left_out],
             "statistics": [statistic.as_json() for statistic in self.statistics],
+            "crossings": [crossing.as_json() for crossing in self.crossings],
         }
 
     @classmethod
@@ -193,7 +221,9 @@ class FeatureSchema:
             raise ValueError("a feature column occurs twice")
         schema = cls(columns, tuple((text(left["column"]), text(left["why"])) for left in listed(data["left_out"])))
         sizes, numbers = schema.sizes, len(schema.column_numbers)
-        found = tuple(Statistic.from_json(one, sizes, numbers) for one in listed(data["statistics"]))
+        crossed = tuple(Crossing.from_json(one, sizes, numbers) for one in listed(data["crossings"]))
+        schema = replace(schema, crossings=crossed)
+        found = tuple(Statistic.from_json(one, schema.sizes, numbers) for one in listed(data["statistics"]))
         return replace(schema, statistics=found)
 
 

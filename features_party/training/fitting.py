@@ -13,6 +13,7 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes
+from features_party.training.crossed_effects import choose_crossings
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
@@ -77,7 +78,8 @@ class Examples:
 class Recipe:
     """How: a model and a loss; columns to treat as categories or to leave out; a capacity other than the rule's, at
     which nothing is validated; whether models of trees see what large categories say without labels
-    (training/category_statistics.py); and what the learner alone takes (`mlp_fit.Settings`)."""
+    (training/category_statistics.py), and crossed effects (crossed_effects.py); and what the learner alone takes
+    (`mlp_fit.Settings`)."""
 
     model: str = "gbdt"
     loss: str = "squared"
@@ -85,6 +87,7 @@ class Recipe:
     exclude: Sequence[str] = ()
     capacity: Capacity | None = None
     category_statistics: bool = True
+    crossings: bool = True
     settings: Any = None
 
 
@@ -125,6 +128,13 @@ def fit(
     progress("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=recipe.categorical, exclude=recipe.exclude)
     encoded = schema.encode(features)
+    shrinkage: tuple[float | None, ...] = ()
+    if kind.of_trees and recipe.crossings and classes is None:
+        names = (schema.column_numbers, schema.category_names)
+        chosen, shrinkage = choose_crossings(
+            encoded, labels, schema.sizes, *names, lambda share: progress("crossed effects", 0.03 + 0.02 * share)
+        )
+        schema, encoded = schema.with_crossings(chosen, encoded)
     if kind.of_trees and recipe.category_statistics:
         progress("statistics of categories", 0.02)
         schema, encoded = schema.with_statistics(encoded)
@@ -139,6 +149,7 @@ def fit(
         unbiased=examples.unbiased,
         validate=recipe.capacity is None and clean and objective not in ("absolute", LOG),
         told=told,
+        shrinkage=shrinkage,
         settings=recipe.settings,
     )
     sample, rest = Sample(encoded, labels, weights, examples.groups), part(progress, 0.05, 0.95)

@@ -66,17 +66,18 @@ class Sample:
         weights = None if self.weights is None else self.weights[rows]
         return Sample(self.encoded.take(rows), self.labels[rows], weights)
 
-    def seen(self, sizes: list[int], done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
+    def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
         """These rows with out-of-fold effects of their categories, and the effects for later rows."""
-        seen, effects = out_of_fold(self.encoded.codes, self.labels, sizes, done)
-        return Seen(self.encoded, seen, sizes), effects
+        seen, effects = out_of_fold(self.encoded.codes, self.labels, task.sizes, done, task.shrinkage)
+        return Seen(self.encoded, seen, task.sizes), effects
 
 
 @dataclass(frozen=True)
 class Task:
     """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
     so that held-out ones can tell models apart. `told`: gradients by the channels, row by row;
-    `settings`: what one learner alone takes."""
+    `shrinkage`: of the last categories, which are crossings, the λ of their effects (effects.py); `settings`: what one
+    learner alone takes."""
 
     sizes: list[int]
     loss: str
@@ -87,6 +88,7 @@ class Task:
     unbiased: bool = False
     validate: bool = False
     told: Told | None = None
+    shrinkage: tuple[float | None, ...] = ()
     settings: Any = None
 
     @property
@@ -211,5 +213,5 @@ def part(progress: Progress, start: float, width: float) -> Progress:
 
 def feature_names(schema: FeatureSchema) -> dict[str, list[str]]:
     """Names of inputs by the source that a `levels.Feature` has."""
-    categories = [column.name for column in schema.categories]
+    categories = schema.category_names
     return {"number": schema.number_names, "effect": categories, "category": categories}

@@ -142,7 +142,7 @@ class TrainedModel:
         schema = self.schema
         nothing = Encoded(
             np.full((1, len(schema.number_names)), np.nan, dtype=np.float32),
-            np.full((1, len(schema.categories)), -1, dtype=np.int32),
+            np.full((1, len(schema.sizes)), -1, dtype=np.int32),
         )
         self.predict_encoded(nothing)
 

@@ -65,6 +65,7 @@ def bare_card(model: TrainedModel) -> dict[str, Any]:
         "members": model.body.members(),
         "features": [],
         "statistics": [],
+        "crossings": [],
         "importance": {},
         "report": {"rows": 1, "corrected_mean": model.mean, "error_estimate": None, "error_estimate_why": "no message"},
         "notes": [],

@@ -99,7 +99,7 @@ def fit_classes(sample: Sample, task: Task, told: ClassLikelihood, progress: Pro
     apart = len(sample.labels) if sample.groups is None else len(np.unique(sample.groups))
     if averaged and apart >= SMALLEST:
         return _averaged(sample, task, told, progress)
-    seen, effects = sample.seen(task.sizes)
+    seen, effects = sample.seen(task)
     booster = _booster(TreeInput.of(seen), told, task, 0, progress)
     return Fit(ClassTrees((booster,), Softmax(1.0, tuple(told.start.tolist())), told.shares), effects)
 
@@ -115,12 +115,12 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
         part_told, later = told.take(train), sample.encoded.take(held)
         rest = _contrasted(sample.take(train), task, part_told)
-        seen, effects = rest.seen(task.sizes)
+        seen, effects = rest.seen(task)
         booster = _booster(TreeInput.of(seen), part_told, task, 0, part(progress, at * width, width))
         unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
         scores[held], constants[held] = _scores(booster, unseen, told.k, task.threads), part_told.shares
     found = straightened(told, scores)
-    seen, effects = sample.seen(task.sizes)
+    seen, effects = sample.seen(task)
     rows, boosters = TreeInput.of(seen), []
     for bag in range(bags if found.slope > 0.0 else 1):
         report = part(progress, (count + bag) * width, width)

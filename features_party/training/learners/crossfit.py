@@ -82,7 +82,7 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
     share = 1.0 / (count + 1)
     kernel: Kernel | None = None
     if len(labels) > FOLD_SEARCH and _few(task):
-        seen, _ = sample.seen(task.sizes)
+        seen, _ = sample.seen(task)
         kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", share * done))
     for index in range(count):
         train, held = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
@@ -91,7 +91,7 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
             progress(f"fold {at + 1} of {count}, {what}", share * (at + done))
 
         rest = sample.take(train)
-        seen, effects = rest.seen(task.sizes)
+        seen, effects = rest.seen(task)
         constants[held] = rest.mean
         later = sample.encoded.take(held)
         unseen = Seen(later, effects.apply(later.codes), task.sizes)
@@ -108,7 +108,7 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
         found[held] = constants[held] + (table[held] - constants[held, None]) @ shares
     shares = stacked(table, constants, labels, w)
     chosen = {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}
-    seen, effects = sample.seen(task.sizes)
+    seen, effects = sample.seen(task)
     members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
     return members, effects, CrossFit(np.clip(found, *task.bounds), constants, fold)
 

@@ -64,14 +64,14 @@ class Ensemble(Learner):
         for at in range(count):
             train, held = np.flatnonzero(fold != at), np.flatnonzero(fold == at)
             rest, part_told, later = sample.take(train), told.take(train), sample.encoded.take(held)
-            seen, effects = rest.seen(task.sizes)
+            seen, effects = rest.seen(task)
             report = part(progress, at * width, width)
             body = fit_trees(TreeInput.of(seen), rest, task, Boosting(told=part_told), report)
             unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
             scores[held], constants[held] = body.scores(unseen, task.threads), part_told.share
         link = told.straightened(scores)
         low, high = task.bounds
-        seen, effects = sample.seen(task.sizes)
+        seen, effects = sample.seen(task)
         parts = []
         for bag in range(BAGS):
             report = part(progress, (count + bag) * width, width)

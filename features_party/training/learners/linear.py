@@ -119,7 +119,7 @@ class Linear(Learner):
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
         """Ridge (squared, absolute), penalised Poisson or logistic regression; the intercept is not shrunk."""
-        seen, effects = sample.seen(task.sizes, lambda share: progress("effects of categories", 0.1 * share))
+        seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         return Fit(_fitted(seen, sample, task, part(progress, 0.1, 0.9)), effects)
 
     def predict(self, seen: Seen, threads: int = 1) -> FloatArray:

@@ -93,7 +93,7 @@ class Trees(Learner):
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:
         """One booster of the size that the capacity says."""
-        seen, effects = sample.seen(task.sizes, lambda share: progress("effects of categories", 0.1 * share))
+        seen, effects = sample.seen(task, lambda share: progress("effects of categories", 0.1 * share))
         boosted = Boosting(told=task.told)
         return Fit(fit_trees(TreeInput.of(seen), sample, task, boosted, part(progress, 0.1, 0.9)), effects)
 
@@ -158,7 +158,7 @@ def load_booster(document: bytes) -> Any:
 
 def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float]:
     """Shares of the total gain by feature, largest first."""
-    names = [*schema.number_names, *(column.name for column in schema.categories)]
+    names = [*schema.number_names, *schema.category_names]
     gain: dict[str, float] = {}
     for booster in boosters:
         for key, value in booster.get_score(importance_type="total_gain").items():

@@ -1,0 +1,237 @@
+"""Which crossings are worth an effect: by the label variance that it would explain, from corrected labels alone.
+
+Beside them stand effects of all categories and of bins of all numbers, estimated in every fold on the other rows. With
+group sums s_g over n_g held-out residuals the method of moments gives the variance τ² of a candidate's effects and the
+noise σ² of a row; a shrunken effect explains Σ n_g·τ⁴/(τ² + σ²/n_g)/n. (In-sample residuals would hide it: main effects
+of noisy labels take up thousands of degrees of freedom.) Values of numbers come first, then pairs, each in that order.
+A candidate is fitted together with the effects of its own sides, since what these took for noise is also its own, and
+kept where that takes away more of the held-out squares than CLEAR standard errors. Later ones are judged beside it.
+Reads corrected labels only, so it costs no ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training.crossings import FEWEST_GROUPS, MOST_GROUPS, Crossing, Side, joined
+from features_party.training.effects import FOLDS, Effects, Moments, fit_effects
+from features_party.training.encoding import Encoded
+
+FloatArray = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
+
+MOST_CROSSINGS = 6
+TRIED = 4  # candidates in a row that may fail
+CLEAR = 3.0  # standard errors
+LEAST_ROWS = 2000
+REPEATED = 5.0  # rows of a value on average, from which a number's values are groups
+BINS = 24
+ROUNDS = 3
+COUNTED = 1 << 22  # places up to which counting is quicker than sorting
+ROWS = 1 << 21  # chosen at random; more would not change the choice
+SMALLEST_SHARE = 1e-3  # of the variance that is explained already
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`beside`: the columns of `Growing` that say something of its sides alone."""
+
+    name: str
+    sides: tuple[Side, ...]
+    beside: tuple[int, ...]
+
+
+@dataclass
+class Growing:
+    """Effects of columns that become more: codes int32[n] of each, and in each fold its table and the residuals
+    float64[n] of all rows, of which those in the fold are held out."""
+
+    fold: npt.NDArray[np.integer]
+    codes: list[Codes]
+    tables: list[list[FloatArray]]
+    shrinkage: list[list[float]]
+    residual: list[FloatArray]
+
+    @classmethod
+    def of(cls, codes: list[Codes], labels: FloatArray, sizes: Sequence[int]) -> Growing:
+        fold = np.random.default_rng(3).permutation(len(labels)) % FOLDS
+        every = np.column_stack(codes)
+        fitted: list[Effects] = []
+        residual = []
+        for at in range(FOLDS):
+            train = fold != at
+            fitted.append(fit_effects(every[train], labels[train], sizes))
+            sums = fitted[-1].apply(every).astype(np.float64).sum(axis=1)
+            residual.append(labels - float(labels[train].mean()) - sums)
+        tables = [list(one.tables) for one in fitted]
+        return cls(fold, codes, tables, [list(one.shrinkage) for one in fitted], residual)
+
+    @property
+    def held(self) -> FloatArray:
+        """float64[n]: residuals out of fold."""
+        return np.asarray(np.choose(self.fold, self.residual), np.float64)
+
+    def grown(self, codes: Codes, size: int, shrinkage: float, beside: Sequence[int]) -> Growing:
+        """With one more column, of int32[n], after some rounds of it and of the columns `beside` it."""
+        more = Growing(self.fold, [*self.codes, codes], [], [], [])
+        for at in range(FOLDS):
+            train = np.flatnonzero(self.fold != at)
+            tables = [*self.tables[at], np.zeros(size)]
+            lambdas = [*self.shrinkage[at], shrinkage]
+            residual = self.residual[at].copy()
+            for _ in range(ROUNDS):
+                for column in (len(self.codes), *beside):
+                    places = more.codes[column] + 1
+                    seen, old = places[train], tables[column]
+                    sums = np.bincount(seen, residual[train] + old[seen], minlength=len(old))
+                    tables[column] = sums / (np.bincount(seen, minlength=len(old)) + lambdas[column])
+                    residual += (old - tables[column])[places]
+            more.tables.append(tables)
+            more.shrinkage.append(lambdas)
+            more.residual.append(residual)
+        return more
+
+
+def choose_crossings(
+    encoded: Encoded,
+    labels: FloatArray,
+    sizes: Sequence[int],
+    number_names: Sequence[str],
+    category_names: Sequence[str],
+    done: Callable[[float], None] = lambda _share: None,
+) -> tuple[tuple[Crossing, ...], tuple[float | None, ...]]:
+    """The crossings for labels float64[n], and by crossing the rows by which its effects are shrunk (None: as those of
+    a category).
+
+    `number_names` are of the first numbers, those that come straight from columns; the others are not crossed.
+    """
+    if len(labels) > ROWS:
+        # which rows are looked at says nothing; it is fixed so that training is repeatable
+        rows = np.sort(np.random.default_rng(2).permutation(len(labels))[:ROWS])
+        encoded, labels = encoded.take(rows), labels[rows]
+    if len(labels) < LEAST_ROWS:
+        return (), ()
+    search = _Search(encoded, labels, list(sizes), len(number_names), done)
+    categories = [(name, Side(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
+    numbers = list(_repeated(encoded, number_names, len(sizes)))
+    search.take(Candidate(name, (side,), (at,)) for name, side, at in numbers)
+    search.take(
+        Candidate(f"{one} × {other}", (first, second), (at, beside))
+        for (one, first, at), (other, second, beside) in combinations([*categories, *numbers], 2)
+        if max(first.size, second.size) > FEWEST_GROUPS
+    )
+    return tuple(search.crossings), tuple(search.shrinkage)
+
+
+def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[str, Side, int]]:
+    """Numbers with repeated values, and where their bins stand."""
+    found = []
+    for at, name in enumerate(names):
+        column = encoded.numbers[:, at]
+        values = np.unique(column[~np.isnan(column)])
+        if 2 <= len(values) <= min(len(column) / REPEATED, MOST_GROUPS):
+            found.append((name, Side(at, len(values) + 1, values), first + at))
+    return found
+
+
+def _usual(places: npt.NDArray[np.int64], beside: npt.NDArray[np.int64] | None) -> Codes:
+    """int32[n]: bins of how many rows share a row's place, or of their share of the rows at its place `beside`."""
+    logs = _log_rows(places)
+    return _bins(logs if beside is None else logs - _log_rows(beside))
+
+
+def _log_rows(places: npt.NDArray[np.int64]) -> FloatArray:
+    if int(places.max()) > COUNTED:
+        places = np.unique(places, return_inverse=True)[1]
+    return np.asarray(np.log(np.maximum(np.bincount(places), 1))[places], np.float64)
+
+
+def _bins(column: npt.NDArray[np.floating]) -> Codes:
+    present = ~np.isnan(column)
+    if not present.any():
+        return np.full(len(column), -1, np.int32)
+    cuts = np.unique(np.quantile(column[present], np.linspace(0.0, 1.0, BINS + 1)[1:-1]))
+    return np.where(present, np.searchsorted(cuts, column, side="right"), -1).astype(np.int32)
+
+
+@dataclass
+class _Search:
+    encoded: Encoded
+    labels: FloatArray
+    sizes: list[int]
+    numbers: int
+    done: Callable[[float], None]
+    crossings: list[Crossing] = field(default_factory=list)
+    shrinkage: list[float | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        codes = [self.encoded.codes[:, at] for at in range(len(self.sizes))]
+        codes += [_bins(self.encoded.numbers[:, at]) for at in range(self.numbers)]
+        self.growing = Growing.of(codes, self.labels, [*self.sizes, *(BINS + 1 for _ in range(self.numbers))])
+        gain = float(np.var(self.labels)) - float(np.mean(self.growing.held**2))
+        self.least = SMALLEST_SHARE * max(gain, 0.0)
+
+    def take(self, candidates: Iterable[Candidate]) -> None:
+        """Those that pass, the one that explains most first."""
+        queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in candidates]
+        looked, every, failed = 0, max(len(queue), 1), 0
+        held = self.growing.held
+        while queue and failed < TRIED and len(self.crossings) < MOST_CROSSINGS:
+            at = max(range(len(queue)), key=lambda i: queue[i][0])
+            explained, step, candidate, moments = queue.pop(at)
+            if explained <= self.least:
+                return
+            # what was taken out lowers what is left to explain: only the first of the queue is looked at again
+            if step < len(self.crossings):
+                moments = Moments.of(held, self._places(candidate))
+                usual = [Moments.of(held, codes + 1).explained for codes in self._usual(candidate)]
+                queue.append((max(moments.explained, *usual), len(self.crossings), candidate, moments))
+                looked += 1
+                self.done(min(looked / every, 1.0))
+                continue
+            failed = 0 if self._passes(candidate, moments) else failed + 1
+            held = self.growing.held
+
+    def _places(self, candidate: Candidate) -> npt.NDArray[np.int64]:
+        return joined(candidate.sides, self.encoded.numbers, self.encoded.codes)
+
+    def _usual(self, candidate: Candidate) -> list[Codes]:
+        """What is said of a row without any label: how usual its place is, by itself or for each of its sides."""
+        numbers, codes = self.encoded.numbers, self.encoded.codes
+        places, sides = self._places(candidate), candidate.sides
+        return [_usual(places, side.places(numbers, codes) if len(sides) > 1 else None) for side in sides]
+
+    def _passes(self, candidate: Candidate, moments: Moments) -> bool:
+        crossing = self._grouped(candidate)
+        if len(crossing.groups) < FEWEST_GROUPS:
+            return False
+        codes = crossing.codes(self.encoded.numbers, self.encoded.codes)
+        ways = [(codes, crossing.size, moments.shrinkage)]
+        for usual in self._usual(candidate):
+            ways.append((usual, BINS + 1, Moments.of(self.growing.held, usual + 1).shrinkage))
+        clear: list[tuple[float, Growing]] = []
+        for way in ways:
+            grown = self.growing.grown(*way, candidate.beside)
+            gains = self.growing.held**2 - grown.held**2
+            if float(gains.mean()) > CLEAR * float(gains.std()) / np.sqrt(len(gains)):
+                clear.append((float(gains.mean()), grown))
+        if not clear:
+            return False
+        self.growing = max(clear, key=lambda found: found[0])[1]
+        self.crossings.append(crossing)
+        # a number's values have no bins beside them later on: their λ is that of all they say
+        self.shrinkage.append(moments.shrinkage if len(crossing.sides) > 1 else None)
+        return True
+
+    def _grouped(self, candidate: Candidate) -> Crossing:
+        """With the groups of two rows or more, the largest where they are too many."""
+        groups, rows = np.unique(self._places(candidate), return_counts=True)
+        kept = np.flatnonzero(rows >= 2)
+        if len(kept) > MOST_GROUPS:
+            kept = np.sort(kept[np.argsort(-rows[kept], kind="stable")[:MOST_GROUPS]])
+        return Crossing(candidate.name, candidate.sides, groups[kept])

@@ -1,0 +1,100 @@
+"""Categories made of columns: the repeated values of a number, and pairs of such values and of categories.
+
+Noisy labels give a value that many rows share an effect of its own (`effects.py`), whatever its neighbours say: of a
+price of 0.99, or of one product at one price. Which are made is chosen in `crossed_effects.py`. They are saved with the
+model, read strictly, and encode later rows as those of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training import reading
+
+Float32 = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.int32]
+Places = npt.NDArray[np.int64]
+
+FEWEST_GROUPS = 64  # fewer are split one at a time by trees; with missing they are one more
+MOST_GROUPS = 100_000
+
+
+@dataclass(frozen=True)
+class Side:
+    """A category of the schema by position, or a number by position with `values` float32, rising."""
+
+    at: int
+    size: int  # places: 0 for what is missing or unknown, then each value
+    values: Float32 | None = None
+
+    def places(self, numbers: Float32, codes: Codes) -> Places:
+        """int64[n] for numbers float32[n, p] and codes int32[n, c]."""
+        if self.values is None:
+            return codes[:, self.at].astype(np.int64) + 1
+        column = numbers[:, self.at]
+        found = np.minimum(np.searchsorted(self.values, column), len(self.values) - 1)
+        return np.where(self.values[found] == column, found + 1, 0).astype(np.int64)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"at": self.at, "values": None if self.values is None else self.values.tolist()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Side:
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        if data["values"] is None:
+            at = reading.whole(data["at"], 0, len(sizes) - 1)
+            return cls(at, sizes[at])
+        values = reading.numbers(data["values"], most=reading.FLOAT32).astype(np.float32)
+        if not 1 <= len(values) <= MOST_GROUPS or np.any(np.diff(values) <= 0):
+            raise ValueError("the values of a number do not rise, or are too many")
+        return cls(reading.whole(data["at"], 0, numbers - 1), len(values) + 1, values)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The groups of rows that share a value of every side. `groups` int64, rising, are the places of their sides as one
+    number (`joined`); other groups count as missing."""
+
+    name: str
+    sides: tuple[Side, ...]
+    groups: Places
+
+    @property
+    def size(self) -> int:
+        """Groups and missing."""
+        return len(self.groups) + 1
+
+    def codes(self, numbers: Float32, codes: Codes) -> Codes:
+        """int32[n]: the group of each row, -1 for none."""
+        wanted = joined(self.sides, numbers, codes)
+        found = np.minimum(np.searchsorted(self.groups, wanted), len(self.groups) - 1)
+        return np.where(self.groups[found] == wanted, found, -1).astype(np.int32)
+
+    def as_json(self) -> dict[str, Any]:
+        sides = [side.as_json() for side in self.sides]
+        return {"name": self.name, "sides": sides, "groups": self.groups.tolist()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], sizes: Sequence[int], numbers: int) -> Crossing:
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError for what is not one."""
+        sides = tuple(Side.from_json(side, sizes, numbers) for side in reading.listed(data["sides"]))
+        if len(sides) not in (1, 2):
+            raise ValueError("a crossing has one side or two")
+        most = int(np.prod([side.size for side in sides], dtype=np.int64)) - 1
+        groups = reading.wholes(data["groups"], 0, most)
+        if not FEWEST_GROUPS <= len(groups) <= MOST_GROUPS or np.any(np.diff(groups) <= 0):
+            raise ValueError("the groups of a crossing do not rise, or are too few or too many")
+        return cls(reading.text(data["name"]), sides, groups)
+
+
+def joined(sides: Sequence[Side], numbers: Float32, codes: Codes) -> Places:
+    """int64[n]: the places of all sides as one number, those of the last side counted through first."""
+    whole = sides[0].places(numbers, codes)
+    for side in sides[1:]:
+        whole = whole * side.size + side.places(numbers, codes)
+    return whole
