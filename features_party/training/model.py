@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
-VERSION = 2
-OF_NUMBERS = 1  # what models that predict one number a row are written as: earlier software reads them
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class TrainedModel:
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "version": OF_NUMBERS if self.classes is None else VERSION,
+            "version": VERSION,
             "kind": self.kind,
             "loss": self.loss,
             "objective": self.objective,
@@ -95,7 +94,8 @@ class TrainedModel:
             "notes": list(self.notes),
             "body": self.body.as_json(),
             "calibration": None if self.calibration is None else self.calibration.as_json(),
-        } | ({} if self.classes is None else {"classes": self.classes.as_json()})
+            "classes": None if self.classes is None else self.classes.as_json(),
+        }
 
     @classmethod
     def from_json(cls, data: Any) -> TrainedModel:
@@ -110,7 +110,7 @@ class TrainedModel:
             made = learner(kind)
             wanted = [] if made.own_categories else sizes
             tables = reading.listed(data["effects"], len(wanted))
-            classes = _classes(data["classes"]) if "classes" in data else None
+            classes = None if data["classes"] is None else _classes(data["classes"])
             body = (made if classes is None else ClassTrees).from_json(data["body"], len(schema.number_names), sizes)
             if isinstance(body, ClassTrees) and (classes is None or body.k != classes.k or data["calibration"]):
                 raise ValueError("the trees are of other classes, or their probabilities go through a map")

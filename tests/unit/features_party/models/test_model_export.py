@@ -223,6 +223,25 @@ def number_by_the_guide(cells: list[Any], part: str) -> npt.NDArray[np.float32]:
     return np.array([np.nan if c is None else part_of(c, part) for c in cells], dtype=np.float32)
 
 
+def places_of(column: dict[str, Any], cells: dict[str, list[Any]]) -> list[int]:
+    """0 for a value that is not in the vocabulary."""
+    place = {text: at for at, text in enumerate(column["vocabulary"], 1)}
+    return [place.get(cell, 0) for cell in cells[column["name"]]]
+
+
+def groups_of(crossing: dict[str, Any], columns: dict[str, Any], cells: dict[str, list[Any]]) -> list[int]:
+    """0 for a row of no group."""
+    sides = []
+    for side in crossing["sides"]:
+        if side["values"] is None:
+            sides.append(places_of(columns[side["column"]], cells))
+        else:
+            place = {np.float32(value): at for at, value in enumerate(side["values"], 1)}
+            sides.append([place.get(v, 0) for v in number_by_the_guide(cells[side["column"]], side["part"])])
+    group = {tuple(places): at for at, places in enumerate(crossing["groups"], 1)}
+    return [group.get(places, 0) for places in zip(*sides, strict=True)]
+
+
 def matrix_by_the_guide(guide: dict[str, Any], table: pa.Table) -> npt.NDArray[np.float32]:
     """What the trees see, with nothing but numpy and what `encoding.json` says."""
     columns = {column["name"]: column for column in guide["columns"]}
@@ -230,25 +249,25 @@ def matrix_by_the_guide(guide: dict[str, Any], table: pa.Table) -> npt.NDArray[n
     seen = []
     for wanted in guide["inputs"]:
         name, part = wanted["column"], wanted["part"]
-        if part not in ("code", "effect", "statistic"):
+        if part not in ("code", "effect", "statistic", "crossed effect"):
             seen.append(number_by_the_guide(cells[name], part))
             continue
-        column = columns[name]
-        place = {text: at for at, text in enumerate(column["vocabulary"])}
+        at = wanted.get("crossing")
         if part == "statistic":
             statistic = guide["statistics"][wanted["statistic"]]
             assert statistic["column"] == name
-            entries = np.array(statistic["table"], dtype=np.float32)
-            found = entries[[1 + place[c] if c in place else 0 for c in cells[name]]]
+            at = statistic["crossing"]
+        column = columns[name] if at is None else guide["crossings"][at]
+        places = places_of(column, cells) if at is None else groups_of(column, columns, cells)
+        if part == "statistic":
+            found = np.array(statistic["table"], dtype=np.float32)[places]
             less = statistic["less"]
             seen.append(found if less is None else number_by_the_guide(cells[less["column"]], less["part"]) - found)
             continue
-        unknown = np.nan if part == "code" else column["missing_effect"]
-        values = [
-            unknown if c not in place else place[c] if part == "code" else column["effects"][place[c]]
-            for c in cells[name]
-        ]
-        seen.append(np.array(values, dtype=np.float32))
+        entries = [column["missing_effect"], *column["effects"]]
+        if part == "code":
+            entries = [np.nan, *range(len(column["vocabulary"]))]
+        seen.append(np.array(entries, dtype=np.float32)[places])
     return np.stack(seen, axis=1)
 
 

@@ -261,6 +261,7 @@ def test_labels_are_never_read(model: TrainedModel) -> None:
         "sizes",
         "number_names",
         "category_names",
+        "crossed",
     ]
     assert list(inspect.signature(FeatureSchema.with_statistics).parameters) == ["self", "encoded"]
     other = fit(TABLE, LABELS[::-1].copy(), domain=TEN, model="trees")
