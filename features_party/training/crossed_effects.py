@@ -140,13 +140,13 @@ def _repeated(encoded: Encoded, names: Sequence[str], first: int) -> list[tuple[
     return found
 
 
-def _usual(places: npt.NDArray[np.int64], beside: npt.NDArray[np.int64] | None) -> Codes:
+def _usual(places: npt.NDArray[np.int64], beside: Codes | None) -> Codes:
     """int32[n]: bins of how many rows share a row's place, or of their share of the rows at its place `beside`."""
     logs = _log_rows(places)
     return _bins(logs if beside is None else logs - _log_rows(beside))
 
 
-def _log_rows(places: npt.NDArray[np.int64]) -> FloatArray:
+def _log_rows(places: npt.NDArray[np.integer]) -> FloatArray:
     if int(places.max()) > COUNTED:
         places = np.unique(places, return_inverse=True)[1]
     return np.asarray(np.log(np.maximum(np.bincount(places), 1))[places], np.float64)
@@ -171,6 +171,7 @@ class _Search:
     done: Callable[[float], None]
     crossings: list[Crossing] = field(default_factory=list)
     shrinkage: list[float | None] = field(default_factory=list)
+    _found: dict[tuple[int, bool], Codes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         codes = [self.encoded.codes[:, at] for at in range(len(self.sizes))]
@@ -201,13 +202,19 @@ class _Search:
             held = self.growing.held
 
     def _places(self, candidate: Candidate) -> npt.NDArray[np.int64]:
-        return joined(candidate.sides, self.encoded.numbers, self.encoded.codes)
+        return joined(candidate.sides, [self._side(side) for side in candidate.sides])
+
+    def _side(self, side: Side) -> Codes:
+        """Its places, which are looked for once: every number stands in many candidates."""
+        key = (side.at, side.values is None)
+        if key not in self._found:
+            self._found[key] = side.places(self.encoded.numbers, self.encoded.codes).astype(np.int32)
+        return self._found[key]
 
     def _usual(self, candidate: Candidate) -> list[Codes]:
         """What is said of a row without any label: how usual its place is, by itself or for each of its sides."""
-        numbers, codes = self.encoded.numbers, self.encoded.codes
         places, sides = self._places(candidate), candidate.sides
-        return [_usual(places, side.places(numbers, codes) if len(sides) > 1 else None) for side in sides]
+        return [_usual(places, self._side(side) if len(sides) > 1 else None) for side in sides]
 
     def _passes(self, candidate: Candidate, moments: Moments) -> bool:
         crossing = self._grouped(candidate)

@@ -71,7 +71,7 @@ class Crossing:
 
     def codes(self, numbers: Float32, codes: Codes) -> Codes:
         """int32[n]: the group of each row, -1 for none."""
-        wanted = joined(self.sides, numbers, codes)
+        wanted = joined(self.sides, [side.places(numbers, codes) for side in self.sides])
         found = np.minimum(np.searchsorted(self.groups, wanted), len(self.groups) - 1)
         return np.where(self.groups[found] == wanted, found, -1).astype(np.int32)
 
@@ -92,9 +92,9 @@ class Crossing:
         return cls(reading.text(data["name"]), sides, groups)
 
 
-def joined(sides: Sequence[Side], numbers: Float32, codes: Codes) -> Places:
+def joined(sides: Sequence[Side], places: Sequence[npt.NDArray[np.integer]]) -> Places:
     """int64[n]: the places of all sides as one number, those of the last side counted through first."""
-    whole = sides[0].places(numbers, codes)
-    for side in sides[1:]:
-        whole = whole * side.size + side.places(numbers, codes)
+    whole = places[0].astype(np.int64)
+    for side, more in zip(sides[1:], places[1:], strict=True):
+        whole = whole * side.size + more
     return whole
