@@ -15,7 +15,7 @@ import pytest
 from features_party.training import fitting
 from features_party.training.fitting import Examples, Recipe
 from features_party.training.learner import CrossFit
-from features_party.training.learners import crossfit
+from features_party.training.learners import crossfit, staged
 from features_party.training.model import TrainedModel
 
 OF_EXAMPLES = {field.name for field in fields(Examples)}
@@ -40,7 +40,7 @@ def quick_validation() -> Iterator[None]:
     what it has learned."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossfit, "assign_folds", lambda rows, _groups: np.arange(rows, dtype=np.int8) % 2)
-        patch.setattr(crossfit, "STAGES", (1.0,))
+        patch.setattr(staged, "STAGES", (1.0,))
         patch.setattr(crossfit, "BAGS", 2)
         yield
 

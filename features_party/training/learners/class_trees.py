@@ -150,7 +150,7 @@ def _booster(
         return told(score.reshape(-1, told.k) + start)
 
     settings = {"objective": "multi:softprob", "num_class": told.k, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
-    data = seen.as_dmatrix(np.zeros(len(seen.matrix)), task.threads)
+    data = seen.to_train(task.threads, task.capacity.max_bins, np.zeros(len(seen.matrix)))
     return boosted(data, task, task.capacity, settings | {"seed": seed}, objective, progress, rounds)
 
 
@@ -158,7 +158,7 @@ def _scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
     """float64[n, k]"""
     if not len(seen.matrix):
         return np.empty((0, k))
-    score = booster.predict(seen.as_dmatrix(None, threads), output_margin=True)
+    score = booster.predict(seen.to_predict(threads), output_margin=True)
     return np.asarray(score, np.float64).reshape(-1, k)
 
 

@@ -8,7 +8,7 @@ what it decides. The weights of a fold's rows come from the other folds, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +19,30 @@ from features_party.training.learner import Body, CrossFit, Rowwise, Sample, See
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
 from features_party.training.learners.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.learners.levels import learn_features
-from features_party.training.learners.stacking import best_rounds, stacked
+from features_party.training.learners.stacking import best_rounds, stacked, worthwhile
+from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 
 SMALLEST = 50  # rows: with fewer, held-out errors are mostly chance
-STAGES = (0.25, 0.5, 1.0, 1.5)  # of the rule's number of trees
 CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions that the process is for
 FOLD_SEARCH = (
     30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
 )
-PROCESS = "gaussian process"
+LONG = 10_000  # rows held out, from which members that hardly help are left out of further folds
+PROCESS, ADDITIVE = "gaussian process", "additive model"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 MANY = 200_000  # rows from which validation takes fewer folds
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
+_TREES = {False: "trees", True: "trees on top"}
+GROUPS = {
+    ADDITIVE: ("main effects", "interactions", "multiplicative"),
+    PROCESS: (PROCESS,),
+    **{name: (name,) for name in _TREES.values()},
+}
+NEEDS = {_TREES[True]: ADDITIVE}
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,30 @@ class Fold:
     sample: Sample
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What the first fold leaves to the others: the members that are worth their time (None: all), and the numbers of
+    trees to compare."""
+
+    members: frozenset[str] | None = None
+    stages: dict[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def after(cls, out: dict[tuple[str, int], FloatArray], constants: FloatArray, held: Sample, task: Task) -> Plan:
+        """`out` float64[h] by member and number of trees, for the rows `held`."""
+        stages = {name: sorted(count for other, count in out if other == name) for name in _TREES.values()}
+        stages = {name: counts for name, counts in stages.items() if counts}
+        if len(held.labels) < LONG:
+            return cls(None, stages)
+        labels, w = held.labels, held.row_weights
+        rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
+        parts = {group: [out[n, rounds[n]] for n in names if n in rounds] for group, names in GROUPS.items()}
+        return cls(frozenset(worthwhile(parts, NEEDS, constants, labels, w)), stages)
+
+    def wants(self, group: str) -> bool:
+        return self.members is None or group in self.members
+
+
 def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[Member], Effects, CrossFit]:
     """Members on every fold's complement, their weights, and those with a weight on all rows."""
     labels, w = sample.labels, sample.row_weights
@@ -79,7 +111,7 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
     count = int(fold.max()) + 1
     constants = np.empty(len(labels))
     out: dict[tuple[str, int], FloatArray] = {}
-    share = 1.0 / (count + 1)
+    share, plan = 1.0 / (count + 1), Plan()
     kernel: Kernel | None = None
     if len(labels) > FOLD_SEARCH and _few(task):
         seen, _ = sample.seen(task)
@@ -90,13 +122,14 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
         def report(what: str, done: float, at: int = index) -> None:
             progress(f"fold {at + 1} of {count}, {what}", share * (at + done))
 
-        rest = sample.take(train)
+        rest, apart = sample.take(train), sample.take(held)
         seen, effects = rest.seen(task)
         constants[held] = rest.mean
-        later = sample.encoded.take(held)
-        unseen = Seen(later, effects.apply(later.codes), task.sizes)
-        for key, predictions in _fold(Fold(seen, rest), unseen, task, kernel, report):
+        unseen = Seen(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
+        for key, predictions in _fold(Fold(seen, rest), Fold(unseen, apart), task, plan, kernel, report):
             out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
+        if index == 0:
+            plan = Plan.after({key: p[held] for key, p in out.items()}, constants[held], apart, task)
     rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
     # a member that some fold did not have is none
     names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
@@ -157,43 +190,41 @@ def _tree_capacity(task: Task, on_top: bool, rounds: int) -> Capacity:
 
 
 def _fold(
-    fold: Fold, later: Seen, task: Task, kernel: Kernel | None, report: Progress
+    fold: Fold, later: Fold, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
 ) -> Iterator[tuple[tuple[str, int], FloatArray]]:
     """((member, trees), predictions for the held-out rows) of everything that is compared."""
     base: tuple[Additive, FloatArray] | None = None
-    for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
-        score = fitted.model.score(later)
-        yield (name, 0), np.clip(fitted.model.linked(score), *task.bounds)
-        base = (fitted.model, score)
-    process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
-    if process is not None:
-        yield (PROCESS, 0), np.clip(process.predict(later), *task.bounds)
-    held = TreeInput.of(later)
-    rounds = sorted({max(round(task.capacity.rounds * stage), 1) for stage in STAGES})
-    for on_top in (False, True):
-        if on_top and base is None:
-            return
+    if plan.wants(ADDITIVE):
+        for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
+            score = fitted.model.score(later.seen)
+            yield (name, 0), np.clip(fitted.model.linked(score), *task.bounds)
+            base = (fitted.model, score)
+    if plan.wants(PROCESS):
+        process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
+        if process is not None:
+            yield (PROCESS, 0), np.clip(process.predict(later.seen), *task.bounds)
+    held = later.seen.once(TreeInput.of)
+    for on_top, name in _TREES.items():
+        if (on_top and base is None) or not plan.wants(name):
+            continue
         start = _start(base[0], fold, task) if on_top and base else None
+        first = starting_score(*base, task.loss == "poisson", task.bounds) if on_top and base else None
+        stages, ruled = plan.stages.get(name, stages_of(task.capacity.rounds)), task.capacity.rounds
+        grown: list[Growth] = []
         count = BAGS if _few(task) and not on_top else 1  # with many effective rows one stands for all
-        boosters = _boosters(fold, task, on_top, rounds[-1], start, count, part(report, 0.4 + 0.3 * on_top, 0.3))
-        first = starting_score(*base, boosters[0].link is not None, task.bounds) if base and on_top else None
-        for stage in rounds:
-            parts = [np.clip(one.outputs(held, task.threads, first, stage), *task.bounds) for one in boosters]
-            yield (_TREES[on_top], stage), np.mean(parts, axis=0)
+        for bag in range(count):
+            ruled = stages[-1] if grown or name in plan.stages else ruled
+            grown.append(Growth(Course(held, first, task.bounds, task.threads), later.sample, stages, ruled))
+            told = part(report, 0.4 + 0.3 * (on_top + bag / count), 0.3 / count)
+            _booster(fold, task, on_top, stages[-1], Boosting(bag, start, enough=grown[-1].enough), told)
+            stages = sorted(grown[-1].predictions)
+        for stage in stages:
+            yield (name, stage), np.mean([one.predictions[stage] for one in grown], axis=0)
 
 
-def _boosters(
-    fold: Fold, task: Task, on_top: bool, rounds: int, start: FloatArray | None, count: int, report: Progress
-) -> list[Trees]:
-    """`count` of `rounds` trees each; `start` float64[n] is what those on top of an additive model add to."""
-    seen, capacity = fold.seen.once(TreeInput.of), _tree_capacity(task, on_top, rounds)
-    return [
-        fit_trees(seen, fold.sample, task, Boosting(bag, start, None, capacity), part(report, bag / count, 1.0 / count))
-        for bag in range(count)
-    ]
-
-
-_TREES = {False: "trees", True: "trees on top"}
+def _booster(fold: Fold, task: Task, on_top: bool, rounds: int, boosting: Boosting, report: Progress) -> Trees:
+    capacity = _tree_capacity(task, on_top, rounds)
+    return fit_trees(fold.seen.once(TreeInput.of), fold.sample, task, replace(boosting, capacity=capacity), report)
 
 
 def _start(base: Additive, fold: Fold, task: Task) -> FloatArray:
@@ -231,6 +262,9 @@ def _refit(
         at = kept.index(last) if top else None
         body = None if at is None else members[at].body
         start = _start(body, fold, task) if isinstance(body, Additive) else None
-        boosters = _boosters(fold, task, top, rounds, start, BAGS, part(report, 0.4 + 0.3 * top, 0.3))
+        boosters = [
+            _booster(fold, task, top, rounds, Boosting(bag, start), part(report, 0.4 + 0.3 * (top + bag / BAGS), 0.1))
+            for bag in range(BAGS)
+        ]
         members += [Member(_TREES[top], weight / len(boosters), one, at) for one in boosters]
     return members

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+SLIGHT = 0.003  # of what is gained
 FAINT = 1e-4  # of the labels' standard deviation
 
 
@@ -38,6 +41,36 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
         # members are shrunk to the mean already: to stretch them would be to believe in chance
         found /= max(1.0, float(found.sum()))
     return found
+
+
+def worthwhile(
+    parts: Mapping[str, Sequence[FloatArray]],
+    needs: Mapping[str, str],
+    constants: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray,
+) -> set[str]:
+    """The groups of members without which the weighted sum would gain clearly less: one after the other is left out,
+    the one that costs least first, while all that is lost is below SLIGHT. `parts` are predictions float64[n] by group;
+    a group that another one `needs` stays as long as that."""
+
+    def gain(groups: set[str]) -> float:
+        table = np.stack([one for group in sorted(groups) for one in parts[group]], axis=1)
+        found = constants + (table - constants[:, None]) @ stacked(table, constants, labels, weights)
+        return float(weights @ ((labels - constants) ** 2 - (labels - found) ** 2))
+
+    kept = {group for group, members in parts.items() if members}
+    if not kept:
+        return kept
+    least = (1.0 - SLIGHT) * gain(kept)
+    while len(kept) > 1:
+        held = {needs[group] for group in kept if group in needs}
+        found = {group: gain(kept - {group}) for group in sorted(kept - held)}
+        slightest = max(found, key=lambda group: found[group])
+        if found[slightest] < least:
+            break
+        kept.remove(slightest)
+    return kept
 
 
 def best_rounds(

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from shared.service.cli import Progress
 FloatArray = npt.NDArray[np.float64]
 
 ONE_HOT = 64  # values up to which a category is split one value at a time
+LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from so many times the rule's trees on, steps are so much longer
+LONGEST = 0.3
 MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
 
 
@@ -47,6 +49,7 @@ class TreeInput:
 
     matrix: Float32
     kinds: list[str]
+    _binned: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, seen: Seen) -> TreeInput:
@@ -60,22 +63,23 @@ class TreeInput:
     def kinds_of(numbers: int, sizes: list[int]) -> list[str]:
         return ["q"] * numbers + ["c" if size <= ONE_HOT else "q" for size in sizes]
 
-    def as_dmatrix(
-        self,
-        labels: FloatArray | None,
-        threads: int,
-        base: FloatArray | None = None,
-        weights: FloatArray | None = None,
-    ) -> Any:
-        return _xgboost().DMatrix(
-            self.matrix,
-            None if labels is None else labels.astype(np.float32),
-            weight=None if weights is None else weights.astype(np.float32),
-            base_margin=None if base is None else base.astype(np.float32),
-            feature_types=self.kinds,
-            enable_categorical="c" in self.kinds,
-            nthread=threads,
-        )
+    def to_predict(self, threads: int, base: FloatArray | None = None) -> Any:
+        """An XGBoost matrix; `base` float64[n] are scores that the trees add to, instead of their own constant."""
+        margin = None if base is None else base.astype(np.float32)
+        return _xgboost().DMatrix(self.matrix, base_margin=margin, **self._described(threads))
+
+    def to_train(self, threads: int, bins: int, labels: FloatArray, weights: FloatArray | None = None) -> Any:
+        """The same in so many bins a number, made once however many boosters learn from these rows."""
+        if bins not in self._binned:
+            self._binned[bins] = _xgboost().QuantileDMatrix(self.matrix, max_bin=bins, **self._described(threads))
+        data = self._binned[bins]
+        data.set_label(labels.astype(np.float32))
+        if weights is not None:
+            data.set_weight(weights.astype(np.float32))
+        return data
+
+    def _described(self, threads: int) -> dict[str, Any]:
+        return {"feature_types": self.kinds, "enable_categorical": "c" in self.kinds, "nthread": threads}
 
 
 @dataclass(frozen=True)
@@ -103,15 +107,20 @@ class Trees(Learner):
     def outputs(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
         """float64[n], unclipped. `base` float64[n] is the score that the trees were trained on top of, if they were;
         `rounds` takes the first trees only."""
-        score = self.scores(seen, threads, base, rounds)
+        return self.linked(self.scores(seen, threads, base, rounds))
+
+    def linked(self, score: FloatArray) -> FloatArray:
+        """The predictions of scores float64[n]."""
         return score if self.link is None else self.link.predictions(score)
 
-    def scores(self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0) -> FloatArray:
-        """float64[n]: the same before the link."""
+    def scores(
+        self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0, first: int = 0
+    ) -> FloatArray:
+        """float64[n]: the same before the link, of the trees from `first` on."""
         if not len(seen.matrix):
             return np.empty(0)
-        data = seen.as_dmatrix(None, threads, base)
-        trees = (0, min(rounds, self.count))
+        data = seen.to_predict(threads, base)
+        trees = (first, min(rounds, self.count))
         score = self.booster.predict(data, output_margin=True, iteration_range=trees)
         return np.asarray(score, dtype=np.float64)
 
@@ -181,12 +190,13 @@ def tree_ports(graph: Graph, ports: Ports) -> str:
 class Boosting:
     """Which rows and columns each tree sees (`seed`); `base` float64[n], the score that the trees add to (the log of a
     prediction for poisson) instead of a constant; `told`, gradients by the channels, which come without a base;
-    `capacity` instead of the task's."""
+    `capacity` instead of the task's; `enough` is asked after each tree whether so many will do."""
 
     seed: int = 0
     base: FloatArray | None = None
     told: Told | None = None
     capacity: Capacity | None = None
+    enough: Callable[[Trees, int], bool] = lambda _trees, _count: False
 
 
 def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, progress: Progress) -> Trees:
@@ -212,10 +222,21 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
 
     # the squared loss is the same for any labels, and XGBoost's own is quicker
     own = gradients is None
-    data = seen.as_dmatrix(labels, task.threads, boosting.base, weights if own else None)
+    data = seen.to_train(task.threads, capacity.max_bins, labels, weights if own else None)
+    start = np.full(len(labels), constant) if boosting.base is None else boosting.base
+    data.set_base_margin(start.astype(np.float32))
     step = 0.0 if link is None else link.largest_step
     settings = {"objective": "reg:squarederror", "base_score": constant, "max_delta_step": step, "seed": boosting.seed}
-    return Trees(boosted(data, task, capacity, settings, None if own else objective, progress), link)
+    booster = boosted(
+        data,
+        task,
+        capacity,
+        settings,
+        None if own else objective,
+        progress,
+        enough=lambda model, count: boosting.enough(Trees(model, link), count),
+    )
+    return Trees(booster, link)
 
 
 def boosted(
@@ -226,9 +247,11 @@ def boosted(
     objective: Callable[..., Any] | None,
     progress: Progress,
     rounds: int | None = None,
+    enough: Callable[[Any, int], bool] = lambda _model, _count: False,
 ) -> Any:
-    """A booster of the size that the capacity says, or of so many `rounds`; none where nothing can be split."""
-    from xgboost.callback import TrainingCallback
+    """A booster of the size that the capacity says, or of so many `rounds`, or of as many as are `enough`; none where
+    nothing can be split."""
+    from xgboost.callback import LearningRateScheduler, TrainingCallback
 
     most = capacity.rounds if rounds is None else rounds
     most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
@@ -250,10 +273,17 @@ def boosted(
     class Report(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             progress(f"tree {epoch + 1} of {most}", (epoch + 1) / most)
-            return False
+            return enough(model, epoch + 1)
 
+    def rate(tree: int) -> float:
+        longer = max(times for start, times in LONGER if tree >= start * task.capacity.rounds)
+        return max(min(capacity.learning_rate * longer, LONGEST), capacity.learning_rate)
+
+    callbacks: list[TrainingCallback] = [Report()]
+    if most > LONGER[1][0] * task.capacity.rounds:
+        callbacks.append(LearningRateScheduler(rate))
     xgb = _xgboost()
-    return xgb.train(parameters | settings, data, num_boost_round=most, obj=objective, callbacks=[Report()])
+    return xgb.train(parameters | settings, data, num_boost_round=most, obj=objective, callbacks=callbacks)
 
 
 LEARNER = Trees

@@ -1,0 +1,144 @@
+"""How many trees are grown: as long as held-out labels speak for more; and which members later folds do without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from features_party.training.capacity import choose_capacity
+from features_party.training.encoding import Encoded
+from features_party.training.learner import Sample, Task
+from features_party.training.learners.crossfit import Plan
+from features_party.training.learners.stacking import SLIGHT, worthwhile
+from features_party.training.learners.staged import Course, Growth, stages_of
+from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
+
+FloatArray = npt.NDArray[np.float64]
+ROWS = 3000
+
+
+def rows(seed: int) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(seed).random((ROWS, 2)).astype(np.float32)
+
+
+def sample(matrix: npt.NDArray[np.float32], labels: FloatArray) -> Sample:
+    return Sample(Encoded(matrix, np.empty((len(matrix), 0), np.int32)), labels)
+
+
+def stripes(matrix: npt.NDArray[np.float32]) -> FloatArray:
+    return np.asarray(np.floor(40.0 * matrix[:, 0]) % 2 * 4.0, np.float64)
+
+
+def grown(noise: float, loss: str = "squared", base: float | None = None) -> tuple[Growth, Trees, Task]:
+    """Trees for labels of stripes with noise of this standard deviation, grown while the held-out ones ask for it."""
+    train, held = rows(0), rows(1)
+    rng = np.random.default_rng(2)
+    labels, truth = stripes(train) + noise * rng.normal(size=ROWS), stripes(held) + noise * rng.normal(size=ROWS)
+    ruled = choose_capacity(ROWS, float(np.var(labels)), noise * noise).model_copy(update={"rounds": 40})
+    task = Task([], loss, (0.0, 4.0), ruled, 1)
+    first = None if base is None else np.full(ROWS, base)
+    stages = stages_of(40)
+    growth = Growth(Course(TreeInput(held, ["q", "q"]), first, task.bounds, 1), sample(held, truth), stages, 40)
+    most = ruled.model_copy(update={"rounds": stages[-1]})
+    boosting = Boosting(0, first, capacity=most, enough=growth.enough)
+    found = fit_trees(TreeInput(train, ["q", "q"]), sample(train, labels), task, boosting, lambda _what, _share: None)
+    return growth, found, task
+
+
+def test_stages_rise_and_are_at_least_one_tree() -> None:
+    assert stages_of(100) == [25, 50, 100, 150, 200, 300, 400]
+    assert stages_of(1) == [1, 2, 3, 4]
+
+
+def test_clean_labels_take_more_trees_than_the_rule_and_noisy_ones_stop_there() -> None:
+    clean, trees, _ = grown(0.0)
+    assert trees.count == 160 == max(clean.predictions)
+    errors = {count: float(np.mean((p - clean.held.labels) ** 2)) for count, p in clean.predictions.items()}
+    assert errors[160] < 0.8 * errors[40]
+    noisy, trees, _ = grown(30.0)
+    assert trees.count == 40 == max(noisy.predictions)
+
+
+@pytest.mark.parametrize(("loss", "base"), [("squared", None), ("squared", 1.5), ("poisson", None), ("poisson", 0.4)])
+def test_each_stage_predicts_what_its_trees_predict_by_themselves(loss: str, base: float | None) -> None:
+    growth, trees, task = grown(0.5, loss, base)
+    assert len(growth.predictions) > 2
+    first = None if base is None else np.full(ROWS, base)
+    for count, predictions in growth.predictions.items():
+        alone = np.clip(trees.outputs(growth.course.rows, 1, first, count), *task.bounds)
+        assert predictions == pytest.approx(alone, abs=1e-4)
+    assert np.abs(growth.predictions[10] - growth.predictions[40]).max() > 0.1
+
+
+def test_boosters_of_the_same_rows_do_not_see_each_others_labels() -> None:
+    """The binned rows are kept; labels, weights and scores are not."""
+    matrix = rows(0)
+    task = Task([], "squared", (0.0, 4.0), choose_capacity(ROWS, 4.0, 0.0).model_copy(update={"rounds": 20}), 1)
+    kept = TreeInput(matrix, ["q", "q"])
+
+    def fitted(seen: TreeInput, labels: FloatArray, base: FloatArray | None = None) -> FloatArray:
+        found = fit_trees(seen, sample(matrix, labels), task, Boosting(0, base), lambda _what, _share: None)
+        return found.outputs(seen, 1, base)
+
+    labels, base = stripes(matrix), np.asarray(matrix[:, 1], np.float64)
+    fitted(kept, labels + 5.0, base)
+    again, fresh = fitted(kept, labels), fitted(TreeInput(matrix, ["q", "q"]), labels)
+    assert again.tolist() == fresh.tolist()
+    assert np.abs(again - fitted(kept, labels, base)).max() > 0.01
+
+
+# --- members ------------------------------------------------------------------------------------------------
+
+LABELS = np.random.default_rng(3).normal(size=ROWS)
+GOOD = LABELS + 0.5 * np.random.default_rng(4).normal(size=ROWS)
+OTHER = LABELS + 0.5 * np.random.default_rng(5).normal(size=ROWS)
+NOISE = np.random.default_rng(6).normal(size=ROWS)
+MEAN, ALIKE = np.zeros(ROWS), np.ones(ROWS)
+
+
+def kept(parts: dict[str, list[FloatArray]], needs: dict[str, str] | None = None) -> set[str]:
+    return worthwhile(parts, needs or {}, MEAN, LABELS, ALIKE)
+
+
+def test_members_that_say_the_same_or_nothing_are_left_out_and_others_are_not() -> None:
+    assert kept({"a": [GOOD], "b": [NOISE]}) == {"a"}
+    assert kept({"a": [GOOD], "b": [OTHER]}) == {"a", "b"}
+    same = kept({"a": [GOOD], "b": [GOOD + 1e-3 * NOISE]})
+    assert len(same) == 1
+    assert kept({"a": [GOOD, NOISE], "b": []}) == {"a"}
+    assert kept({"a": [], "b": []}) == set()
+
+
+def test_what_another_member_needs_stays_with_it() -> None:
+    assert kept({"base": [NOISE], "top": [GOOD]}) == {"top"}
+    assert kept({"base": [NOISE], "top": [GOOD]}, {"top": "base"}) == {"base", "top"}
+    assert kept({"base": [GOOD], "top": [NOISE]}, {"top": "base"}) == {"base"}
+
+
+def test_what_is_lost_by_leaving_out_is_slight_in_all() -> None:
+    """Ten members of which each adds little: leaving all but one out would cost much."""
+    rng = np.random.default_rng(7)
+    parts = {str(at): [LABELS + 1.0 * rng.normal(size=ROWS)] for at in range(10)}
+    assert len(kept(parts)) > 5
+    gain = {at: float(np.sum(LABELS**2 - (LABELS - p[0]) ** 2)) for at, p in parts.items()}
+    assert max(gain.values()) < (1.0 - 10 * SLIGHT) * float(np.sum(LABELS**2))
+
+
+@pytest.mark.parametrize(("held", "all_of_them"), [(10_000, False), (9_999, True)])
+def test_further_folds_do_without_slight_members_where_rows_are_many(held: int, all_of_them: bool) -> None:
+    labels = np.random.default_rng(8).normal(size=held)
+    rng = np.random.default_rng(9)
+    out = {("main effects", 0): rng.normal(size=held)}
+    out |= {("trees", count): labels + 0.3 * rng.normal(size=held) for count in (50, 100)}
+    one = sample(np.empty((held, 0), np.float32), labels)
+    task = Task([], "squared", (-9.0, 9.0), choose_capacity(held, 1.0, 0.0).model_copy(update={"rounds": 100}), 1)
+    plan = Plan.after(out, np.zeros(held), one, task)
+    assert plan.stages == {"trees": [50, 100]}
+    assert plan.members == (None if all_of_them else {"trees"})
+    assert plan.wants("additive model") == all_of_them
+    assert plan.wants("trees")
+    heavy = replace(one, weights=np.ones(held))
+    assert Plan.after(out, np.zeros(held), heavy, task) == plan
