@@ -31,7 +31,6 @@ CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions 
 FOLD_SEARCH = (
     30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
 )
-LONG = 10_000  # rows held out, from which members that hardly help are left out of further folds
 PROCESS, ADDITIVE = "gaussian process", "additive model"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 MANY = 200_000  # rows from which validation takes fewer folds
@@ -93,12 +92,11 @@ class Plan:
         """`out` float64[h] by member and number of trees, for the rows `held`."""
         stages = {name: sorted(count for other, count in out if other == name) for name in _TREES.values()}
         stages = {name: counts for name, counts in stages.items() if counts}
-        if len(held.labels) < LONG:
-            return cls(None, stages)
         labels, w = held.labels, held.row_weights
         rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
         parts = {group: [out[n, rounds[n]] for n in names if n in rounds] for group, names in GROUPS.items()}
-        return cls(frozenset(worthwhile(parts, NEEDS, constants, labels, w)), stages)
+        noise = task.capacity.noise_variance
+        return cls(frozenset(worthwhile(parts, NEEDS, constants, labels, w, noise)), stages)
 
     def wants(self, group: str) -> bool:
         return self.members is None or group in self.members

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
-SLIGHT = 0.003  # of what is gained
+SLIGHT = 0.01  # of the error
 FAINT = 1e-4  # of the labels' standard deviation
 
 
@@ -49,25 +49,30 @@ def worthwhile(
     constants: FloatArray,
     labels: FloatArray,
     weights: FloatArray,
+    noise: float,
 ) -> set[str]:
-    """The groups of members without which the weighted sum would gain clearly less: one after the other is left out,
-    the one that costs least first, while all that is lost is below SLIGHT. `parts` are predictions float64[n] by group;
-    a group that another one `needs` stays as long as that."""
+    """The groups of members that the weighted sum needs: one after the other is left out, the one that costs least
+    first, while the error on true labels is surely (by a standard error) less than SLIGHT above that of all.
 
-    def gain(groups: set[str]) -> float:
+    `parts` are predictions float64[n] by group; a group that another one `needs` stays as long as that. `noise` is the
+    variance that the labels have from the mechanism.
+    """
+
+    def errors(groups: set[str]) -> FloatArray:
         table = np.stack([one for group in sorted(groups) for one in parts[group]], axis=1)
         found = constants + (table - constants[:, None]) @ stacked(table, constants, labels, weights)
-        return float(weights @ ((labels - constants) ** 2 - (labels - found) ** 2))
+        return np.asarray(weights * (labels - found) ** 2, np.float64)
 
     kept = {group for group, members in parts.items() if members}
     if not kept:
         return kept
-    least = (1.0 - SLIGHT) * gain(kept)
+    all_of_them = errors(kept)
+    slight = SLIGHT * max(float(all_of_them.mean()) - noise, 0.0)
     while len(kept) > 1:
         held = {needs[group] for group in kept if group in needs}
-        found = {group: gain(kept - {group}) for group in sorted(kept - held)}
-        slightest = max(found, key=lambda group: found[group])
-        if found[slightest] < least:
+        more = {group: errors(kept - {group}) - all_of_them for group in sorted(kept - held)}
+        slightest = min(more, key=lambda group: float(more[group].mean()))
+        if more[slightest].mean() + more[slightest].std() / np.sqrt(len(labels)) > slight:
             break
         kept.remove(slightest)
     return kept
