@@ -10,6 +10,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 SLIGHT = 0.01  # of the error
+TOLD = 3.0
 FAINT = 1e-4  # of the labels' standard deviation
 
 
@@ -52,7 +53,9 @@ def worthwhile(
     noise: float,
 ) -> set[str]:
     """The groups of members that the weighted sum needs: one after the other is left out, the one that costs least
-    first, while the error on true labels is surely (by a standard error) less than SLIGHT above that of all.
+    first, while the error on true labels is surely (by a standard error) less than SLIGHT above that of all. None is
+    left out where labels are too few or too noisy to see SLIGHT: what a weight gains by chance, the variance of a label
+    over the rows, must be less even at TOLD standard errors.
 
     `parts` are predictions float64[n] by group; a group that another one `needs` stays as long as that. `noise` is the
     variance that the labels have from the mechanism.
@@ -68,6 +71,8 @@ def worthwhile(
         return kept
     all_of_them = errors(kept)
     slight = SLIGHT * max(float(all_of_them.mean()) - noise, 0.0)
+    if TOLD**2 * float(all_of_them.mean()) / len(labels) > slight:
+        return kept
     while len(kept) > 1:
         held = {needs[group] for group in kept if group in needs}
         more = {group: errors(kept - {group}) - all_of_them for group in sorted(kept - held)}

@@ -117,20 +117,29 @@ def test_what_another_member_needs_stays_with_it() -> None:
 
 @pytest.mark.parametrize(("apart", "dropped"), [(0.01, True), (0.03, True), (0.3, False), (1.0, False)])
 def test_a_member_is_left_out_only_where_that_is_surely_slight(apart: float, dropped: bool) -> None:
-    """Another one that is as good, and `apart` from it: what both gain is then a quarter of the square of that."""
-    rng = np.random.default_rng(10)
-    residual = rng.normal(size=ROWS)
-    one, other = (LABELS + residual + sign * apart / 2 * NOISE for sign in (1.0, -1.0))
-    assert (len(kept({"a": [one], "b": [other]})) == 1) == dropped
+    """Another one that is as good, and `apart` from it: what both gain is a quarter of the square of that."""
+    assert (len(kept(pair(apart))) == 1) == dropped
 
 
 def test_noise_of_the_labels_is_no_error_of_a_member() -> None:
     """The same members at the same distance: the less of the error is theirs, the less may be lost."""
-    rng = np.random.default_rng(11)
-    residual = rng.normal(size=ROWS)
-    parts = {"a": [LABELS + residual + 0.03 * NOISE], "b": [LABELS + residual - 0.03 * NOISE]}
-    assert len(kept(parts)) == 1
-    assert len(kept(parts, noise=0.9)) == 2
+    assert len(kept(pair(0.03))) == 1
+    assert len(kept(pair(0.03), noise=0.8)) == 2
+
+
+def test_none_is_left_out_where_noise_hides_what_it_is_worth() -> None:
+    """A member that is nothing but the mean, among labels of which one part in a thousand is signal."""
+    nothing = {"a": [GOOD], "b": [NOISE * 1e-3]}
+    assert kept(nothing) == {"a"}
+    rows = len(LABELS)
+    error = float(np.mean((LABELS - GOOD) ** 2))
+    assert kept(nothing, noise=error * (1.0 - 890.0 / rows)) == {"a", "b"}  # 9/rows of it is more than 1 % of the rest
+
+
+def pair(apart: float) -> dict[str, list[FloatArray]]:
+    residual = np.random.default_rng(10).normal(size=ROWS)
+    one, other = (LABELS + residual + sign * apart / 2 * NOISE for sign in (1.0, -1.0))
+    return {"a": [one], "b": [other]}
 
 
 def test_later_folds_take_what_the_first_one_left() -> None:
