@@ -247,6 +247,17 @@ def test_the_page_may_run_and_fetch_nothing(tmp_path: Path) -> None:
     assert '<html lang="en">' in page
 
 
+@pytest.mark.parametrize(("labels", "left_out"), [(6, 0), (20, 0), (21, 1), (40, 20)])
+def test_the_page_lists_the_bins_first_and_last(labels: int, left_out: int, tmp_path: Path) -> None:
+    """Randomized response on so many labels has a bin for each of them."""
+    channel = MECHANISMS["rr"].design(Domain.parse(f"0:{labels - 1}"), None, Epsilon.parse("2"), "squared", {})
+    page = render_statement(manifest_of(tmp_path, channel), "ab" * 32)
+    rows = re.findall(r'<tr><td class="n">(\d+)</td><td>(\d+)</td><td class="n">(\d+)</td>', page)
+    numbers = [bin for bin in range(1, labels + 1) if not left_out or bin <= 10 or bin > labels - 10]
+    assert [tuple(int(text) for text in row) for row in rows] == [(bin, bin - 1, bin - 1) for bin in numbers]
+    assert (f"… {left_out} more bins" in page) == bool(left_out)
+
+
 def test_the_same_manifest_gives_the_same_page(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path, rr())
     assert render_statement(manifest, "ab" * 32) == render_statement(manifest, "ab" * 32)

@@ -287,6 +287,11 @@ def _spent(d: dict[str, Any], less: str) -> None:
     d["epsilon"] |= {"randomize": less, "total": less}
 
 
+def _not_found(result: dict[str, Any]) -> None:
+    result["found"] = False
+    result["sides"][0] |= {"first": None, "from": None}
+
+
 def _without(d: dict[str, Any], *path: str) -> None:
     *outer, last = path
     for name in outer:
@@ -360,6 +365,12 @@ BOTH: dict[str, tuple[str, Change]] = {
         lambda d: d["parameters"]["features"].append({"name": "z", "range": ["0", "1"]}),
     ),
     "a rectangle of dearer sides": ("rectangle: ranks", lambda d: d["parameters"].update(epsilon_per_side="1")),
+    "a side of an earlier feature": ("rectangle: ranks", lambda d: d["result"]["sides"][0].update(name="A")),
+    "a rectangle that costs no δ and was not found": ("rectangle: ranks", lambda d: _not_found(d["result"])),
+    "a threshold in another spelling": (
+        "rectangle: ranks",
+        lambda d: d["parameters"].update(threshold="5.00000000000000000001"),
+    ),
     "a side that was not found for free": ("rectangle: ranks", lambda d: d["result"].update(found=False)),
     "a median by slices without δ": ("median: slices", lambda d: d["epsilon"].update(delta="0")),
     "a calibration that clipped": (
@@ -370,6 +381,8 @@ BOTH: dict[str, tuple[str, Change]] = {
     "an option of another shape": ("calibration: monotone", lambda d: d["parameters"]["options"].update(pieces=3)),
     "noise too narrow for ε": ("prediction: average", lambda d: _spent(d, "0.2")),
     "a value that is not drawn": ("prediction: average", lambda d: d["result"].update(value="3.3")),
+    "a prediction by another method": ("prediction: average", lambda d: d["mechanism"].update(name="walk")),
+    "a prediction by no method": ("prediction: average", lambda d: d["parameters"].update(method="magic")),
     "a class between two": ("prediction: walk", lambda d: d["result"].update(value="0.5")),
 }
 
