@@ -92,7 +92,8 @@ PEERS: dict[str, Peer] = {
         "none: nobody else can train on them",
         f"(ε, δ = {DELTA:g})",
         "DP-SGD (Abadi et al. 2016) for labels alone",
-        "linear and logistic models, 11 penalties, with and without pairs of columns (14 columns at most)",
+        "linear and logistic models of columns in bins, 11 penalties, noise of 4 shapes, and with pairs of columns (of "
+        "14 columns at most)",
         one_message=False,
     ),
 }

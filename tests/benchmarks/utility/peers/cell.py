@@ -177,6 +177,8 @@ def _noisy(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArr
     few = coded.train.shape[1] <= MOST_COLUMNS_CROSSED
     for crossed in (False, True) if few and not quick else (False,):
         train, test = one_hot(coded, crossed)
-        noisy = noisy_gradients.released(train, t, sensitivity, float(cell.epsilon), rng)
-        for setting, predictions in noisy_gradients.models(data.domain, train, noisy, test, penalties):
-            yield f"{'pairs of columns' if crossed else 'columns'}, {setting}", predictions
+        shaped = not quick and train.shape[1] <= noisy_gradients.MOST_SHAPED
+        for shape in noisy_gradients.SHAPES if shaped else (0.0,):
+            noisy = noisy_gradients.released(train, t, sensitivity, float(cell.epsilon), rng, shape)
+            for setting, predictions in noisy_gradients.models(data.domain, train, noisy, test, penalties):
+                yield f"{'pairs of columns' if crossed else 'columns'}, μ {shape:g}, {setting}", predictions

@@ -194,7 +194,7 @@ def test_one_label_moves_what_is_released_by_the_sensitivity_at_most(coded: Code
 
 def test_released_sums_have_the_noise_that_was_accounted_for(coded: Coded) -> None:
     train, _ = one_hot(coded, crossed=False)
-    t, sensitivity = noisy_gradients.targets(Domain.parse("0:60"), np.full(500, 30.0))
+    t, sensitivity = noisy_gradients.targets(Domain.parse("0:60"), np.full(500, 30.0))  # t = 0
     rng = np.random.default_rng(4)
     draws = np.concatenate([noisy_gradients.released(train, t, sensitivity, 1.0, rng).ravel() for _ in range(400)])
     wanted = noisy_gradients.sigma_for(1.0, noisy_gradients.DELTA)
@@ -202,6 +202,16 @@ def test_released_sums_have_the_noise_that_was_accounted_for(coded: Coded) -> No
     allowed = 5.0 / math.sqrt(2.0 * len(draws))
     assert abs(draws.std() / wanted - 1.0) < allowed
     assert abs(0.9 * draws.std() / wanted - 1.0) > allowed  # a tenth less noise is seen
+    # shaped: as seen through A, all directions have the noise of the row that A makes longest
+    dense = train.toarray()
+    values, vectors = np.linalg.eigh(dense.T @ dense)
+    a = vectors @ np.diag(1.0 / np.sqrt(np.maximum(values, 0.0) + 10.0)) @ vectors.T
+    longest = float(np.max(np.linalg.norm(dense @ a, axis=1)))
+    assert longest < 0.5  # so the noise is less than that of A alone at norm 1
+    some = [noisy_gradients.released(train, t, sensitivity, 1.0, rng, 10.0) for _ in range(400)]
+    seen = np.concatenate([(a @ one).ravel() for one in some])
+    assert abs(seen.std() / (longest * wanted) - 1.0) < allowed
+    assert abs(np.concatenate([one.ravel() for one in some]).std() / wanted - 1.0) > allowed
 
 
 def test_noisy_gradients_without_noise_find_the_closed_form(coded: Coded) -> None:
