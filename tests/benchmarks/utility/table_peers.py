@@ -64,7 +64,7 @@ PEERS: dict[str, Peer] = {
         "one, the same draw as ours",
         PURE,
         "its own code",
-        "5 sizes at 3 numbers of rounds",
+        "5 sizes at 4 numbers of rounds",
     ),
     "xgboost": Peer(
         "XGBoost, corrected labels",
@@ -73,7 +73,7 @@ PEERS: dict[str, Peer] = {
         "one, the same draw as ours",
         PURE,
         "its own code",
-        "5 sizes at 3 numbers of rounds",
+        "5 sizes at 4 numbers of rounds",
     ),
     LP_MST: Peer(
         "LP-MST",
@@ -92,7 +92,7 @@ PEERS: dict[str, Peer] = {
         "none: nobody else can train on them",
         f"(ε, δ = {DELTA:g})",
         "DP-SGD (Abadi et al. 2016) for labels alone",
-        "linear and logistic models of columns in bins, 11 penalties, noise of 4 shapes, and with pairs of columns (of "
+        "linear and logistic models of columns in bins, 7 penalties, noise of 3 shapes, and with pairs of columns (of "
         "14 columns at most)",
         one_message=False,
     ),

@@ -14,7 +14,7 @@ from tests.benchmarks.utility.peers.coded import Coded
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-RATE, CLASS_RATE = 0.05, 0.1
+RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Size:
 
 
 SIZES = (Size(2, 100), Size(3, 1000), Size(5, 20), Size(5, 300), Size(7, 2000))
-ROUNDS = (30, 100, 300)  # every model is judged at each
+ROUNDS = (15, 50, 150, 500)  # every model is judged at each
 QUICK_SIZES = (Size(3, 20),)
 
 
@@ -94,7 +94,7 @@ def classifier(
     """Probabilities float64[n, k] of all training rows and float64[m, k] of the test, learned on some rows."""
     import xgboost as library
 
-    settings = _settings(size) | {"objective": "multi:softprob", "num_class": k, "eta": CLASS_RATE}
+    settings = _settings(size) | {"objective": "multi:softprob", "num_class": k}
     every = _matrix(coded.train, coded)
     model = library.train(settings, _matrix(coded.train[rows], coded, labels), num_boost_round=rounds)
     sides = (every, _matrix(coded.test, coded))

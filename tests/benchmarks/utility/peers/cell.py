@@ -173,7 +173,7 @@ def _lp_mst(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatAr
 def _noisy(cell: Cell, data: Split, quick: bool) -> Iterator[tuple[str, FloatArray]]:
     coded, rng = Coded.of(data.features, data.test_features), np.random.default_rng()
     t, sensitivity = noisy_gradients.targets(data.domain, data.truth)
-    penalties = noisy_gradients.PENALTIES[::5] if quick else noisy_gradients.PENALTIES
+    penalties = noisy_gradients.PENALTIES[::3] if quick else noisy_gradients.PENALTIES
     few = coded.train.shape[1] <= MOST_COLUMNS_CROSSED
     for crossed in (False, True) if few and not quick else (False,):
         train, test = one_hot(coded, crossed)

@@ -255,7 +255,8 @@ def test_boosters_learn_and_say_which_setting_it_was(coded: Coded) -> None:
         for setting, predictions in library(coded, labels, boosters.QUICK_SIZES):
             best.see(setting, predictions)
         assert best.figures["mse"] < 0.05 * truth.var()
-        assert best.settings["mse"] == f"{boosters.QUICK_SIZES[0]}, 300 rounds"
+        rounds = {f"{boosters.QUICK_SIZES[0]}, {rounds} rounds" for rounds in boosters.ROUNDS[1:]}
+        assert best.settings["mse"] in rounds
 
 
 def test_figures_are_those_of_the_best_setting_each() -> None:
