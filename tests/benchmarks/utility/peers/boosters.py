@@ -95,10 +95,9 @@ def classifier(
     import xgboost as library
 
     settings = _settings(size) | {"objective": "multi:softprob", "num_class": k}
-    every = _matrix(coded.train, coded)
     model = library.train(settings, _matrix(coded.train[rows], coded, labels), num_boost_round=rounds)
-    sides = (every, _matrix(coded.test, coded))
-    return tuple(np.asarray(model.predict(side), np.float64) for side in sides)  # type: ignore[return-value]
+    train, test = (np.asarray(model.predict(_matrix(side, coded)), np.float64) for side in (coded.train, coded.test))
+    return train, test
 
 
 def _settings(size: Size) -> dict[str, object]:
