@@ -16,6 +16,7 @@ from tests.benchmarks.utility import (
     table_coverage,
     table_errors,
     table_gap,
+    table_peers,
     table_prior,
 )
 from tests.benchmarks.utility.cells import HERE, INFINITE, ROOT, Cell
@@ -39,6 +40,7 @@ PARTS: dict[str, Part] = {
     "coverage": (table_coverage.cells, table_coverage.tables),
     "conversions": (table_conversions.cells, table_conversions.tables),
     "rare": (table_conversions.cells_rare, table_conversions.tables_rare),
+    "peers": (table_peers.cells, table_peers.tables),
 }
 
 

@@ -6,6 +6,7 @@ A message is made as everywhere; a model sees it as likelihood through its chann
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.correction import correct
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.probabilities import Probabilities, judge
@@ -23,7 +25,7 @@ from shared.channels.rr import RRChannel
 from shared.domain import Domain
 from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import Cell
-from tests.benchmarks.utility.message import draw, make_message
+from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split
 from tests.support.real_data import DATA, ID
 from tests.support.training import fit
@@ -42,7 +44,7 @@ TEST_CLICKS = 1_000_000
 
 def conversions(cell: Cell) -> dict[str, Any]:
     """Test figures of a model of incomes as probabilities."""
-    data = _some(income(cell.seed), cell.rows)
+    data = some(income(cell.seed), cell.rows)
     predictions, facts = _fitted(cell, data)
     found = judge(predictions, float(data.truth.mean()), data.test_labels, np.arange(len(data.test_labels)))
     assert isinstance(found, Probabilities)
@@ -98,39 +100,68 @@ def clicks(seed: int, rows: int, test_rows: int) -> Split:
     return _halves(CLICKS, False, table, label, rows)
 
 
-def _fitted(cell: Cell, data: Split) -> Fitted:
-    model, loss = cell.learner.split()
-    labels, noise, unbiased, told, facts = data.truth, 0.0, True, None, {"chosen": "none"}
-    if cell.private:
-        message = make_message(cell, data)
-        channel, outputs = message.channel, draw(message, data).astype(np.int8)
-        split = message.plan.split
-        correction = correct(channel, "auto", message.prior, np.bincount(outputs, minlength=channel.m) / data.n, data.n)
-        labels, noise, unbiased = correction.corrected[outputs], correction.noise_variance, correction.comparable
-        facts = {"chosen": message.mechanism, "epsilon": split.as_json()}
-        if cell.kind == "rare":
-            assert isinstance(channel, RRChannel)
-            wanted = worth(channel, data.n, Epsilon.parse(cell.epsilon), split, (RATE,), TWO.value(1))
-            facts["worth"] = wanted["rates"][0]
-        told = RowLikelihood.through([channel], np.zeros(data.n, np.int8), outputs) if loss == "log" else None
+@dataclass(frozen=True)
+class Seen:
+    """What a features party sees of one message: labels as corrected float64[n], and their likelihood (`told`)."""
+
+    labels: FloatArray
+    noise: float
+    unbiased: bool
+    told: RowLikelihood | ClassLikelihood
+    message: Message
+
+
+def seen(cell: Cell, data: Split) -> Seen:
+    """Labels of two values or of classes, which the cell's mechanism made private; one draw."""
+    message = make_message(cell, data)
+    channel, outputs = message.channel, draw(message, data).astype(np.int8)
+    none = np.zeros(data.n, np.int8)
+    if data.domain.nominal:
+        classes = ClassLikelihood.through([channel], none, outputs, channel.domain, message.prior)
+        return Seen(channel.outputs[outputs], 0.0, True, classes, message)
+    correction = correct(channel, "auto", message.prior, np.bincount(outputs, minlength=channel.m) / data.n, data.n)
+    told = RowLikelihood.through([channel], none, outputs)
+    return Seen(correction.corrected[outputs], correction.noise_variance, correction.comparable, told, message)
+
+
+def learned(data: Split, model: str, loss: str, known: Seen | None, capacity: float = 1.0) -> FloatArray:
+    """Predictions of the test rows by a model of what is `known` of the labels; None: the labels themselves.
+
+    `capacity` scales the effective rows that the size of a quick learner is chosen for.
+    """
     ruled = None
-    if cell.capacity != 1.0:
-        known = told or RowLikelihood.certain(data.truth, (0.0, 1.0))
-        ruled = known.capacity().scaled(cell.capacity)
+    if capacity != 1.0:
+        certain = known.told if known else RowLikelihood.certain(data.truth, (0.0, 1.0))
+        ruled = certain.capacity().scaled(capacity)
     found = fit(
         data.features,
-        labels,
-        noise_variance=noise,
+        known.labels if known else data.truth,
+        noise_variance=known.noise if known else 0.0,
         domain=data.domain,
         model=model,
         loss=loss,
-        unbiased=unbiased,
-        told=told,
+        unbiased=known.unbiased if known else True,
+        told=known.told if known and loss == "log" else None,
         capacity=ruled,
         threads=1,
     )
+    return np.asarray(found.predict(data.test_features, threads=1), np.float64)
+
+
+def _fitted(cell: Cell, data: Split) -> Fitted:
+    model, loss = cell.learner.split()
+    known, facts = None, {"chosen": "none"}
+    if cell.private:
+        known = seen(cell, data)
+        split = known.message.plan.split
+        facts = {"chosen": known.message.mechanism, "epsilon": split.as_json()}
+        if cell.kind == "rare":
+            channel = known.message.channel
+            assert isinstance(channel, RRChannel)
+            wanted = worth(channel, data.n, Epsilon.parse(cell.epsilon), split, (RATE,), TWO.value(1))
+            facts["worth"] = wanted["rates"][0]
     facts |= {"rows": data.n, "test_rows": len(data.test_labels), "real": data.real}
-    return np.asarray(found.predict(data.test_features, threads=1), np.float64), facts
+    return learned(data, model, loss, known, cell.capacity), facts
 
 
 def _split(name: str, real: bool, table: pa.Table, train: npt.NDArray[np.int64], test: npt.NDArray[np.int64]) -> Split:
@@ -154,7 +185,7 @@ def _halves(name: str, real: bool, features: pa.Table, label: npt.NDArray[np.int
     )
 
 
-def _some(data: Split, most: int) -> Split:
+def some(data: Split, most: int) -> Split:
     """The first rows, which are in no order."""
     if not most or data.n <= most:
         return data

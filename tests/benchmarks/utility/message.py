@@ -38,11 +38,11 @@ def population(split: Split) -> Population:
     return declared(split.name, "label", split.domain, LIFETIME)
 
 
-def request(cell: Cell, given: FloatArray | None) -> ReleaseRequest:
+def request(cell: Cell, given: FloatArray | None, loss: str = "squared") -> ReleaseRequest:
     return release_wish(
         epsilon=Epsilon.parse(cell.epsilon),
         mechanism=cell.mechanism,
-        loss="squared",
+        loss=loss,
         prior_epsilon=cell.prior_epsilon,
         prior_method=cell.prior_method,
         given_prior=given,
@@ -70,7 +70,8 @@ def private_prior(plan: ReleasePlan, counts: npt.NDArray[np.int64]) -> FloatArra
 def make_message(cell: Cell, split: Split) -> Message:
     """Everything but the draw; the channel is proved to keep the ε that is left for the labels."""
     given = carried_prior(cell, split) if cell.prior == CARRIED else None
-    plan = make_plan(request(cell, given), population(split), split.n)
+    loss = "log" if split.domain.nominal else "squared"  # classes have no other
+    plan = make_plan(request(cell, given, loss), population(split), split.n)
     assert plan.split.total == Epsilon.parse(cell.epsilon)
     prior = given if given is not None else private_prior(plan, np.bincount(split.index, minlength=split.domain.k))
     chosen = resolve(plan, split.domain, prior, split.n)

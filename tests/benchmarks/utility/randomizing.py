@@ -12,7 +12,7 @@ from tests.benchmarks.utility.message import make_message
 from tests.benchmarks.utility.sources import split
 
 PRIORS = 30
-CELLS_OF_DENSITY = 122  # of the randomized label, over the domain
+CELLS_OF_DENSITY = 122  # of the randomized label, from the least to the largest output or label
 
 
 def prior_loss(cell: Cell) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def joint_density(cell: Cell) -> dict[str, Any]:
     data = split(cell.data, cell.seed, cell.rows)
     made = make_message(cell, data)
     low, high = float(data.domain.values[0]), float(data.domain.values[-1])
+    low, high = min(low, float(made.channel.outputs.min())), max(high, float(made.channel.outputs.max()))
     edges = np.linspace(low, high, CELLS_OF_DENSITY + 1)
     at = np.clip(np.searchsorted(edges, made.channel.outputs, side="right") - 1, 0, CELLS_OF_DENSITY - 1)
     density = np.zeros((data.domain.k, CELLS_OF_DENSITY))

@@ -14,7 +14,7 @@ from tests.benchmarks.utility.cells import ROOT, Cell
 from tests.benchmarks.utility.grid import COLUMNS, ROWS, unknown
 from tests.benchmarks.utility.results import Results, Table
 
-PACKAGES = ("numpy", "scipy", "xgboost-cpu", "xgboost", "opendp", "torch")
+PACKAGES = ("numpy", "scipy", "xgboost-cpu", "xgboost", "lightgbm", "opendp", "torch")
 COMMAND = "make tables"
 
 

@@ -21,7 +21,7 @@ RARE_ROWS = {"linear log": (100_000, 1_000_000, 10_000_000), "trees log": (100_0
 QUICK_ROWS, QUICK_CLICKS = 4000, 50_000
 
 
-def _whole(settings: Settings) -> bool:
+def whole(settings: Settings) -> bool:
     """These parts have data of their own: somebody who picks from the other data does not want them."""
     return settings.data == Settings().data
 
@@ -43,7 +43,7 @@ def _learners(settings: Settings) -> tuple[str, ...]:
 
 def cells(settings: Settings) -> Iterator[Cell]:
     """Seed by seed, so that a run that is stopped has whole seeds."""
-    for seed in range(settings.seeds if _whole(settings) else 0):
+    for seed in range(settings.seeds if whole(settings) else 0):
         private = [_cell(one, e, settings) for e in settings.at(EPSILONS) for one in _learners(settings)]
         yield from (replace(cell, seed=seed) for cell in [*private, *_none(settings)])
 
@@ -72,7 +72,7 @@ def tables(results: Results) -> Iterator[Table]:
         "Squared: the same features and corrected labels under the squared loss. Everything is automatic; "
         "a seed is a split of its own of 160,000 training rows, the rest for the test."
     )
-    for epsilon in (*settings.at(EPSILONS), INFINITE) if _whole(settings) else ():
+    for epsilon in (*settings.at(EPSILONS), INFINITE) if whole(settings) else ():
         rows = (
             _none(settings) if epsilon == INFINITE else [_cell(one, epsilon, settings) for one in _learners(settings)]
         )
@@ -111,7 +111,7 @@ def _rare(settings: Settings) -> list[Cell]:
 
 
 def cells_rare(settings: Settings) -> Iterator[Cell]:
-    for cell in _rare(settings) if _whole(settings) else ():
+    for cell in _rare(settings) if whole(settings) else ():
         yield from seeds_of(cell, settings)
 
 
@@ -124,7 +124,7 @@ def tables_rare(results: Results) -> Iterator[Table]:
         f"Worth: the conversions without noise that would teach as much, as `plan --assume-rate {RATE}` says before "
         "anything is spent; below 30 it warns. Best: the AUC of the probabilities that made the labels."
     )
-    for cell in _rare(results.settings) if _whole(results.settings) else ():
+    for cell in _rare(results.settings) if whole(results.settings) else ():
         found = results.of(cell)
         if not found:
             continue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.benchmarks.utility.cells import INFINITE, Cell
-from tests.benchmarks.utility.grid import AUTO, RR_ON_BINS, Settings, cell_of
+from tests.benchmarks.utility.grid import AUTO, RR_ON_BINS, Column, Settings, cell_of
 from tests.benchmarks.utility.results import Mean, Results, Table, short
 
 TARGETS = {
@@ -56,8 +56,9 @@ def _none(data: str, settings: Settings) -> list[Cell]:
     return [_all_rows(cell_of(RR_ON_BINS, data, INFINITE, settings), settings, *one) for one in LEARNERS_NONE]
 
 
-def _rr(data: str, epsilon: str, settings: Settings) -> list[Cell]:
-    return [_all_rows(cell_of(RR_ON_BINS, data, epsilon, settings), settings, *one) for one in LEARNERS_RR]
+def sized(column: Column, data: str, epsilon: str, settings: Settings) -> list[Cell]:
+    """Trees of every size on all rows of a message of that kind."""
+    return [_all_rows(cell_of(column, data, epsilon, settings), settings, *one) for one in LEARNERS_RR]
 
 
 def _ours(data: str, epsilon: str, settings: Settings) -> Cell:
@@ -78,7 +79,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
                 wanted: list[Cell] = []
                 for epsilon in settings.at(e for e in EPSILONS if (e in LOW) == low):
                     if seed < _seeds(data, epsilon, settings):
-                        wanted += [*_rr(data, epsilon, settings), _ours(data, epsilon, settings)]
+                        wanted += [*sized(RR_ON_BINS, data, epsilon, settings), _ours(data, epsilon, settings)]
                 wanted += _none(data, settings) if wanted else []
                 yield from (replace(cell, seed=seed) for cell in wanted)
 
@@ -86,7 +87,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 def gap(results: Results, data: str, epsilon: str) -> Gap | None:
     """Over the seeds of which every term is there; None without one."""
     settings = results.settings
-    terms = (_rr(data, epsilon, settings), _none(data, settings), [_ours(data, epsilon, settings)])
+    terms = (sized(RR_ON_BINS, data, epsilon, settings), _none(data, settings), [_ours(data, epsilon, settings)])
     found: list[list[float]] = []
     for seed in range(_seeds(data, epsilon, settings)):
         errors = [[results.one(replace(cell, seed=seed), "mse") for cell in cells] for cells in terms]

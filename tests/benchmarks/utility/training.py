@@ -29,11 +29,11 @@ SMALLEST_PREDICTION = 1e-6
 def train(cell: Cell) -> dict[str, Any]:
     """Label errors of the message, and test errors of the model that the features party would make of it."""
     data = split(cell.data, cell.seed, cell.rows)
-    facts, labels, noise, unbiased = _labels(cell, data)
+    facts, labels, noise, unbiased = labels_of(cell, data)
     if cell.learner == LABELS_ONLY:
         return facts | {"rows": data.n, "test_rows": 0, "real": data.real}
     began = time.perf_counter()
-    predictions = _fit(cell, data, labels, noise, unbiased)
+    predictions = fitted(cell, data, labels, noise, unbiased)
     facts["seconds_training"] = round(time.perf_counter() - began, 2)
     return (
         facts
@@ -68,7 +68,8 @@ def least_label_mse(data: Split, epsilon: Epsilon) -> float:
     return float(channel.expected_loss(data.histogram, "squared"))
 
 
-def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool]:
+def labels_of(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool]:
+    """One message: facts of it, its labels as corrected float64[n], their noise variance, whether they are unbiased."""
     if not cell.private:
         nothing = {"label_mse": 0.0, "label_mse_drawn": 0.0, "label_mse_error": 0.0, "chosen": "none", "why": ""}
         return nothing, data.truth, 0.0, True
@@ -99,7 +100,8 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
     return facts, labels, correction.noise_variance, correction.comparable
 
 
-def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
+def fitted(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
+    """float64[m]: predictions of the test rows by the cell's learner."""
     model = fit(
         data.features,
         labels,

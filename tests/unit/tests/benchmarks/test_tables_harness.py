@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.benchmarks.utility import __main__ as command
 from tests.benchmarks.utility import (
     conversions,
     coverage,
+    figures,
     randomizing,
     runner,
     store,
@@ -246,3 +248,35 @@ def test_rare_clicks_convert_at_the_rate_that_the_plan_is_asked_for() -> None:
     assert result["chosen"] == "rr"
     # ε = 4 flips 1.8 % of 200,000 labels, 18 times as many as convert: each counts for a twentieth or so
     assert 5 < result["positives_without_noise"] < 20
+
+
+@pytest.mark.parametrize("figure", [3, 4, 6])
+def test_figures_have_our_line_with_the_default_model(
+    figure: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {3: "bike", 4: "claims", 6: "retail"}[figure]
+    settings = Settings(data=(data,), seeds=2, epsilons=("0.5", "2", INFINITE))
+    ours = list(figures.cells(settings, ["table1"]))
+    of_models = [cell for cell in ours if cell.kind == "train"]
+    assert {(c.mechanism, c.learner, c.epsilon, c.seed) for c in of_models} == {
+        ("auto", "full", epsilon, seed) for epsilon in ("0.5", "2") for seed in (0, 1)
+    }
+    shown: list[list[str]] = []
+
+    def keep(picture: Figure, _path: Path) -> None:
+        shown.append([text.get_text() for text in picture.legends[0].get_texts()])
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    draw = {3: figures._figure_3, 4: figures._figure_4, 6: figures._figure_6}[figure]
+    others = [cell_of(RR_ON_BINS, data, epsilon, settings) for epsilon in ("0.5", "2", INFINITE)]
+    known: dict[Cell, Result] = {
+        one: {"mse": 90.0, "poisson": 0.5, "label_mse": 80.0} for cell in others for one in seeds_of(cell, settings)
+    }
+    found = known | {key: {"mse": 70.0, "poisson": 0.4, "label_mse": 80.0} for key in of_models}
+    for results in (found, known):
+        assert draw(Results(results, settings), data, tmp_path / "drawn.png") is not None
+    assert ["auto, default model" in titles for titles in shown] == [True, False]
+    # a quick run has one model for all: no line twice
+    quick = replace(settings, quick=True)
+    of_auto = {c for e in ("0.5", "2") for c in seeds_of(cell_of(AUTO, data, e, quick), quick)}
+    assert {c for c in figures.cells(quick, ["table1"]) if c.kind == "train"} == of_auto

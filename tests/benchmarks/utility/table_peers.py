@@ -1,0 +1,200 @@
+"""Against the field: methods of others beside ours, on the same splits, each at its own best settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tests.benchmarks.utility.cells import Cell
+from tests.benchmarks.utility.conversions import INCOME
+from tests.benchmarks.utility.grid import RR_ON_BINS, RR_WITH_PRIOR, Column, Settings
+from tests.benchmarks.utility.peers.boosters import without_lightgbm
+from tests.benchmarks.utility.peers.cell import EDUCATION, LP_MST, MESSAGE, NOISY, PUBLISHED, QUICK
+from tests.benchmarks.utility.peers.judged import HIGHER
+from tests.benchmarks.utility.peers.noisy_gradients import DELTA
+from tests.benchmarks.utility.results import Mean, Results, Table, short
+from tests.benchmarks.utility.table_conversions import QUICK_ROWS, whole
+from tests.benchmarks.utility.table_gap import sized
+
+EPSILONS = ("0.5", "1", "2")
+NUMBERS = ("census", "retail", "bike")
+FIGURES = {INCOME: ("auc", "log_loss"), EDUCATION: ("accuracy", "log_loss")}  # of numbers the squared error
+SHOWN = {"mse": "test MSE", "auc": "AUC", "log_loss": "log loss", "accuracy": "accuracy"}
+UNBIASED = Column("unbiased, as drawn", "unbiased", "unbiased")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A column: how its labels are made private, by whom, and which tasks it has (numbers, two values, classes)."""
+
+    title: str
+    tasks: str
+    trust: str
+    rounds: str
+    guarantee: str
+    source: str
+    settings: str
+    one_message: bool = True
+
+
+LABELS_PARTY = "labels party alone"
+PURE = "ε"
+SIZES = "trees of 5 sizes under the squared loss (of classes 2), labels as drawn"
+PEERS: dict[str, Peer] = {
+    "ours": Peer(
+        "ours", "numbers, two values, classes", LABELS_PARTY, "one", PURE, "this service", "none: every default"
+    ),
+    "rr-on-bins": Peer("RR-on-Bins", "numbers, two values", LABELS_PARTY, "one", PURE, "Ghazi et al. 2022", SIZES),
+    "rr-with-prior": Peer(
+        "RRWithPrior", "numbers, two values, classes", LABELS_PARTY, "one", PURE, "Ghazi et al. 2021", SIZES
+    ),
+    "unbiased": Peer(
+        "optimal unbiased",
+        "numbers, two values",
+        LABELS_PARTY,
+        "one",
+        PURE,
+        "Badanidiyuru et al. 2023; the service's mechanism `unbiased` solves its linear program",
+        SIZES,
+    ),
+    "lightgbm": Peer(
+        "LightGBM, corrected labels",
+        "numbers, two values",
+        LABELS_PARTY,
+        "one, the same draw as ours",
+        PURE,
+        "its own code",
+        "5 sizes at 4 numbers of rounds",
+    ),
+    "xgboost": Peer(
+        "XGBoost, corrected labels",
+        "numbers, two values",
+        LABELS_PARTY,
+        "one, the same draw as ours",
+        PURE,
+        "its own code",
+        "5 sizes at 4 numbers of rounds",
+    ),
+    LP_MST: Peer(
+        "LP-MST",
+        "two values, classes",
+        "whoever randomizes must know each example's features, or ask for their predictions",
+        "1, 2 or 4",
+        PURE,
+        "Ghazi et al. 2021",
+        "1, 2 and 4 stages, XGBoost of 2 sizes",
+        one_message=False,
+    ),
+    NOISY: Peer(
+        "noisy gradients",
+        "numbers, two values, classes",
+        "**the trainer holds raw labels**",
+        "none: nobody else can train on them",
+        f"(ε, δ = {DELTA:g})",
+        "DP-SGD (Abadi et al. 2016) for labels alone",
+        "linear and logistic models of columns in bins, 7 penalties, noise of 3 shapes, and with pairs of columns (of "
+        "14 columns at most)",
+        one_message=False,
+    ),
+}
+
+
+def cells(settings: Settings) -> Iterator[Cell]:
+    """Seed by seed, so that a run that is stopped has whole seeds; what takes least time comes first."""
+    wanted = [
+        cell
+        for peer in (NOISY, LP_MST, "rr-on-bins", "rr-with-prior", "unbiased", "ours")
+        for data in _data(settings)
+        for epsilon in settings.at(EPSILONS)
+        for cell in cells_of(peer, data, epsilon, settings)
+    ]
+    for seed in range(settings.seeds):
+        yield from (replace(cell, seed=seed) for cell in wanted)
+
+
+def _data(settings: Settings) -> list[str]:
+    return [*(data for data in NUMBERS if data in settings.data), *(FIGURES if whole(settings) else ())]
+
+
+def cells_of(peer: str, data: str, epsilon: str, settings: Settings) -> list[Cell]:
+    """Of seed 0; the best of them counts. None where the peer does not have that task. Ours and the learners of
+    corrected labels are one cell, because they see one message."""
+    numbers, quick = data in NUMBERS, [QUICK] if settings.quick else []
+    rows = settings.rows(data, wide=False) if numbers else QUICK_ROWS if settings.quick else 0
+    cell = Cell("peers", data, 0, epsilon, mechanism="auto", rows=rows)
+    if peer in ("ours", "lightgbm", "xgboost"):
+        libraries = [] if data == EDUCATION else ["xgboost", *(["lightgbm"] if without_lightgbm() == "" else [])]
+        return [replace(cell, learner=" ".join([MESSAGE, settings.learner("full", data), *libraries]))]
+    if peer == NOISY or (peer == LP_MST and not numbers):
+        return [replace(cell, mechanism=peer, learner=" ".join([peer, *quick]))]
+    column = {"rr-on-bins": RR_ON_BINS, "rr-with-prior": RR_WITH_PRIOR, "unbiased": UNBIASED}.get(peer)
+    if column is None or (data == EDUCATION and peer != "rr-with-prior"):
+        return []
+    if numbers:
+        return sized(column, data, epsilon, settings)
+    return [replace(cell, mechanism=column.mechanism, learner=" ".join([PUBLISHED, *quick]))]
+
+
+def figure(results: Results, peer: str, data: str, epsilon: str, name: str) -> Mean:
+    """Over the seeds of which the peer has all its cells: the best of these, split by split."""
+    found = []
+    wanted = cells_of(peer, data, epsilon, results.settings)
+    for seed in range(results.settings.seeds if wanted else 0):
+        stored = [results.found.get(replace(cell, seed=seed), {}) for cell in wanted]
+        inner = [
+            one.get(peer, {}) if cell.learner.startswith(MESSAGE) else one
+            for one, cell in zip(stored, wanted, strict=True)
+        ]
+        values = [one[name] for one in inner if name in one]
+        if len(values) == len(wanted):
+            found.append(max(values) if name in HIGHER else min(values))
+    return Mean(tuple(found))
+
+
+def tables(results: Results) -> Iterator[Table]:
+    settings = results.settings
+    header = ["data", "ε", "figure", *(peer.title for peer in PEERS.values())]
+    table = Table("peers", "Against the field: test figures of methods of others beside ours", header)
+    table.notes.append(
+        "The same splits for everybody. Ours takes every default. A peer takes, for each split and figure, the best by "
+        "test labels of its settings, which favours it. Bold: the best of one message (all but the last two columns). "
+        "–: it does not have this task, or it was not computed. Of income and education, RR-on-Bins and RRWithPrior "
+        "may send one constant, since that is their optimum where one label is frequent. Log losses of peers are those "
+        "of probabilities cut at the best of three places."
+    )
+    if why := without_lightgbm():
+        table.notes.append(f"LightGBM is left out: {why}.")
+    for data in _data(settings):
+        for epsilon in settings.at(EPSILONS):
+            for name in FIGURES.get(data, ("mse",)):
+                _add(table, {peer: figure(results, peer, data, epsilon, name) for peer in PEERS}, data, epsilon, name)
+    yield table
+    if table.rows:
+        yield _who()
+
+
+def _add(table: Table, means: dict[str, Mean], data: str, epsilon: str, name: str) -> None:
+    if not any(means.values()):
+        return
+    one_message = [mean.mean for peer, mean in means.items() if mean and PEERS[peer].one_message]
+    best = (max if name in HIGHER else min)(one_message) if one_message else None
+    shown = [
+        f"**{mean}**" if mean and PEERS[peer].one_message and mean.mean == best else str(mean)
+        for peer, mean in means.items()
+    ]
+    table.rows.append([data, epsilon, SHOWN[name], *shown])
+    record = {"data": data, "epsilon": epsilon, "figure": name}
+    for peer, mean in means.items():
+        record |= {f"{peer}_mean": short(mean.mean), f"{peer}_std": short(mean.std)}
+    table.records.append(record)
+
+
+def _who() -> Table:
+    """What the columns are, and whom each trusts."""
+    header = ["method", "tasks", "who knows raw labels", "messages", "guarantee", "from", "settings tried"]
+    table = Table("peers-trust", "The methods of that table", header)
+    for peer in PEERS.values():
+        row = [peer.title, peer.tasks, peer.trust, peer.rounds, peer.guarantee, peer.source, peer.settings]
+        table.rows.append(row)
+        table.records.append(dict(zip(header, row, strict=True)))
+    return table

@@ -1,0 +1,314 @@
+"""Peers of `make tables` do what their papers say, on cases small enough to be known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from scipy.optimize import linprog
+
+from labels_party.mechanisms.unbiased import unbiased_channel
+from shared.domain import Domain
+from shared.privacy import Epsilon
+from tests.benchmarks.utility import table_peers
+from tests.benchmarks.utility.cells import INFINITE, Cell
+from tests.benchmarks.utility.conversions import INCOME
+from tests.benchmarks.utility.grid import Settings
+from tests.benchmarks.utility.peers import boosters, lp_mst, noisy_gradients
+from tests.benchmarks.utility.peers.cell import EDUCATION, LP_MST, MESSAGE, NOISY
+from tests.benchmarks.utility.peers.coded import Coded, one_hot
+from tests.benchmarks.utility.peers.judged import Best, judge
+from tests.benchmarks.utility.results import Results
+from tests.benchmarks.utility.store import Result
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+PRIOR = np.array([0.5, 0.3, 0.15, 0.05])
+
+
+def test_stage_one_of_lp_mst_is_randomized_response() -> None:
+    (channel,) = lp_mst.channels(np.full((1, 5), 0.2), 1.3)
+    other = 1.0 / (math.exp(1.3) + 4.0)
+    assert channel == pytest.approx(np.where(np.eye(5, dtype=bool), math.exp(1.3) * other, other), abs=1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0])
+def test_a_stage_keeps_its_epsilon_and_is_right_most_often_of_all_numbers_of_labels(epsilon: float) -> None:
+    priors = np.random.default_rng(2).dirichlet(np.full(6, 0.5), size=50)
+    for prior, channel, kept in zip(
+        priors, lp_mst.channels(priors, epsilon), lp_mst.kept(priors, epsilon), strict=True
+    ):
+        assert channel.sum(axis=1) == pytest.approx(np.ones(6), abs=1e-12)
+        assert np.max(channel / np.where(channel.min(axis=0) > 0, channel.min(axis=0), 1.0)) <= math.exp(epsilon) + 1e-9
+        assert np.all((channel == 0).all(axis=0) | (channel > 0).all(axis=0))
+        right = float(prior @ np.diag(channel))
+        falling = np.sort(prior)[::-1]
+        best = [math.exp(epsilon) / (math.exp(epsilon) + d - 1) * falling[:d].sum() for d in range(1, 7)]
+        assert right == pytest.approx(max(best), abs=1e-12)
+        assert right == pytest.approx(best[kept - 1], abs=1e-12)
+
+
+def test_a_confident_prior_sends_a_constant() -> None:
+    # of two labels the likelier one alone is right more often from e^ε/(e^ε + 1) on
+    edge = math.exp(1.0) / (math.exp(1.0) + 1.0)
+    assert lp_mst.kept(np.array([[edge + 1e-6, 1 - edge - 1e-6], [edge - 1e-6, 1 - edge + 1e-6]]), 1.0).tolist() == [
+        1,
+        2,
+    ]
+
+
+def test_labels_are_drawn_from_their_own_channels() -> None:
+    n, rng = 200_000, np.random.default_rng(5)
+    priors = np.tile([PRIOR, PRIOR[::-1]], (n // 2, 1))
+    labels = np.tile([0, 0, 1, 2], n // 4)
+    expected = lp_mst.channels(priors, 1.0)[np.arange(4), labels[:4]]
+    drawn = lp_mst.randomized(labels, priors, 1.0, rng).reshape(-1, 4)
+
+    def farthest(outputs: IntArray) -> float:
+        shares = np.stack([np.bincount(column, minlength=4) for column in outputs.T]) / len(outputs)
+        return float(np.max(np.abs(shares - expected)))
+
+    # 16 shares of 50,000 draws: 5 standard errors are 0.0112; a right sampler fails once in 10⁵
+    assert farthest(drawn) < 0.0112
+    planted = lp_mst.randomized(labels, priors, 1.3, rng).reshape(-1, 4)
+    assert farthest(planted) > 0.0112
+
+
+def test_each_label_is_randomized_once_and_with_what_the_last_stage_predicted() -> None:
+    n, k, rng = 3000, 3, np.random.default_rng(1)
+    labels, seen = rng.integers(0, k, n), []
+    sure = np.full((n, k), 1e-6)
+    sure[:, 2] = 1.0 - 2e-6
+
+    def train(rows: IntArray, noisy: IntArray) -> tuple[FloatArray, FloatArray]:
+        seen.append((rows.copy(), noisy.copy()))
+        return sure, sure[:10]
+
+    *_, last = lp_mst.multi_stage(labels, k, 1.0, 2, train, rng)
+    assert last.shape == (10, k)
+    (first_rows, first), (rows, both) = seen
+    assert len(first_rows) == n // 2
+    assert np.array_equal(rows, np.arange(n))
+    assert np.array_equal(both[first_rows], first)  # not drawn again
+    later = np.setdiff1d(rows, first_rows)
+    assert set(both[later]) == {2}  # the model was sure of it
+    assert set(first) == {0, 1, 2}
+
+
+def _literal(labels: FloatArray, outputs: FloatArray, prior: FloatArray, epsilon: float) -> tuple[FloatArray, float]:
+    """The program of Badanidiyuru et al. 2023 as it stands: least expected squared error of M[label, output] on a grid
+    of outputs, subject to ε-DP for all pairs of labels, rows that sum to 1, and means equal to the labels."""
+    k, m = len(labels), len(outputs)
+    cost = prior[:, None] * (outputs - labels[:, None]) ** 2
+    above = []
+    for a in range(k):
+        for b in range(k):
+            if a != b:
+                block = np.zeros((m, k, m))
+                block[np.arange(m), a, np.arange(m)] = 1.0
+                block[np.arange(m), b, np.arange(m)] = -math.exp(epsilon)
+                above.append(block.reshape(m, k * m))
+    equal = np.concatenate([np.kron(np.eye(k), np.ones(m)), np.kron(np.eye(k), outputs)])
+    limits = np.concatenate(above)
+    solved = linprog(
+        cost.ravel(), limits, np.zeros(len(limits)), equal, np.concatenate([np.ones(k), labels]), method="highs"
+    )
+    assert solved.status == 0
+    return solved.x.reshape(k, m), float(solved.fun)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_the_optimal_unbiased_randomizer_is_the_mechanism_unbiased(epsilon: float) -> None:
+    domain, prior = Domain.parse("0:6"), np.array([0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1])
+    channel = unbiased_channel(domain, prior, Epsilon.parse(str(epsilon)))
+    matrix, outputs = np.asarray(channel.rows(0, 7), np.float64), channel.outputs
+    assert np.max(np.abs(matrix @ outputs - domain.values)) < 1e-9
+    assert channel.satisfies(Epsilon.parse(str(epsilon)))  # in exact arithmetic
+    assert not channel.satisfies(Epsilon.parse(str(0.99 * epsilon)))
+    reach = 3.0 * 1.5 / math.tanh(epsilon / 2.0)
+    # the grid of the program has our outputs among its own, so it cannot be worse, and ours was free to choose
+    grid = np.unique(np.concatenate([np.linspace(3.0 - reach, 3.0 + reach, 61), outputs]))
+    rows, least = _literal(domain.values, grid, prior, epsilon)
+    assert np.max(np.abs(rows @ grid - domain.values)) < 1e-7
+    ours = float(prior @ np.sum(matrix * (outputs - domain.values[:, None]) ** 2, axis=1))
+    assert ours == pytest.approx(least, rel=0.002)
+    # a randomizer of another prior is farther off than that, so the comparison can fail
+    other = unbiased_channel(domain, prior[::-1], Epsilon.parse(str(epsilon)))
+    wrong = np.asarray(other.rows(0, 7), np.float64)
+    theirs = float(prior @ np.sum(wrong * (other.outputs - domain.values[:, None]) ** 2, axis=1))
+    assert theirs > ours
+
+
+def test_the_accountant_of_noisy_gradients_is_exact() -> None:
+    # Φ(−½) − e·Φ(−3/2), by Balle & Wang's formula at σ = 1
+    assert noisy_gradients.delta_of(1.0, 1.0) == pytest.approx(0.12693673750664394, abs=1e-12)
+    # the noise that their analytic Gaussian mechanism has at (1, 10⁻⁵)
+    assert noisy_gradients.sigma_for(1.0, 1e-5) == pytest.approx(3.730631634816464, rel=1e-6)
+    for epsilon, sigma in ((0.5, 3.0), (1.0, 2.0), (2.0, 1.0)):
+        # ∫ max(0, p − e^ε·q) of two normal densities, one apart
+        x = np.linspace(-12.0 * sigma, 12.0 * sigma + 1.0, 400_001)
+        p, q = (np.exp(-((x - at) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi)) for at in (1.0, 0.0))
+        told = float(np.sum(np.maximum(0.0, p - math.exp(epsilon) * q)) * (x[1] - x[0]))
+        assert noisy_gradients.delta_of(epsilon, sigma) == pytest.approx(told, rel=1e-5)
+        assert noisy_gradients.delta_of(epsilon, 0.99 * sigma) > 1.01 * told
+        # steps at √steps times the noise cost what one release costs
+        assert noisy_gradients.delta_of(epsilon, 5.0 * sigma, steps=25) == pytest.approx(told, rel=1e-5)
+    sigma = noisy_gradients.sigma_for(1.0, 1e-6, math.sqrt(2.0))
+    assert noisy_gradients.delta_of(1.0, sigma, math.sqrt(2.0)) <= 1e-6
+    assert noisy_gradients.delta_of(1.0, 0.999 * sigma, math.sqrt(2.0)) > 1e-6
+
+
+@pytest.fixture
+def coded() -> Coded:
+    rng = np.random.default_rng(3)
+    sides = [
+        pa.table(
+            {
+                "x": pa.array(rng.normal(size=n), mask=rng.random(n) < 0.1),
+                "group": np.array(["a", "b", "c"])[rng.integers(0, 3, n)],
+                "small": rng.integers(0, 4, n),
+            }
+        )
+        for n in (500, 100)
+    ]
+    return Coded.of(*sides)
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_one_label_moves_what_is_released_by_the_sensitivity_at_most(coded: Coded, crossed: bool) -> None:
+    train, test = one_hot(coded, crossed)
+    assert np.asarray(train.multiply(train).sum(axis=1)).ravel() == pytest.approx(np.ones(500), abs=1e-12)
+    assert test.shape[1] == train.shape[1]
+    for domain, ends in ((Domain.parse("0:60"), (0.0, 60.0)), (Domain.from_names(("p", "q", "r")), (0.0, 2.0))):
+        labels = np.full(500, ends[0])
+        changed = labels.copy()
+        changed[7] = ends[1]
+        (before, sensitivity), (after, _) = (noisy_gradients.targets(domain, one) for one in (labels, changed))
+        assert np.linalg.norm(train.T @ (after - before)) == pytest.approx(sensitivity, rel=1e-12)
+
+
+def test_released_sums_have_the_noise_that_was_accounted_for(coded: Coded) -> None:
+    train, _ = one_hot(coded, crossed=False)
+    t, sensitivity = noisy_gradients.targets(Domain.parse("0:60"), np.full(500, 30.0))  # t = 0
+    rng = np.random.default_rng(4)
+    draws = np.concatenate([noisy_gradients.released(train, t, sensitivity, 1.0, rng).ravel() for _ in range(400)])
+    wanted = noisy_gradients.sigma_for(1.0, noisy_gradients.DELTA)
+    # the standard error of a standard deviation of N draws is σ/√(2N); five of them, once in 10⁶
+    allowed = 5.0 / math.sqrt(2.0 * len(draws))
+    assert abs(draws.std() / wanted - 1.0) < allowed
+    assert abs(0.9 * draws.std() / wanted - 1.0) > allowed  # a tenth less noise is seen
+    # shaped: as seen through A, all directions have the noise of the row that A makes longest
+    dense = train.toarray()
+    values, vectors = np.linalg.eigh(dense.T @ dense)
+    a = vectors @ np.diag(1.0 / np.sqrt(np.maximum(values, 0.0) + 10.0)) @ vectors.T
+    longest = float(np.max(np.linalg.norm(dense @ a, axis=1)))
+    assert longest < 0.5  # so the noise is less than that of A alone at norm 1
+    some = [noisy_gradients.released(train, t, sensitivity, 1.0, rng, 10.0) for _ in range(400)]
+    seen = np.concatenate([(a @ one).ravel() for one in some])
+    assert abs(seen.std() / (longest * wanted) - 1.0) < allowed
+    assert abs(np.concatenate([one.ravel() for one in some]).std() / wanted - 1.0) > allowed
+
+
+def test_noisy_gradients_without_noise_find_the_closed_form(coded: Coded) -> None:
+    train, test = one_hot(coded, crossed=False)
+    domain = Domain.parse("0:60")
+    labels = np.clip(30.0 + 20.0 * np.asarray(train @ np.linspace(-1, 1, train.shape[1])), 0, 60)
+    t, _ = noisy_gradients.targets(domain, labels)
+    found = dict(noisy_gradients.models(domain, train, train.T @ t, test, (1.0, 10.0)))
+    dense = train.toarray()
+    for penalty in (1.0, 10.0):
+        w = np.linalg.solve(dense.T @ dense + penalty * np.eye(dense.shape[1]), dense.T @ t)
+        assert found[f"λ {penalty:g}"] == pytest.approx(30.0 + 60.0 * (test.toarray() @ w)[:, 0], abs=1e-2)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_minimum_over_noisy_gradients_has_no_gradient(coded: Coded, classes: int) -> None:
+    train, _ = one_hot(coded, crossed=False)
+    domain = Domain.parse("0:1") if classes == 2 else Domain.from_names(("p", "q", "r"))
+    labels = np.random.default_rng(6).integers(0, classes, 500).astype(np.float64)
+    t, _ = noisy_gradients.targets(domain, labels)
+    found = dict(noisy_gradients.models(domain, train, train.T @ t, train, (2.0,)))["λ 2"]
+    p = found.reshape(500, -1) - (0.5 if classes == 2 else 0.0)
+
+    def farthest(penalty: float) -> float:
+        """Xᵀ(p − t) + λw = 0 gives w, which must give p again."""
+        scores = np.asarray(train @ (train.T @ (t - p))) / penalty
+        odds = np.exp(scores)
+        again = odds / (1.0 + odds) - 0.5 if classes == 2 else odds / odds.sum(axis=1, keepdims=True)
+        return float(np.max(np.abs(again - p)))
+
+    assert farthest(2.0) < 1e-4
+    assert farthest(2.1) > 1e-3  # of another penalty it is not the minimum
+
+
+def test_boosters_learn_and_say_which_setting_it_was(coded: Coded) -> None:
+    labels = 10.0 * np.nan_to_num(coded.train[:, 2].astype(np.float64))
+    truth = 10.0 * coded.test[:, 2].astype(np.float64)
+    libraries = [boosters.xgboost] + ([boosters.lightgbm] if boosters.without_lightgbm() == "" else [])
+    for library in libraries:
+        best = Best(Domain.parse("0:30"), truth)
+        for setting, predictions in library(coded, labels, boosters.QUICK_SIZES):
+            best.see(setting, predictions)
+        assert best.figures["mse"] < 0.05 * truth.var()
+        rounds = {f"{boosters.QUICK_SIZES[0]}, {rounds} rounds" for rounds in boosters.ROUNDS[1:]}
+        assert best.settings["mse"] in rounds
+
+
+def test_figures_are_those_of_the_best_setting_each() -> None:
+    best = Best(Domain.parse("0:1"), np.array([0.0, 0.0, 1.0, 1.0]))
+    best.see("ranks", np.array([0.1, 0.2, 0.3, 0.4]))
+    best.see("sure", np.array([0.0, 0.6, 0.5, 1.0]))
+    assert best.figures["auc"] == 1.0
+    assert best.settings == {"auc": "ranks", "log_loss": "sure"}
+    classes = Domain.from_names(("p", "q", "r"))
+    told = judge(classes, np.array([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]), np.array([0.0, 1.0]))
+    assert told == {"accuracy": 0.5, "log_loss": pytest.approx(math.log(8.0) / 2.0)}
+    assert judge(Domain.parse("0:10"), np.array([-5.0, 12.0]), np.array([0.0, 10.0])) == {"mse": 0.0}
+
+
+def _results(settings: Settings) -> Iterator[tuple[Cell, Result]]:
+    for cell in table_peers.cells(settings):
+        if cell.learner.startswith(MESSAGE):
+            worse = 20.0 * cell.seed
+            yield cell, {"ours": {"mse": 100.0 + worse}, "xgboost": {"mse": 110.0 + worse}}
+        elif cell.learner.startswith(NOISY):
+            yield cell, {"mse": 50.0}
+        else:
+            yield cell, {"mse": 150.0 if cell.capacity == 4.0 else 200.0}
+
+
+def test_the_table_takes_the_best_of_a_peer_and_marks_the_best_of_one_message() -> None:
+    settings = Settings(data=("bike",), seeds=2, epsilons=("1", INFINITE))
+    found = dict(_results(settings))
+    table, who = table_peers.tables(Results(found, settings))
+    (row,) = table.rows
+    shown = dict(zip(table.header, row, strict=True))
+    assert shown["ours"] == "**110.0 ± 14.1**"
+    assert shown["XGBoost, corrected labels"] == "120.0 ± 14.1"
+    assert shown["RR-on-Bins"] == shown["RRWithPrior"] == shown["optimal unbiased"] == "150.0 ± 0.0"
+    assert shown["noisy gradients"] == "50.00 ± 0.00"  # better, under another trust model
+    assert shown["LP-MST"] == "–"
+    assert [line[0] for line in who.rows] == table.header[3:]
+    # a peer of which a setting is missing has no figure of that seed
+    part = {cell: result for cell, result in found.items() if cell.capacity != 0.25 or cell.seed == 0}
+    again = table_peers.figure(Results(part, settings), "rr-on-bins", "bike", "1", "mse")
+    assert again.values == (150.0,)
+
+
+def test_every_peer_is_asked_for_its_own_tasks_only() -> None:
+    settings = Settings(seeds=1)
+    wanted = {
+        data: {peer for peer in table_peers.PEERS if table_peers.cells_of(peer, data, "1", settings)}
+        for data in ("bike", INCOME, EDUCATION)
+    }
+    every = set(table_peers.PEERS)
+    assert wanted["bike"] == every - {LP_MST}
+    assert wanted[INCOME] == every
+    assert wanted[EDUCATION] >= {"ours", "rr-with-prior", LP_MST, NOISY}
+    assert not wanted[EDUCATION] & {"rr-on-bins", "unbiased"}
+    assert {cell.data for cell in table_peers.cells(replace(settings, data=("bike",)))} == {"bike"}
