@@ -42,7 +42,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks
 
 # The paper's tables and figures on the data of ../shared/data, kept in tests/benchmarks/utility/results; goes on where
-# it was stopped. `make tables ARGS="--quick"` takes a minute, ARGS=--help lists the options.
+# it was stopped. `make tables ARGS="--quick"` takes two minutes, ARGS=--help lists the options.
 tables: $(VENV)/.peers
 	@$(BIN)/python -m tests.benchmarks.utility $(ARGS)
 

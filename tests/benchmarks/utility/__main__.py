@@ -99,7 +99,7 @@ def _of_project(path: Path) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make tables", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two ε, one seed, few rows: under a minute")
+    parser.add_argument("--quick", action="store_true", help="two ε, one seed, few rows: two minutes")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--data", default="", help=f"some of {','.join(TASKS)} (default all)")
     parser.add_argument("--seeds", type=int, default=0, help=f"splits (default {SEEDS})")
