@@ -17,6 +17,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects
 from features_party.training.learner import Body, CrossFit, Rowwise, Sample, Seen, Task, part
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
 from features_party.training.learners.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import best_rounds, stacked
@@ -32,6 +33,7 @@ FOLD_SEARCH = (
     30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
 )
 PROCESS = "gaussian process"
+FORWARD = "through the channel"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 MANY = 200_000  # rows from which validation takes fewer folds
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
@@ -39,7 +41,8 @@ SHALLOWER = 2  # levels less for trees on top of an additive model, which has th
 
 @dataclass(frozen=True)
 class Member:
-    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant."""
+    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant, those
+    through the channel to the distribution that its prediction stands for."""
 
     name: str
     weight: float
@@ -169,6 +172,10 @@ def _fold(
     if process is not None:
         yield (PROCESS, 0), np.clip(process.predict(later), *task.bounds)
     held = TreeInput.of(later)
+    forward = None if base is None else _forward(fold, task, base[0], part(report, 0.35, 0.05))
+    if base is not None and forward is not None:
+        predictions = forward.outputs(held, task.threads, starting_score(*base, False, task.bounds))
+        yield (FORWARD, 0), np.clip(predictions, *task.bounds)
     rounds = sorted({max(round(task.capacity.rounds * stage), 1) for stage in STAGES})
     for on_top in (False, True):
         if on_top and base is None:
@@ -180,6 +187,14 @@ def _fold(
         for stage in rounds:
             parts = [np.clip(one.outputs(held, task.threads, first, stage), *task.bounds) for one in boosters]
             yield (_TREES[on_top], stage), np.mean(parts, axis=0)
+
+
+def _forward(fold: Fold, task: Task, base: Additive, report: Progress) -> Forward | None:
+    told = fold.sample.cells
+    if told is None or len(fold.sample.labels) > MOST_ROWS:
+        return None
+    start = starting_score(base, base.score(fold.seen), False, task.bounds)
+    return fit_forward(fold.seen.once(TreeInput.of), told, start, task, report)
 
 
 def _boosters(
@@ -212,7 +227,7 @@ def _refit(
     fold: Fold, task: Task, chosen: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
 ) -> list[Member]:
     members: list[Member] = []
-    on_top = _TREES[True] in chosen
+    on_top = _TREES[True] in chosen or FORWARD in chosen
     if set(chosen) - {_TREES[False], PROCESS}:
         for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
             members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
@@ -224,6 +239,12 @@ def _refit(
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
         if process is not None:
             members.append(Member(PROCESS, chosen[PROCESS][0], process))
+    if FORWARD in chosen and last >= 0:
+        at = kept.index(last)
+        base = members[at].body
+        forward = _forward(fold, task, base, part(report, 0.35, 0.05)) if isinstance(base, Additive) else None
+        if forward is not None:
+            members.append(Member(FORWARD, chosen[FORWARD][0], forward, at))
     for top in (False, True):
         if _TREES[top] not in chosen or (top and last < 0):
             continue

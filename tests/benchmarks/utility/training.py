@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.learners.mlp_fit import Settings
 from features_party.training.recentring import recentred
@@ -29,11 +30,11 @@ SMALLEST_PREDICTION = 1e-6
 def train(cell: Cell) -> dict[str, Any]:
     """Label errors of the message, and test errors of the model that the features party would make of it."""
     data = split(cell.data, cell.seed, cell.rows)
-    facts, labels, noise, unbiased = _labels(cell, data)
+    facts, labels, noise, unbiased, cells = _labels(cell, data)
     if cell.learner == LABELS_ONLY:
         return facts | {"rows": data.n, "test_rows": 0, "real": data.real}
     began = time.perf_counter()
-    predictions = _fit(cell, data, labels, noise, unbiased)
+    predictions = _fit(cell, data, labels, noise, unbiased, cells)
     facts["seconds_training"] = round(time.perf_counter() - began, 2)
     return (
         facts
@@ -68,10 +69,10 @@ def least_label_mse(data: Split, epsilon: Epsilon) -> float:
     return float(channel.expected_loss(data.histogram, "squared"))
 
 
-def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool]:
+def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool, CellLikelihood | None]:
     if not cell.private:
         nothing = {"label_mse": 0.0, "label_mse_drawn": 0.0, "label_mse_error": 0.0, "chosen": "none", "why": ""}
-        return nothing, data.truth, 0.0, True
+        return nothing, data.truth, 0.0, True, None
     message = make_message(cell, data)
     channel, outputs = message.channel, draw(message, data)
     shares = np.bincount(outputs, minlength=channel.m) / data.n
@@ -96,10 +97,13 @@ def _labels(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float,
         "corrected_noise": float(data.histogram @ variances),
         "applied": correction.applied,
     }
-    return facts, labels, correction.noise_variance, correction.comparable
+    cells = CellLikelihood.through([channel], np.zeros(data.n, np.int8), outputs, message.prior)
+    return facts, labels, correction.noise_variance, correction.comparable, cells
 
 
-def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
+def _fit(
+    cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool, cells: CellLikelihood | None
+) -> FloatArray:
     model = fit(
         data.features,
         labels,
@@ -109,6 +113,7 @@ def _fit(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bo
         model=LEARNERS[cell.learner],
         loss=data.loss,
         unbiased=unbiased,
+        cells=cells,
         capacity=ruled(data, labels, noise).scaled(cell.capacity) if cell.learner == "quick" else None,
         settings=Settings(**data.network),
         threads=1,
