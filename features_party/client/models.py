@@ -146,6 +146,6 @@ class ModelCalls:
 def _predicted(
     model_id: str, rows: Any, unknown: str, unexpected: str, quantiles: list[float] | None = None
 ) -> Conversation[Json]:
-    body = {"rows": as_rows(rows), "unknown_categories": unknown, "unexpected_columns": unexpected}
+    body: Json = {"rows": as_rows(rows), "unknown_categories": unknown, "unexpected_columns": unexpected}
     body |= {"quantiles": quantiles} if quantiles is not None else {}
     return post(at.PREDICT, model_id, body=body)

@@ -123,7 +123,7 @@ class CellLikelihood:
         even = np.full(first.k, 1.0 / first.k)
         mixed = even if prior is None else (1.0 - EVEN) * prior + EVEN * even
         fine = _grouped((mixed + even) / 2.0, FINE)
-        mass = np.bincount(fine, mixed)
+        mass = np.asarray(np.bincount(fine, mixed), np.float64)
         given = tuple(_collapsed(channel, mixed, fine) / mass[:, None] for channel in channels)
         shares = ClassLikelihood(given, message, outputs, mass).shares
         if len(shares) <= SCORES:

@@ -240,11 +240,10 @@ def _refit(
         if process is not None:
             members.append(Member(PROCESS, chosen[PROCESS][0], process))
     if FORWARD in chosen and last >= 0:
-        at = kept.index(last)
-        base = members[at].body
+        base = members[kept.index(last)].body
         forward = _forward(fold, task, base, part(report, 0.35, 0.05)) if isinstance(base, Additive) else None
         if forward is not None:
-            members.append(Member(FORWARD, chosen[FORWARD][0], forward, at))
+            members.append(Member(FORWARD, chosen[FORWARD][0], forward, kept.index(last)))
     for top in (False, True):
         if _TREES[top] not in chosen or (top and last < 0):
             continue
