@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
-from features_party.training.cells import CellLikelihood, Spread
+from features_party.training.cells import CellLikelihood
 from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
 from features_party.training.links import Link
 from features_party.training.objectives import Told
+from features_party.training.spread import Spread
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]

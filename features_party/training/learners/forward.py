@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
-from features_party.training.cells import SCORES, CellLikelihood, Cells, Curve, fit_curve
+from features_party.training.cells import SCORES, CellLikelihood, Cells
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, Graph, Ports, Seen, Task
 from features_party.training.learners.onnx_trees import tree_attributes
@@ -29,6 +29,7 @@ from features_party.training.learners.trees import (
     tree_gain,
     tree_ports,
 )
+from features_party.training.spread import Curve, fit_curve
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]

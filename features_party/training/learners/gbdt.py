@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training import reading
-from features_party.training.cells import Spread
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task, part
 from features_party.training.learners.additive import Additive
@@ -26,6 +25,7 @@ from features_party.training.learners.forward import Forward
 from features_party.training.learners.gaussian import Gaussian
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
 from features_party.training.likelihood import RowLikelihood
+from features_party.training.spread import Spread
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from features_party.training.cells import CellLikelihood, Cells, Curve, Spread, fit_curve
+from features_party.training.cells import CellLikelihood, Cells
+from features_party.training.spread import Curve, Spread, fit_curve
 from shared.channels.base import Channel
 from tests.support.classes import k_ary
 from tests.support.messages import draw, one_bit, rr
@@ -76,7 +77,7 @@ def test_no_step_of_a_curve_makes_the_outputs_less_likely(monkeypatch: pytest.Mo
     truth, _, told = drawn()
     costs = []
     for steps in range(6):
-        monkeypatch.setattr("features_party.training.cells.STEPS", steps)
+        monkeypatch.setattr("features_party.training.spread.STEPS", steps)
         costs.append(told.looked(fit_curve(told, truth)(truth))[1])
     assert all(later <= before + 1.0 for before, later in itertools.pairwise(costs))  # its penalty is so large
     assert costs[-1] < costs[0] - 100.0
