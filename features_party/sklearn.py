@@ -24,6 +24,7 @@ from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
 from features_party.tables.feature_tables import feature_table
 from features_party.training.classes import named_or_numbers
+from features_party.training.model import ends_of
 from shared.columnar.frames import Frame, as_table
 from shared.documents.signing import VerifyingKey
 from shared.domain import Domain
@@ -120,6 +121,15 @@ class LabelDPRegressor(RegressorMixin, _Messages):
         """float64[n] inside the label domain, for frames with or without the id. Raises InvalidTable for a missing
         column."""
         return self._predicted(X)
+
+    def predict_quantiles(self, X: Frame, quantiles: Sequence[float]) -> npt.NDArray[np.float64]:
+        """float64[n, q]: as TrainedModel.predict_quantiles. Raises InvalidInput where the model knows none."""
+        check_is_fitted(self, "model_")
+        return self.model_.predict_quantiles(as_table(X), quantiles, threads=self._threads)
+
+    def predict_interval(self, X: Frame, level: float = 0.9) -> npt.NDArray[np.float64]:
+        """float64[n, 2]: the ends between which the label is with probability `level`. Raises as predict_quantiles."""
+        return self.predict_quantiles(X, ends_of(level))
 
     def score(self, X: Frame, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """R² against true labels `y`. Raises InvalidInput without them, as in a cross-validation of `X` alone."""

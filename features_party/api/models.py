@@ -249,6 +249,7 @@ def predict(model: str, body: PredictIn, ctx: Ctx, _: Trainer) -> PredictOut:
         predictions=(found if classes is None else likeliest(classes, found)).tolist(),
         classes=None if classes is None else class_names(classes),
         probabilities=None if classes is None else found.tolist(),
+        quantiles=saved.model.quantiles_encoded(read.encoded, body.quantiles).tolist() if body.quantiles else None,
         rows=len(body.rows),
         unknown_categories=read.unknown,
         missing_values=read.missing,

@@ -10,6 +10,7 @@ from features_party.api.schemas import CLIPPING, AtLabelsParty, Described, Epsil
 from features_party.tables.join import Counts
 from features_party.training.capacity import Capacity
 from features_party.training.intervals import Interval
+from features_party.training.model import MOST_QUANTILES
 from features_party.training.probabilities import Calibration as ProbabilityCalibration
 from shared.schemas.base import Ask, whole
 from shared.schemas.calibration import Calibration
@@ -318,6 +319,12 @@ class PredictIn(Ask):
     unexpected_columns: Literal["refuse", "ignore"] = Field(
         default="refuse", description="A column that the model does not know."
     )
+    quantiles: list[float] = Field(
+        default_factory=list,
+        max_length=MOST_QUANTILES,
+        description="Probabilities above 0 and below 1: the labels that are not exceeded with these, for models that "
+        "know them.",
+    )
 
 
 class PredictOut(BaseModel):
@@ -328,6 +335,9 @@ class PredictOut(BaseModel):
     classes: list[str] | None = Field(default=None, description="Of a model of classes: their names.")
     probabilities: list[list[float]] | None = Field(
         default=None, description="Of a model of classes: one row per row, with the probability of each."
+    )
+    quantiles: list[list[float]] | None = Field(
+        default=None, description="Where they were asked for: one row per row, in the order asked."
     )
     rows: int
     unknown_categories: dict[str, int] = Field(description="Cells by column; only columns that have some.")

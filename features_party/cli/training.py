@@ -139,13 +139,23 @@ def predict(
     features: Features,
     id_column: IdColumn,
     out: Annotated[Path, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
+    quantile: Annotated[
+        list[float] | None, typer.Option(help="A quantile of the label too, such as 0.05; may be repeated.")
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(help="The two quantiles that the label is between with this probability.")
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict every row of a file; of classes the likeliest, and a column with the probability of each."""
+    """Predict every row of a file; of classes the likeliest, and a column with the probability of each. Quantiles of
+    the label are columns too, for models that know them."""
     from features_party.bootstrap import reader
     from features_party.models.evaluation import predict_file
     from features_party.models.folder import load_model
+    from features_party.training.model import ends_of
 
-    rows = predict_file(load_model(model), features, id_column, out, threads=reader()[0].threads, force=force)
+    asked = [*(quantile or []), *(() if interval is None else ends_of(interval))]
+    saved, threads = load_model(model), reader()[0].threads
+    rows = predict_file(saved, features, id_column, out, quantiles=asked, threads=threads, force=force)
     emit({"predictions": str(out), "rows": rows}, as_json, lambda: typer.echo(f"{out}: {rows:,} predictions"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from features_party.client import paths as at
@@ -117,6 +117,20 @@ class ModelCalls:
         return [dict(zip(report["classes"], row, strict=True)) for row in report["probabilities"]]
 
     @call
+    def predict_quantiles(
+        self,
+        model_id: str,
+        rows: Iterable[Json] | Frame,
+        quantiles: Sequence[float],
+        *,
+        unknown_categories: Literal["encode", "refuse"] = "encode",
+        unexpected_columns: Literal["refuse", "ignore"] = "refuse",
+    ) -> Conversation[list[list[float]]]:
+        """The labels that are not exceeded with these probabilities, per row, for a model that knows them."""
+        report = yield from _predicted(model_id, rows, unknown_categories, unexpected_columns, list(quantiles))
+        return report["quantiles"]  # type: ignore[no-any-return]  # JSON
+
+    @call
     def predict_report(
         self,
         model_id: str,
@@ -129,6 +143,9 @@ class ModelCalls:
         return _predicted(model_id, rows, unknown_categories, unexpected_columns)
 
 
-def _predicted(model_id: str, rows: Any, unknown: str, unexpected: str) -> Conversation[Json]:
-    body = {"rows": as_rows(rows), "unknown_categories": unknown, "unexpected_columns": unexpected}
+def _predicted(
+    model_id: str, rows: Any, unknown: str, unexpected: str, quantiles: list[float] | None = None
+) -> Conversation[Json]:
+    body: Json = {"rows": as_rows(rows), "unknown_categories": unknown, "unexpected_columns": unexpected}
+    body |= {"quantiles": quantiles} if quantiles is not None else {}
     return post(at.PREDICT, model_id, body=body)

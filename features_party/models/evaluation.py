@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,10 +183,18 @@ def require_own_predictions(saved: SavedModel) -> None:
 
 
 def predict_file(
-    saved: SavedModel, features: Path, id_column: str, out: Path, *, threads: int = 1, force: bool = False
+    saved: SavedModel,
+    features: Path,
+    id_column: str,
+    out: Path,
+    *,
+    quantiles: Sequence[float] = (),
+    threads: int = 1,
+    force: bool = False,
 ) -> int:
     """Write id and `prediction` for every row of a feature file, in its order; returns the rows. Of classes the
-    likeliest, and a column `probability_…` for each. Raises InvalidTable where the id column has the name of one."""
+    likeliest, and a column `probability_…` for each; a column `quantile_…` for each of `quantiles`. Raises InvalidTable
+    where the id column has the name of one, InvalidInput for a model that knows no quantiles."""
     import pyarrow as pa
 
     writable(out, force)
@@ -197,8 +206,11 @@ def predict_file(
         columns = {name: likeliest(saved.model.classes, predictions)}
         for at, one in enumerate(class_names(saved.model.classes)):
             columns[f"probability_{one}"] = predictions[:, at]
+    if quantiles:
+        found = saved.model.predict_quantiles(table.features, quantiles, threads=threads)
+        columns |= {f"quantile_{one:.12g}": found[:, at] for at, one in enumerate(quantiles)}
     if id_column in columns:
-        raise InvalidTable(f"The id column '{id_column}' has the name of a column of probabilities; rename it.")
+        raise InvalidTable(f"The id column '{id_column}' has the name of a column of predictions; rename it.")
     write_table(pa.table({id_column: table.ids, **columns}), out, force=force)
     return table.rows
 

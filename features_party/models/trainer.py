@@ -17,6 +17,7 @@ from features_party.models.folder import save_model
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
+from features_party.training.cells import CellLikelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.class_metrics import ClassMetrics, indicators_of, judge_classes, told_indicators
 from features_party.training.classes import are_classes
@@ -103,6 +104,7 @@ class Trainer:
             unbiased=comparable,
             groups=joined.position,
             told=_told(joined, channels, domain, loss),
+            cells=_cells(joined, channels) if comparable and (learning.model, loss) == ("gbdt", "squared") else None,
         )
         recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude)
 
@@ -169,12 +171,23 @@ def _judged(
 def _told(joined: Joined, channels: list[Channel], domain: Domain, loss: str) -> Told | ClassLikelihood | None:
     """Gradients by the channels, for the losses that take them. Raises InvalidLoss."""
     if loss == LOG and are_classes(domain):
-        priors = [prior for prior in (message.prior() for message in joined.messages) if prior is not None]
-        prior = np.mean(priors, axis=0) if priors else None
-        return ClassLikelihood.through(channels, joined.message, joined.bins, domain, prior)
+        return ClassLikelihood.through(channels, joined.message, joined.bins, domain, _prior(joined))
     if loss == LOG:
         return RowLikelihood.through(channels, joined.message, joined.bins)
     return _row_gradients(joined, channels) if loss == "absolute" else None
+
+
+def _prior(joined: Joined) -> FloatArray | None:
+    """float64[k]: the mean of those that the messages have."""
+    priors = [prior for prior in (message.prior() for message in joined.messages) if prior is not None]
+    return np.mean(priors, axis=0) if priors else None
+
+
+def _cells(joined: Joined, channels: list[Channel]) -> CellLikelihood | None:
+    """None where the messages tell nothing beyond means, or have bounds of their own."""
+    if any(channel.domain != channels[0].domain for channel in channels):
+        return None
+    return CellLikelihood.through(channels, joined.message, joined.bins, _prior(joined))
 
 
 def _row_gradients(joined: Joined, channels: list[Channel]) -> RowGradients | None:

@@ -183,6 +183,17 @@ class ClassLikelihood:
             gradient[here] = p[here] - joint / likely[here, None]
         return gradient, likely
 
+    def information_along(self, p: Matrix, directions: Matrix) -> Matrix:
+        """Fisher's information [n, j] of an output on scores along `directions` [k, j], at probabilities [n, k]."""
+        found, least = np.empty((len(p), directions.shape[1]), p.dtype), np.finfo(p.dtype).tiny
+        for here, given in self._parts():
+            channel = given.astype(p.dtype)
+            unlikely = 1.0 / np.maximum(p[here] @ channel, 1e6 * least)
+            for at, direction in enumerate(directions.T):
+                along = p[here] * direction
+                found[here, at] = ((along @ channel) ** 2 * unlikely).sum(axis=1) - along.sum(axis=1) ** 2
+        return found
+
     def __call__(self, score: Matrix) -> tuple[Matrix, Matrix]:
         """(gradient, Hessian) [n, k] at scores [n, k], in their type."""
         p = softmax(score)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.cells import CellLikelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes
 from features_party.training.crossed_effects import choose_crossings
@@ -46,7 +47,8 @@ class Examples:
     variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
     less); 0 for true labels. `unbiased`: the labels have the true ones as their expectation, if only nearly, so that
     models can be compared on them. `groups` integer[n]: rows of one example, which share a fold. `told`: the gradients
-    of the absolute or the log loss by the channels of privatized labels.
+    of the absolute or the log loss by the channels of privatized labels; `cells`: the likelihood of distributions of
+    labels by the same, where they tell more than a mean, for the ensemble of the squared loss.
     """
 
     features: pa.Table
@@ -56,6 +58,7 @@ class Examples:
     unbiased: bool = False
     groups: Rowwise | None = None
     told: Told | ClassLikelihood | None = None
+    cells: CellLikelihood | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Examples:
         noise = np.asarray(self.noise_variance)
@@ -66,6 +69,7 @@ class Examples:
             noise_variance=noise if noise.ndim == 0 else noise[rows],
             groups=None if self.groups is None else self.groups[rows],
             told=None if self.told is None else self.told.take(rows),
+            cells=None if self.cells is None else self.cells.take(rows),
         )
 
     @property
@@ -152,7 +156,8 @@ def fit(
         shrinkage=shrinkage,
         settings=recipe.settings,
     )
-    sample, rest = Sample(encoded, labels, weights, examples.groups), part(progress, 0.05, 0.95)
+    cells = examples.cells if objective == "squared" else None
+    sample, rest = Sample(encoded, labels, weights, examples.groups, cells), part(progress, 0.05, 0.95)
     with blas_threads(threads):
         if classes is None:
             found = kind.fit(sample, task, rest)

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
+from features_party.training.cells import CellLikelihood
 from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
 from features_party.training.links import Link
 from features_party.training.objectives import Told
+from features_party.training.spread import Spread
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -47,12 +49,13 @@ class Seen:
 @dataclass(frozen=True)
 class Sample:
     """Rows to learn from: labels float64[n], weights float64[n] of mean 1 (None: all alike); rows of one group, integer
-    [n], are of one example."""
+    [n], are of one example; `cells`: how likely distributions of a row's label make its output, where channels tell."""
 
     encoded: Encoded
     labels: FloatArray
     weights: FloatArray | None = None
     groups: Rowwise | None = None
+    cells: CellLikelihood | None = None
 
     @property
     def mean(self) -> float:
@@ -64,7 +67,8 @@ class Sample:
 
     def take(self, rows: npt.NDArray[Any]) -> Sample:
         weights = None if self.weights is None else self.weights[rows]
-        return Sample(self.encoded.take(rows), self.labels[rows], weights)
+        cells = None if self.cells is None else self.cells.take(rows)
+        return Sample(self.encoded.take(rows), self.labels[rows], weights, cells=cells)
 
     def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
         """These rows with out-of-fold effects of their categories, and the effects for later rows."""
@@ -134,9 +138,11 @@ class Ports:
 
 
 class Body(ABC):
-    """A fitted model. `link`: through which a score becomes a prediction."""
+    """A fitted model. `link`: through which a score becomes a prediction; `spread`: how labels are distributed around
+    predictions, where the outputs that it was fitted on tell."""
 
     link: Link | None
+    spread: Spread | None = None
 
     @property
     def count(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,16 @@ FloatArray = npt.NDArray[np.float64]
 
 FORMAT = "label-dp-model"
 VERSION = 1
+MOST_QUANTILES = 99
+NO_QUANTILES = (
+    "This model knows no quantiles of the label: they come with the model gbdt and the squared loss, from messages "
+    "that tell more of a label than its mean (not from one bit), and not with a calibration."
+)
+
+
+def ends_of(level: float) -> tuple[float, float]:
+    """The quantiles at the ends of an interval that the label is in with probability `level`."""
+    return (1.0 - level) / 2.0, (1.0 + level) / 2.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,24 @@ class TrainedModel:
         if self.bounds is not None:
             predictions = np.clip(predictions, *self.bounds)
         return predictions if self.calibration is None else self.calibration.apply(predictions)
+
+    def predict_quantiles(self, features: pa.Table, quantiles: Sequence[float], *, threads: int = 1) -> FloatArray:
+        """float64[n, q]: labels of the domain (means of neighbouring ones, where it has more than 256) below or at
+        which the true label is with probabilities `quantiles`, each above 0 and below 1. Over many rows these hold;
+        they are not chosen for each row. Raises InvalidInput for other probabilities, and for a model without them."""
+        return self.quantiles_encoded(self.schema.encode(features), quantiles, threads=threads)
+
+    def quantiles_encoded(self, encoded: Encoded, quantiles: Sequence[float], *, threads: int = 1) -> FloatArray:
+        shares, spread = np.array(quantiles, np.float64), self.body.spread
+        if spread is None or self.calibration is not None:
+            raise InvalidInput(NO_QUANTILES)
+        if shares.ndim != 1 or not 0 < shares.size <= MOST_QUANTILES or not np.all((shares > 0.0) & (shares < 1.0)):
+            raise InvalidInput(f"Quantiles are 1 to {MOST_QUANTILES} probabilities above 0 and below 1.")
+        return spread.quantiles(self.predict_encoded(encoded, threads=threads), shares)
+
+    def predict_interval(self, features: pa.Table, level: float = 0.9, *, threads: int = 1) -> FloatArray:
+        """float64[n, 2]: from the (1 − level)/2 quantile to that of (1 + level)/2. Raises as predict_quantiles."""
+        return self.predict_quantiles(features, ends_of(level), threads=threads)
 
     @property
     def constant(self) -> float | FloatArray:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.features_cli import Shell, key_file
-from tests.support.messages import Sender, one_bit, rr, world
+from tests.support.messages import Sender, laplace, one_bit, rr, world
 
 COMMAND = Path(sys.executable).parent / "features-party"
 WORLD = world(300)
@@ -281,3 +281,22 @@ def test_pull_from_a_real_labels_party(shell: Shell) -> None:
     card = shell.json("train", *ask, "--model", "trees")
     assert card["report"]["matched"] == 300
     assert sorted(p.name for p in shell.folder.glob(".*")) == []
+
+
+def test_quantiles_from_messages_of_several_outputs(shell: Shell) -> None:
+    """The prediction of a file has a column for each; one bit tells none, and the command says so."""
+    sender = Sender()
+    sender.public_key(shell.folder)
+    for name, channel in (("several", laplace(epsilon=3.0)), ("bit", one_bit(epsilon=3.0))):
+        sender.write(
+            shell.folder / f"{name}.parquet", WORLD.ids, WORLD.labels, channel, epsilon="3", release=f"rel_{name}"
+        )
+        shell.json("train", "--message", f"{name}.parquet", *KEY, *TABLE, "--out", name)
+    asked = ("--quantile", "0.5", "--interval", "0.8", "--out", "p.parquet")
+    assert shell.json("predict", "--model", "several", *TABLE, *asked)["rows"] == 300
+    found = pq.read_table(shell.folder / "p.parquet")
+    assert found.column_names == ["click_id", "prediction", "quantile_0.5", "quantile_0.1", "quantile_0.9"]
+    low, middle, high = (found[f"quantile_{q}"].to_numpy() for q in ("0.1", "0.5", "0.9"))
+    assert np.all((low <= middle) & (middle <= high))
+    refused = shell.refused("predict", "--model", "bit", *TABLE, "--interval", "0.8", "--out", "q.parquet", code=2)
+    assert "knows no quantiles" in refused

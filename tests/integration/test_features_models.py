@@ -15,7 +15,6 @@ import pytest
 
 from features_party.api.schemas_models import Card
 from features_party.training.learners.gbdt import Ensemble
-from features_party.training.learners.trees import Trees
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, one_bit, rr, world
 
@@ -132,7 +131,7 @@ def test_models_side_by_side(api: Api, sender: Sender, tmp_path: Path) -> None:
     body = api.services.models.open(one).model.body
     assert isinstance(body, Ensemble)
     assert body.parts
-    trees = [m.body.count if isinstance(m.body, Trees) else None for m in body.parts]
+    trees = [m.body.count for m in body.parts]
     names = [m.name for m in body.parts]
     assert first["members"] == [
         {"name": m.name, "weight": m.weight, "trees": count} for m, count in zip(body.parts, trees, strict=True)

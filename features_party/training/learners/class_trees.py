@@ -6,7 +6,6 @@ boosters that did not see the row (`straightening.py`).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +21,16 @@ from features_party.training.learner import Body, CrossFit, Fit, Graph, Ports, S
 from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds
 from features_party.training.learners.onnx_trees import tree_attributes
 from features_party.training.learners.tree_document import checked_document
-from features_party.training.learners.trees import ONE_HOT, TreeInput, boosted, load_booster, tree_gain, tree_ports
+from features_party.training.learners.trees import (
+    ONE_HOT,
+    TreeInput,
+    boosted,
+    booster_document,
+    class_scores,
+    load_booster,
+    tree_gain,
+    tree_ports,
+)
 from features_party.training.softmax import Softmax
 from features_party.training.straightening import straightened
 from shared.service.cli import Progress
@@ -58,7 +66,7 @@ class ClassTrees(Body):
         rows = seen.once(TreeInput.of)
         found = np.zeros((len(seen), self.k))
         for booster in self.boosters:
-            found += self.softmax.shares(_scores(booster, rows, self.k, threads))
+            found += self.softmax.shares(class_scores(booster, rows, self.k, threads))
         return found / len(self.boosters)
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
@@ -69,14 +77,14 @@ class ClassTrees(Body):
         matrix = tree_ports(graph, ports)
         found = ""
         for booster in self.boosters:
-            attributes = tree_attributes(_document(booster), self.k)
+            attributes = tree_attributes(booster_document(booster), self.k)
             score = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
             shares = self.softmax.nodes(graph, score)
             found = graph.add("Add", found, shares) if found else shares
         return graph.add("Div", found, graph.constant(len(self.boosters), np.float64))
 
     def as_json(self) -> dict[str, Any]:
-        boosters = [_document(booster) for booster in self.boosters]
+        boosters = [booster_document(booster) for booster in self.boosters]
         return {"softmax": self.softmax.as_json(), "shares": self.shares.tolist(), "boosters": boosters}
 
     @classmethod
@@ -118,7 +126,7 @@ def _averaged(sample: Sample, task: Task, told: ClassLikelihood, progress: Progr
         seen, effects = rest.seen(task)
         booster = _booster(TreeInput.of(seen), part_told, task, 0, part(progress, at * width, width))
         unseen = TreeInput.of(Seen(later, effects.apply(later.codes), task.sizes))
-        scores[held], constants[held] = _scores(booster, unseen, told.k, task.threads), part_told.shares
+        scores[held], constants[held] = class_scores(booster, unseen, told.k, task.threads), part_told.shares
     found = straightened(told, scores)
     seen, effects = sample.seen(task)
     rows, boosters = TreeInput.of(seen), []
@@ -152,15 +160,3 @@ def _booster(
     settings = {"objective": "multi:softprob", "num_class": told.k, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
     data = seen.to_train(task.threads, task.capacity.max_bins, np.zeros(len(seen.matrix)))
     return boosted(data, task, task.capacity, settings | {"seed": seed}, objective, progress, rounds)
-
-
-def _scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
-    """float64[n, k]"""
-    if not len(seen.matrix):
-        return np.empty((0, k))
-    score = booster.predict(seen.to_predict(threads), output_margin=True)
-    return np.asarray(score, np.float64).reshape(-1, k)
-
-
-def _document(booster: Any) -> Any:
-    return json.loads(bytes(booster.save_raw("json")))

@@ -17,6 +17,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects
 from features_party.training.learner import Body, CrossFit, Rowwise, Sample, Seen, Task, part
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
 from features_party.training.learners.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import best_rounds, stacked, worthwhile
@@ -31,7 +32,7 @@ CLEAR_ROWS = 20_000.0  # effective rows above which trees find the interactions 
 FOLD_SEARCH = (
     30_000  # rows up to which each fold chooses its own kernel; above, a dozen figures are shared by all folds
 )
-PROCESS, ADDITIVE = "gaussian process", "additive model"
+PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 MANY = 200_000  # rows from which validation takes fewer folds
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
@@ -39,14 +40,16 @@ _TREES = {False: "trees", True: "trees on top"}
 GROUPS = {
     ADDITIVE: ("main effects", "interactions", "multiplicative"),
     PROCESS: (PROCESS,),
+    FORWARD: (FORWARD,),
     **{name: (name,) for name in _TREES.values()},
 }
-NEEDS = {_TREES[True]: ADDITIVE}
+NEEDS = {_TREES[True]: ADDITIVE, FORWARD: ADDITIVE}
 
 
 @dataclass(frozen=True)
 class Member:
-    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant."""
+    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant, those
+    through the channel to the distribution that its prediction stands for."""
 
     name: str
     weight: float
@@ -198,10 +201,15 @@ def _fold(
             yield (name, 0), np.clip(fitted.model.linked(score), *task.bounds)
             base = (fitted.model, score)
     if plan.wants(PROCESS):
-        process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
+        process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.15 * done))
         if process is not None:
             yield (PROCESS, 0), np.clip(process.predict(later.seen), *task.bounds)
     held = later.seen.once(TreeInput.of)
+    if base is not None and plan.wants(FORWARD):
+        forward = _forward(fold, task, base[0], part(report, 0.35, 0.05))
+        if forward is not None:
+            predictions = forward.outputs(held, task.threads, starting_score(*base, False, task.bounds))
+            yield (FORWARD, 0), np.clip(predictions, *task.bounds)
     for on_top, name in _TREES.items():
         if (on_top and base is None) or not plan.wants(name):
             continue
@@ -218,6 +226,14 @@ def _fold(
             stages = sorted(grown[-1].predictions)
         for stage in stages:
             yield (name, stage), np.mean([one.predictions[stage] for one in grown], axis=0)
+
+
+def _forward(fold: Fold, task: Task, base: Additive, report: Progress) -> Forward | None:
+    told = fold.sample.cells
+    if told is None or len(fold.sample.labels) > MOST_ROWS:
+        return None
+    start = starting_score(base, base.score(fold.seen), False, task.bounds)
+    return fit_forward(fold.seen.once(TreeInput.of), told, start, task, report)
 
 
 def _booster(fold: Fold, task: Task, on_top: bool, rounds: int, boosting: Boosting, report: Progress) -> Trees:
@@ -241,7 +257,7 @@ def _refit(
     fold: Fold, task: Task, chosen: dict[str, tuple[float, int]], kernel: Kernel | None, report: Progress
 ) -> list[Member]:
     members: list[Member] = []
-    on_top = _TREES[True] in chosen
+    on_top = _TREES[True] in chosen or FORWARD in chosen
     if set(chosen) - {_TREES[False], PROCESS}:
         for name, fitted in _additive(fold, task, lambda done: report("additive model", 0.2 * done)):
             members.append(Member(name, chosen.get(name, (0.0, 0))[0], fitted.model))
@@ -253,6 +269,11 @@ def _refit(
         process = _process(fold, task, kernel, lambda done: report(PROCESS, 0.2 + 0.2 * done))
         if process is not None:
             members.append(Member(PROCESS, chosen[PROCESS][0], process))
+    if FORWARD in chosen and last >= 0:
+        base = members[kept.index(last)].body
+        forward = _forward(fold, task, base, part(report, 0.35, 0.05)) if isinstance(base, Additive) else None
+        if forward is not None:
+            members.append(Member(FORWARD, chosen[FORWARD][0], forward, kept.index(last)))
     for top in (False, True):
         if _TREES[top] not in chosen or (top and last < 0):
             continue

@@ -21,13 +21,15 @@ from features_party.training.learners.crossfit import (
     fit_validated,
     starting_score,
 )
+from features_party.training.learners.forward import Forward
 from features_party.training.learners.gaussian import Gaussian
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
 from features_party.training.likelihood import RowLikelihood
+from features_party.training.spread import Spread
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
-KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees}
+KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}
 NOTHING = "these labels say too little of the features: the model predicts the mean for everybody"
 
 
@@ -39,6 +41,7 @@ class Ensemble(Learner):
     mean: float
     bounds: tuple[float, float]
     parts: tuple[Member, ...]
+    spread: Spread | None = None
 
     link = None
     of_trees = True
@@ -52,7 +55,8 @@ class Ensemble(Learner):
             return Trees.fit(sample, task, progress)
         members, effects, cross = fit_validated(sample, task, progress)
         mean = float(np.clip(sample.mean, *task.bounds))
-        return Fit(cls(mean, task.bounds, tuple(members)), effects, cross)
+        spread = None if sample.cells is None else Spread.around(cross.predictions, sample.cells)
+        return Fit(cls(mean, task.bounds, tuple(members), spread), effects, cross)
 
     @classmethod
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
@@ -98,7 +102,7 @@ class Ensemble(Learner):
             if isinstance(member.body, Additive):
                 assert score is not None
                 predictions = member.body.linked(score)
-            elif isinstance(member.body, Trees) and member.base is not None:
+            elif isinstance(member.body, Trees | Forward) and member.base is not None:
                 under, below = self.parts[member.base].body, scores[member.base]
                 assert isinstance(under, Additive)
                 assert below is not None
@@ -122,7 +126,7 @@ class Ensemble(Learner):
         return dict(sorted(((n, s / whole) for n, s in total.items() if s > 0.0), key=lambda item: -item[1]))
 
     def nodes(self, graph: Graph, ports: Ports) -> str:
-        matrix = tree_ports(graph, ports) if any(isinstance(m.body, Trees) for m in self.parts) else ""
+        matrix = tree_ports(graph, ports) if any(isinstance(m.body, Trees | Forward) for m in self.parts) else ""
         shape = graph.add("Shape", (ports.numbers + ports.index)[0])
         score = graph.add("Expand", graph.constant([[self.mean]], np.float64), shape)
         scores: list[str] = []
@@ -136,9 +140,10 @@ class Ensemble(Learner):
         return score
 
     def _member_nodes(self, member: Member, graph: Graph, ports: Ports, matrix: str, scores: list[str]) -> str:
-        if not isinstance(member.body, Trees):
+        if not isinstance(member.body, Trees | Forward):
             return member.body.nodes(graph, ports)
         if member.base is None:
+            assert isinstance(member.body, Trees)
             return member.body.node(graph, matrix, None)
         link, base = self.parts[member.base].body.link, scores[member.base]
         if member.body.link is None:
@@ -150,6 +155,7 @@ class Ensemble(Learner):
         return {
             "mean": self.mean,
             "bounds": list(self.bounds),
+            "spread": None if self.spread is None else self.spread.as_json(),
             "members": [
                 {
                     "name": m.name,
@@ -171,15 +177,21 @@ class Ensemble(Learner):
         for one in reading.listed(data["members"]):
             body = KINDS[reading.text(one["kind"])].from_json(one["body"], numbers, sizes)
             base = None if one["base"] is None else reading.whole(one["base"], 0, len(members) - 1)
-            if base is not None and not _stands_on(body, members[base].body):
+            if isinstance(body, Forward) if base is None else not _stands_on(body, members[base].body):
                 raise ValueError("a member has no base")
             members.append(Member(reading.text(one["name"]), reading.number(one["weight"], 0.0), body, base))
         low, high = reading.numbers(data["bounds"], 2).tolist()
-        return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members))
+        told = data.get("spread")  # models of before this was learned have none
+        spread = None if told is None else Spread.from_json(told)
+        return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members), spread)
 
 
 def _stands_on(body: Any, base: Any) -> bool:
-    return isinstance(body, Trees) and isinstance(base, Additive) and (body.link is None or base.link is not None)
+    return (
+        isinstance(body, Trees | Forward)
+        and isinstance(base, Additive)
+        and (body.link is None or base.link is not None)
+    )
 
 
 LEARNER = Ensemble

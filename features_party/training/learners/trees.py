@@ -132,18 +132,15 @@ class Trees(Learner):
 
     def node(self, graph: Graph, matrix: str, base: str | None) -> str:
         """The same for inputs of trees that are there already, on top of the score `base`."""
-        attributes = tree_attributes(self._document())
+        attributes = tree_attributes(booster_document(self.booster))
         if base is not None:
             attributes["base_values"] = [0.0]
         score = graph.double(graph.add("TreeEnsembleRegressor", matrix, domain="ai.onnx.ml", **attributes))
         return score if base is None else graph.add("Add", score, base)
 
-    def _document(self) -> Any:
-        return json.loads(bytes(self.booster.save_raw("json")))
-
     def as_json(self) -> dict[str, Any]:
         link = None if self.link is None else self.link.as_json()
-        return {"link": link, "xgboost": self._document()}
+        return {"link": link, "xgboost": booster_document(self.booster)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any], numbers: int, sizes: list[int]) -> Trees:
@@ -163,6 +160,19 @@ def load_booster(document: bytes) -> Any:
     except xgb.core.XGBoostError:
         raise ValueError("the tree library does not take the trees") from None
     return booster
+
+
+def booster_document(booster: Any) -> Any:
+    """In xgboost's own JSON."""
+    return json.loads(bytes(booster.save_raw("json")))
+
+
+def class_scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
+    """float64[n, k] of a booster of k trees a round."""
+    if not len(seen.matrix):
+        return np.empty((0, k))
+    score = booster.predict(seen.to_predict(threads), output_margin=True)
+    return np.asarray(score, np.float64).reshape(-1, k)
 
 
 def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float]:

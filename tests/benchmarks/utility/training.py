@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
+from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.learners.mlp_fit import Settings
 from features_party.training.recentring import recentred
@@ -29,11 +30,11 @@ SMALLEST_PREDICTION = 1e-6
 def train(cell: Cell) -> dict[str, Any]:
     """Label errors of the message, and test errors of the model that the features party would make of it."""
     data = split(cell.data, cell.seed, cell.rows)
-    facts, labels, noise, unbiased = labels_of(cell, data)
+    facts, labels, noise, unbiased, cells = labels_of(cell, data)
     if cell.learner == LABELS_ONLY:
         return facts | {"rows": data.n, "test_rows": 0, "real": data.real}
     began = time.perf_counter()
-    predictions = fitted(cell, data, labels, noise, unbiased)
+    predictions = fitted(cell, data, labels, noise, unbiased, cells)
     facts["seconds_training"] = round(time.perf_counter() - began, 2)
     return (
         facts
@@ -68,11 +69,12 @@ def least_label_mse(data: Split, epsilon: Epsilon) -> float:
     return float(channel.expected_loss(data.histogram, "squared"))
 
 
-def labels_of(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool]:
-    """One message: facts of it, its labels as corrected float64[n], their noise variance, whether they are unbiased."""
+def labels_of(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, float, bool, CellLikelihood | None]:
+    """One message: facts of it, its labels as corrected float64[n], their noise variance, whether they are
+    unbiased, and the likelihood of distributions of labels where its outputs tell them."""
     if not cell.private:
         nothing = {"label_mse": 0.0, "label_mse_drawn": 0.0, "label_mse_error": 0.0, "chosen": "none", "why": ""}
-        return nothing, data.truth, 0.0, True
+        return nothing, data.truth, 0.0, True, None
     message = make_message(cell, data)
     channel, outputs = message.channel, draw(message, data)
     shares = np.bincount(outputs, minlength=channel.m) / data.n
@@ -97,10 +99,13 @@ def labels_of(cell: Cell, data: Split) -> tuple[dict[str, Any], FloatArray, floa
         "corrected_noise": float(data.histogram @ variances),
         "applied": correction.applied,
     }
-    return facts, labels, correction.noise_variance, correction.comparable
+    cells = CellLikelihood.through([channel], np.zeros(data.n, np.int8), outputs, message.prior)
+    return facts, labels, correction.noise_variance, correction.comparable, cells
 
 
-def fitted(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool) -> FloatArray:
+def fitted(
+    cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: bool, cells: CellLikelihood | None
+) -> FloatArray:
     """float64[m]: predictions of the test rows by the cell's learner."""
     model = fit(
         data.features,
@@ -111,6 +116,7 @@ def fitted(cell: Cell, data: Split, labels: FloatArray, noise: float, unbiased: 
         model=LEARNERS[cell.learner],
         loss=data.loss,
         unbiased=unbiased,
+        cells=cells,
         capacity=ruled(data, labels, noise).scaled(cell.capacity) if cell.learner == "quick" else None,
         settings=Settings(**data.network),
         threads=1,

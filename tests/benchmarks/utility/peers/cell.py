@@ -108,8 +108,8 @@ def _message(cell: Cell, data: Split, words: list[str]) -> dict[str, Any]:
     ours, libraries = words[0], words[1:]
     began = time.perf_counter()
     if _numbers(data):
-        facts, labels, noise, unbiased = training.labels_of(cell, data)
-        predictions = training.fitted(replace(cell, learner=ours), data, labels, noise, unbiased)
+        facts, labels, noise, unbiased, cells = training.labels_of(cell, data)
+        predictions = training.fitted(replace(cell, learner=ours), data, labels, noise, unbiased, cells)
         chosen = facts["chosen"]
     else:
         known = seen(cell, data)

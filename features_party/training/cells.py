@@ -1,0 +1,178 @@
+"""How a label is distributed given a row, on cells of neighbouring labels, learned through the channels.
+
+All is known from the messages alone. A label's share is estimated from the outputs (`ClassLikelihood.shares`); cells
+have about equal shares, and a cell's channel is the mean of its labels' rows by these. With u the place of a cell among
+the shares, p(cell | row) ∝ share·e^(f₁·t₁(u) + f₂·t₂(u)): t₁ and t₂ are polynomials of degree 1 and 2, orthonormal
+under the shares. So f₁ moves the distribution, and f₂ makes it narrow or wide. Two scores need two trees a round,
+whatever the number of cells. A channel with two outputs tells one direction only, and then there is nothing to learn
+beyond the mean: `CellLikelihood.through` gives None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training import reading
+from features_party.training.class_likelihood import EVEN, ClassLikelihood
+from features_party.training.links import HESSIAN_FLOOR
+from features_party.training.softmax import softmax
+from shared.channels.base import CHUNK_CELLS, Channel
+
+FloatArray = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.floating]
+IntArray = npt.NDArray[np.int64]
+
+CELLS, FINE = 16, 256
+SCORES = 2
+SECOND = 0.05  # of the best told direction's information: below it a second one is not told
+AT_ONCE = 4096  # rows whose quantiles are looked for together
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Of v rising labels, or means of neighbouring ones: `values`, `shares` float64[v], `cell` int64[v] from 0 on."""
+
+    values: FloatArray
+    shares: FloatArray
+    cell: IntArray
+
+    @cached_property
+    def mass(self) -> FloatArray:
+        """float64[K]: shares of the cells."""
+        return np.asarray(np.bincount(self.cell, self.shares), np.float64)
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """float64[K]: of the labels in each cell."""
+        return np.asarray(np.bincount(self.cell, self.shares * self.values) / self.mass, np.float64)
+
+    @cached_property
+    def basis(self) -> FloatArray:
+        """float64[K, 2]: t₁ and t₂."""
+        place = np.cumsum(self.mass) - self.mass / 2.0
+        root = np.sqrt(self.mass)[:, None]
+        found, upper = np.linalg.qr(root * np.vander(place, SCORES + 1, increasing=True))
+        return np.asarray((found * np.sign(np.diag(upper)) / root)[:, 1:], np.float64)
+
+    def probabilities(self, score: Matrix) -> Matrix:
+        """[n, K] at scores [n, 2], in their type; each row sums to 1."""
+        kind = score.dtype
+        found: Matrix = softmax(np.log(self.mass).astype(kind) + score @ self.basis.T.astype(kind))
+        return found
+
+    def quantiles(self, score: Matrix, shares: FloatArray) -> FloatArray:
+        """float64[n, q]: the least value up to which such `shares` float64[q] of the labels are expected."""
+        parts = [self._quantiles(score[at : at + AT_ONCE], shares) for at in range(0, len(score), AT_ONCE)]
+        return np.concatenate(parts) if parts else np.empty((0, len(shares)))
+
+    def _quantiles(self, score: Matrix, shares: FloatArray) -> FloatArray:
+        within = self.shares / self.mass[self.cell]
+        below = np.cumsum(self.probabilities(score.astype(np.float64))[:, self.cell] * within, axis=1)
+        below /= below[:, -1:]
+        places = [(below < share - EVEN * 1e-9).sum(axis=1) for share in shares]
+        return np.asarray(self.values[np.minimum(np.stack(places, axis=1), len(self.values) - 1)], np.float64)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"values": self.values.tolist(), "shares": self.shares.tolist(), "cell": self.cell.tolist()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Cells:
+        """Raises KeyError, TypeError or ValueError."""
+        values = reading.numbers(data["values"])
+        shares = reading.numbers(data["shares"], len(values))
+        cell = reading.wholes(data["cell"], 0, CELLS - 1, len(values))
+        if not SCORES < len(values) <= FINE or np.any(np.diff(values) <= 0.0):
+            raise ValueError("the labels of the cells do not rise, or are too many")
+        if np.any(shares <= 0.0) or abs(float(shares.sum()) - 1.0) > 1e-9:
+            raise ValueError("the shares of the labels are no distribution")
+        if cell[0] != 0 or not set(np.diff(cell).tolist()) <= {0, 1} or cell[-1] < SCORES:
+            raise ValueError("the cells are not in order, or too few")
+        return cls(values, shares, cell)
+
+
+@dataclass(frozen=True)
+class CellLikelihood:
+    """Of the outputs of n rows: `told` has the cells as its classes. Gradients and Hessians are in units of what a true
+    label says on a score."""
+
+    cells: Cells
+    told: ClassLikelihood
+
+    @classmethod
+    def through(
+        cls,
+        channels: Sequence[Channel],
+        message: npt.NDArray[np.integer],
+        outputs: npt.NDArray[np.integer],
+        prior: FloatArray | None = None,
+    ) -> CellLikelihood | None:
+        """`prior` float64[k] is that of the messages. None where their outputs say nothing beyond the mean, or where
+        the channels have different domains."""
+        first = channels[0]
+        if any(channel.domain != first.domain for channel in channels):
+            return None
+        even = np.full(first.k, 1.0 / first.k)
+        mixed = even if prior is None else (1.0 - EVEN) * prior + EVEN * even
+        fine = _grouped((mixed + even) / 2.0, FINE)
+        mass = np.asarray(np.bincount(fine, mixed), np.float64)
+        given = tuple(_collapsed(channel, mixed, fine) / mass[:, None] for channel in channels)
+        shares = ClassLikelihood(given, message, outputs, mass).shares
+        if len(shares) <= SCORES:
+            return None
+        alone = len(mass) == first.k  # then values are the labels to the last bit
+        values = np.array(first.labels) if alone else np.bincount(fine, mixed * first.labels) / mass
+        cells = Cells(values, shares, _grouped(shares, CELLS))
+        if len(cells.mass) <= SCORES:
+            return None
+        onto = (cells.cell == np.arange(len(cells.mass))[:, None]) * shares / cells.mass[:, None]
+        told = ClassLikelihood(tuple(onto @ one for one in given), message, outputs, cells.mass)
+        found = cls(cells, told)
+        return found if found.directions[1] >= SECOND * found.directions[0] else None
+
+    def take(self, rows: slice | IntArray) -> CellLikelihood:
+        return CellLikelihood(self.cells, self.told.take(rows))
+
+    @cached_property
+    def directions(self) -> FloatArray:
+        """float64[K − 1], falling: the share of a true label's information that an average output has, in each of the
+        directions in which the distribution can move (squared canonical correlations of cells and outputs)."""
+        mass, whole = self.cells.mass, np.zeros((len(self.cells.mass),) * 2)
+        rows = np.bincount(self.told.message, minlength=len(self.told.given))
+        for given, count in zip(self.told.given, rows, strict=True):
+            scaled = np.sqrt(mass)[:, None] * given / np.sqrt(np.maximum(mass @ given, 1e-300))
+            whole += count / max(len(self.told.message), 1) * (scaled @ scaled.T)
+        return np.asarray(np.linalg.eigvalsh(whole)[::-1][1:], np.float64)
+
+    def __call__(self, score: Matrix) -> tuple[Matrix, Matrix]:
+        """(gradient, Hessian) [n, 2] of minus the log likelihood at scores [n, 2], in their type."""
+        p, basis = self.cells.probabilities(score), self.cells.basis.astype(score.dtype)
+        floor = score.dtype.type(HESSIAN_FLOOR * max(float(self.directions[0]), 1e-9))
+        return self.told.seen(p)[0] @ basis, np.maximum(self.told.information_along(p, basis), floor)
+
+    def looked(self, score: FloatArray) -> tuple[FloatArray, float]:
+        """(gradients float64[n, 2], minus the log likelihood)."""
+        gradient, likely = self.told.seen(self.cells.probabilities(score))
+        return gradient @ self.cells.basis, -float(np.log(likely).sum())
+
+
+def _grouped(shares: FloatArray, most: int) -> IntArray:
+    """int64[k], rising from 0 without a gap: neighbours together, at most `most` groups of about equal shares."""
+    if len(shares) <= most:
+        return np.arange(len(shares))
+    middle = (np.cumsum(shares) - shares / 2.0) / float(shares.sum())
+    return np.unique(np.minimum((middle * most).astype(np.int64), most - 1), return_inverse=True)[1].astype(np.int64)
+
+
+def _collapsed(channel: Channel, weights: FloatArray, group: IntArray) -> FloatArray:
+    """float64[groups, m]: the weighted sums of the channel's rows."""
+    found, step = np.zeros((int(group[-1]) + 1, channel.m)), max(1, CHUNK_CELLS // channel.m)
+    for start in range(0, channel.k, step):
+        here = slice(start, min(start + step, channel.k))
+        np.add.at(found, group[here], weights[here, None] * channel.rows(here.start, here.stop))
+    return found

@@ -1,0 +1,102 @@
+"""How labels are distributed around a prediction: the two scores of `cells.py` as curves of it, the likeliest ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.training import reading
+from features_party.training.cells import SCORES, CellLikelihood, Cells
+
+FloatArray = npt.NDArray[np.float64]
+
+KNOTS, SMOOTH, RIDGE = 7, 1.0, 1e-3
+ENOUGH = 100_000  # rows for the few figures of a curve
+STEPS, HALVINGS, SETTLED = 60, 12, 1e-2  # the last: of a log likelihood, which is known to about 1
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores float64[b, 2] at `knots` float64[b] of a prediction, straight lines between them."""
+
+    knots: FloatArray
+    scores: FloatArray
+
+    def __call__(self, predictions: FloatArray) -> FloatArray:
+        """float64[n, 2]"""
+        return np.stack([np.interp(predictions, self.knots, one) for one in self.scores.T], axis=1)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"knots": self.knots.tolist(), "scores": self.scores.tolist()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Curve:
+        """Raises KeyError, TypeError or ValueError."""
+        knots = reading.numbers(data["knots"], most=reading.FLOAT32)
+        if len(knots) < 2 or np.any(np.diff(knots) <= 0.0):
+            raise ValueError("the knots of a curve do not rise")
+        lines = reading.listed(data["scores"], len(knots))
+        return cls(knots, np.stack([reading.numbers(line, SCORES, reading.FLOAT32) for line in lines]))
+
+
+def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
+    """The likeliest scores given a prediction float64[n], smoothed a little: how labels are distributed around it.
+    Newton's method with the empirical information (Berndt, Hall, Hall & Hausman 1974) and halved steps."""
+    knots = np.unique(np.quantile(predictions, np.linspace(0.0, 1.0, KNOTS)))
+    if len(knots) < 2:
+        knots = knots[0] + np.array([0.0, 1.0])
+    size = len(knots)
+    hats = np.stack([np.interp(predictions, knots, one) for one in np.eye(size)], axis=1)
+    apart = np.diff(np.eye(size), axis=0)
+    penalty = SMOOTH * np.kron(apart.T @ apart, np.eye(SCORES)) + RIDGE * np.eye(size * SCORES)
+    at = np.zeros(size * SCORES)
+
+    def looked(there: FloatArray) -> tuple[FloatArray, float]:
+        gradient, cost = told.looked(hats @ there.reshape(size, SCORES))
+        return gradient, cost + 0.5 * float(there @ penalty @ there)
+
+    gradient, cost = looked(at)
+    for _ in range(STEPS):
+        table = (hats[:, :, None] * gradient[:, None, :]).reshape(len(hats), -1)
+        slopes = table.sum(axis=0) + penalty @ at
+        step = np.linalg.solve(table.T @ table + penalty, slopes)
+        if float(slopes @ step) < SETTLED:
+            break
+        for _ in range(HALVINGS):
+            gradient, then = looked(at - step)
+            if then <= cost:
+                break
+            step = step / 2.0
+        else:
+            break
+        at, cost = at - step, then
+    return Curve(knots, at.reshape(size, SCORES))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How labels are distributed around a model's predictions."""
+
+    cells: Cells
+    curve: Curve
+
+    @classmethod
+    def around(cls, predictions: FloatArray, told: CellLikelihood) -> Spread:
+        """For predictions float64[n] by models that did not see the row."""
+        some = slice(None, None, -(-len(predictions) // ENOUGH) or 1)
+        return cls(told.cells, fit_curve(told.take(some), predictions[some]))
+
+    def quantiles(self, predictions: FloatArray, shares: FloatArray) -> FloatArray:
+        """float64[n, q]: as `Cells.quantiles`."""
+        return self.cells.quantiles(self.curve(predictions), shares)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"cells": self.cells.as_json(), "curve": self.curve.as_json()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Spread:
+        """Raises KeyError, TypeError or ValueError."""
+        return cls(Cells.from_json(data["cells"]), Curve.from_json(data["curve"]))
