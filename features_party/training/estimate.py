@@ -89,8 +89,8 @@ def estimate(
     gain = interval(c * c - f * f - 2.0 * (c - f) * g, group, stretch)
     if h is None:
         return ErrorEstimate(len(f), None, None, gain, known.why)
-    mse = interval(f * f - 2.0 * f * g + h, group, stretch, known.slack)
-    constant = interval(c * c - 2.0 * c * g + h, group, 1.0, known.slack)
+    mse = interval(f * f - 2.0 * f * g + h, group, stretch, known.slack).of_loss
+    constant = interval(c * c - 2.0 * c * g + h, group, 1.0, known.slack).of_loss
     return ErrorEstimate(len(f), mse, constant, gain, known.why)
 
 
