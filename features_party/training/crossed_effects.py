@@ -115,11 +115,10 @@ def choose_crossings(
     `number_names` are of the first numbers, those that come straight from columns; the others are not crossed.
     `weights` float64[n] are of mean 1 (None: all alike).
     """
-    weights = np.ones(len(labels)) if weights is None else weights
     if len(labels) > ROWS:
         # which rows are looked at says nothing; it is fixed so that training is repeatable
         rows = np.sort(np.random.default_rng(2).permutation(len(labels))[:ROWS])
-        encoded, labels, weights = encoded.take(rows), labels[rows], weights[rows]
+        encoded, labels, weights = encoded.take(rows), labels[rows], None if weights is None else weights[rows]
     if len(labels) < LEAST_ROWS:
         return (), ()
     search = _Search(encoded, labels, weights, list(sizes), len(number_names), done)
@@ -171,7 +170,7 @@ def _bins(column: npt.NDArray[np.floating]) -> Codes:
 class _Search:
     encoded: Encoded
     labels: FloatArray
-    weights: FloatArray
+    weights: FloatArray | None
     sizes: list[int]
     numbers: int
     done: Callable[[float], None]
@@ -183,9 +182,10 @@ class _Search:
         codes = [self.encoded.codes[:, at] for at in range(len(self.sizes))]
         codes += [_bins(self.encoded.numbers[:, at]) for at in range(self.numbers)]
         sizes = [*self.sizes, *(BINS + 1 for _ in range(self.numbers))]
-        self.growing = Growing.of(codes, self.labels, sizes, self.weights)
-        about = self.labels - np.average(self.labels, weights=self.weights)
-        gain = float(np.mean(self.weights * (about**2 - self.growing.held**2)))
+        weights = np.ones(len(self.labels)) if self.weights is None else self.weights
+        self.growing = Growing.of(codes, self.labels, sizes, weights)
+        about = self.labels - np.average(self.labels, weights=weights)
+        gain = float(np.mean(weights * (about**2 - self.growing.held**2)))
         self.least = SMALLEST_SHARE * max(gain, 0.0)
 
     def take(self, candidates: Iterable[Candidate]) -> None:
@@ -235,7 +235,7 @@ class _Search:
         clear: list[tuple[float, Growing]] = []
         for way in ways:
             grown = self.growing.grown(*way, candidate.beside)
-            gains = self.weights * (self.growing.held**2 - grown.held**2)
+            gains = self.growing.weights * (self.growing.held**2 - grown.held**2)
             if float(gains.mean()) > CLEAR * float(gains.std()) / np.sqrt(len(gains)):
                 clear.append((float(gains.mean()), grown))
         if not clear:

@@ -55,8 +55,8 @@ class Moments:
 
     @classmethod
     def of(cls, residual: FloatArray, places: npt.NDArray[np.integer], weights: FloatArray | None = None) -> Moments:
-        """For residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance; their noise is inverse
-        to the weights float64[n], of mean 1 (None: all alike), in which rows are counted."""
+        """For residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance; rows are counted in
+        weights float64[n] of mean 1 (None: all alike)."""
         if int(places.max(initial=0)) > 4 * len(places) + FEW:
             places = np.unique(places, return_inverse=True)[1]
         counts, weighted = np.bincount(places, weights), residual if weights is None else weights * residual
@@ -64,8 +64,15 @@ class Moments:
         if n <= groups or groups < 2:
             return cls(LARGEST_SHRINKAGE, 0.0)
         sums, total = np.bincount(places, weighted), float(counts.sum())
-        between = float(np.sum(sums * sums / np.where(counts > 0.0, counts, 1.0)))
-        within = max(float(weighted @ residual) - between, 0.0) / (n - groups)
+        whole = np.where(counts > 0.0, counts, 1.0)
+        between = float(np.sum(sums * sums / whole))
+        if weights is None:
+            within = max(float(residual @ residual) - between, 0.0) / (n - groups)
+        else:
+            # noise of a value's mean times its weight, whatever the rows' noise is: Σ w²v/Σ w
+            means, own, mixed = sums / whole, np.bincount(places, weights**2), np.bincount(places, weights * weighted)
+            squares = float(weighted @ weighted) - 2.0 * float(means @ mixed) + float(means**2 @ own)
+            within = max(squares, 0.0) / max(total - float(np.sum(own / whole)), 1e-300)
         spread = total - float(np.sum(counts.astype(np.float64) ** 2)) / total
         tau2 = (between - groups * within) / spread if spread > 0 else 0.0
         if tau2 <= within / LARGEST_SHRINKAGE:

@@ -32,8 +32,9 @@ OF_KIND = {
     "coverage": ("coverage.py",),
     "conversions": ("conversions.py",),
     "rare": ("conversions.py",),
+    "combined": ("combined.py",),
 }
-TRAINED = ("train", "coverage", "conversions", "rare")
+TRAINED = ("train", "coverage", "conversions", "rare", "combined")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Cell:
 
     `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
     density of true and randomized labels), "coverage" (how often the stated interval holds the true error),
-    "conversions" and "rare" (models of labels of two values, as probabilities).
+    "conversions" and "rare" (models of labels of two values, as probabilities), "combined" (of several messages).
     `capacity` scales the effective rows that the size of a quick learner is chosen for; `rows` caps the training rows,
     0 for all.
     """

@@ -22,7 +22,7 @@ EVERY = 30.0  # seconds between the lines that stand for a progress bar where th
 
 def compute(cell: Cell) -> Result:
     """The cell's result, or why the service refuses it, with the seconds it took."""
-    from tests.benchmarks.utility import conversions, coverage, randomizing, training
+    from tests.benchmarks.utility import combined, conversions, coverage, randomizing, training
 
     how: Mapping[str, Callable[[Cell], Result]] = {
         "train": training.train,
@@ -31,6 +31,7 @@ def compute(cell: Cell) -> Result:
         "coverage": coverage.coverage,
         "conversions": conversions.conversions,
         "rare": conversions.rare,
+        "combined": combined.combined,
     }
     began = time.perf_counter()
     try:
