@@ -38,7 +38,7 @@ def identify(channel: Channel) -> Identified:
     values = _unbiased_values(channel)
     centre = float(channel.labels[0] + channel.labels[-1]) / 2
     second, slack, why = _second(channel, (channel.labels - centre) ** 2)
-    return Identified(centre, values - centre, second, slack, why)
+    return Identified(centre, values - centre, second, slack, why, _noise(channel, values - centre))
 
 
 def _unbiased_values(channel: Channel) -> FloatArray:
@@ -127,11 +127,12 @@ def told(
     whole = all(k.second is not None for k in known)
     slack = max(k.slack for k in known)
     why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
+    noise = np.array([k.noise for k in known])[message]
     if rows is None:
-        return Identified(known[0].centre, first, second if whole else None, slack, why)
-    noise = [_noise(channel, k.first) for channel, k in zip(channels, known, strict=True)]
+        return Identified(known[0].centre, first, second if whole else None, slack, why, float(noise.mean()))
     squares = [_noise(channel, k.second) for channel, k in zip(channels, known, strict=True)]
-    joint, product = _products(rows, first, np.array(noise)[message])
+    joint, left = rows.labels(first, noise)
+    product = _products(rows, first, rows.shares(noise))
     spread = np.array(squares)[message]
     own = rows.sums(np.isfinite(spread).astype(np.float64)) > 0.0
     second = np.where(own, rows.sums(rows.shares(spread) * second), product)
@@ -140,7 +141,7 @@ def told(
         why = "identified, where no channel does it by the product of two outputs of one example"
     elif whole:
         why = max((k.why for k in known if k.second is not None), key=len)
-    return Identified(known[0].centre, joint, second if whole else None, slack, why)
+    return Identified(known[0].centre, joint, second if whole else None, slack, why, float(left.mean()))
 
 
 def _noise(channel: Channel, values: FloatArray | None) -> float:
@@ -148,18 +149,16 @@ def _noise(channel: Channel, values: FloatArray | None) -> float:
     return np.inf if values is None else float(channel.moments(values)[1].mean())
 
 
-def _products(rows: Together, first: FloatArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(Σ a_i·g_i, Σ_{i≠j} a_i·a_j·g_i·g_j / Σ_{i≠j} a_i·a_j), float64[n] each, of g = `first` float64[N].
+def _products(rows: Together, first: FloatArray, shares: FloatArray) -> FloatArray:
+    """Σ_{i≠j} a_i·a_j·g_i·g_j / Σ_{i≠j} a_i·a_j, float64[n], of g = `first` and a = `shares`, float64[N] both.
 
-    Outputs of one example are independent given its label, so the second has the expectation E[g | y]², whatever the
+    Outputs of one example are independent given its label, so this has the expectation E[g | y]², whatever the
     channels; NaN for an example with one output.
     """
-    shares = rows.shares(noise)
-    joint = rows.sums(shares * first)
     pairs = 1.0 - rows.sums(shares * shares)
     several = pairs > SEVERAL
-    product = (joint * joint - rows.sums((shares * first) ** 2)) / np.where(several, pairs, 1.0)
-    return joint, np.where(several, product, np.nan)
+    crossed = rows.sums(shares * first) ** 2 - rows.sums((shares * first) ** 2)
+    return np.where(several, crossed / np.where(several, pairs, 1.0), np.nan)
 
 
 def estimate_on_rows(
