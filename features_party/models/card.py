@@ -130,7 +130,10 @@ def _why(model: TrainedModel, joined: Joined, estimate: ErrorEstimate | ClassMet
     if isinstance(estimate, str):
         return estimate
     if estimate is not None:
-        return "from privatized labels of rows that the judged models did not see, by the channel alone"
+        return (
+            "from privatized labels of rows that the judged models did not see, by the channel alone; these models saw "
+            "fewer rows than this one, which is on average a little better"
+        )
     if model.classes is not None or all(m.manifest.read_channel().unbiased for m in joined.messages):
         return "too few rows to hold some out"
     return (

@@ -22,6 +22,7 @@ from features_party.training import reading
 from features_party.training.class_likelihood import EVEN, ClassLikelihood
 from features_party.training.links import HESSIAN_FLOOR
 from features_party.training.softmax import softmax
+from features_party.training.together import Together
 from shared.channels.base import CHUNK_CELLS, Channel
 
 FloatArray = npt.NDArray[np.float64]
@@ -137,6 +138,11 @@ class CellLikelihood:
 
     def take(self, rows: slice | IntArray) -> CellLikelihood:
         return CellLikelihood(self.cells, self.told.take(rows))
+
+    def together(self, rows: Together) -> CellLikelihood | None:
+        """With one row for each example; None where the product of its channels would be too large."""
+        told = self.told.together(rows)
+        return None if told is None else CellLikelihood(self.cells, told)
 
     @cached_property
     def directions(self) -> FloatArray:

@@ -57,20 +57,21 @@ class Growing:
     tables: list[list[FloatArray]]
     shrinkage: list[list[float]]
     residual: list[FloatArray]
+    weights: FloatArray
 
     @classmethod
-    def of(cls, codes: list[Codes], labels: FloatArray, sizes: Sequence[int]) -> Growing:
+    def of(cls, codes: list[Codes], labels: FloatArray, sizes: Sequence[int], weights: FloatArray) -> Growing:
         fold = np.random.default_rng(3).permutation(len(labels)) % FOLDS
         every = np.column_stack(codes)
         fitted: list[Effects] = []
         residual = []
         for at in range(FOLDS):
             train = fold != at
-            fitted.append(fit_effects(every[train], labels[train], sizes))
+            fitted.append(fit_effects(every[train], labels[train], sizes, weights=weights[train]))
             sums = fitted[-1].apply(every).astype(np.float64).sum(axis=1)
-            residual.append(labels - float(labels[train].mean()) - sums)
+            residual.append(labels - float(np.average(labels[train], weights=weights[train])) - sums)
         tables = [list(one.tables) for one in fitted]
-        return cls(fold, codes, tables, [list(one.shrinkage) for one in fitted], residual)
+        return cls(fold, codes, tables, [list(one.shrinkage) for one in fitted], residual, weights)
 
     @property
     def held(self) -> FloatArray:
@@ -79,9 +80,10 @@ class Growing:
 
     def grown(self, codes: Codes, size: int, shrinkage: float, beside: Sequence[int]) -> Growing:
         """With one more column, of int32[n], after some rounds of it and of the columns `beside` it."""
-        more = Growing(self.fold, [*self.codes, codes], [], [], [])
+        more = Growing(self.fold, [*self.codes, codes], [], [], [], self.weights)
         for at in range(FOLDS):
             train = np.flatnonzero(self.fold != at)
+            weights = self.weights[train]
             tables = [*self.tables[at], np.zeros(size)]
             lambdas = [*self.shrinkage[at], shrinkage]
             residual = self.residual[at].copy()
@@ -89,8 +91,8 @@ class Growing:
                 for column in (len(self.codes), *beside):
                     places = more.codes[column] + 1
                     seen, old = places[train], tables[column]
-                    sums = np.bincount(seen, residual[train] + old[seen], minlength=len(old))
-                    tables[column] = sums / (np.bincount(seen, minlength=len(old)) + lambdas[column])
+                    sums = np.bincount(seen, weights * (residual[train] + old[seen]), minlength=len(old))
+                    tables[column] = sums / (np.bincount(seen, weights, minlength=len(old)) + lambdas[column])
                     residual += (old - tables[column])[places]
             more.tables.append(tables)
             more.shrinkage.append(lambdas)
@@ -105,19 +107,21 @@ def choose_crossings(
     number_names: Sequence[str],
     category_names: Sequence[str],
     done: Callable[[float], None] = lambda _share: None,
+    weights: FloatArray | None = None,
 ) -> tuple[tuple[Crossing, ...], tuple[float | None, ...]]:
     """The crossings for labels float64[n], and by crossing the rows by which its effects are shrunk (None: as those of
     a category).
 
     `number_names` are of the first numbers, those that come straight from columns; the others are not crossed.
+    `weights` float64[n] are of mean 1 (None: all alike).
     """
     if len(labels) > ROWS:
         # which rows are looked at says nothing; it is fixed so that training is repeatable
         rows = np.sort(np.random.default_rng(2).permutation(len(labels))[:ROWS])
-        encoded, labels = encoded.take(rows), labels[rows]
+        encoded, labels, weights = encoded.take(rows), labels[rows], None if weights is None else weights[rows]
     if len(labels) < LEAST_ROWS:
         return (), ()
-    search = _Search(encoded, labels, list(sizes), len(number_names), done)
+    search = _Search(encoded, labels, weights, list(sizes), len(number_names), done)
     categories = [(name, Side(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
     numbers = list(_repeated(encoded, number_names, len(sizes)))
     search.take(Candidate(name, (side,), (at,)) for name, side, at in numbers)
@@ -166,6 +170,7 @@ def _bins(column: npt.NDArray[np.floating]) -> Codes:
 class _Search:
     encoded: Encoded
     labels: FloatArray
+    weights: FloatArray | None
     sizes: list[int]
     numbers: int
     done: Callable[[float], None]
@@ -176,8 +181,11 @@ class _Search:
     def __post_init__(self) -> None:
         codes = [self.encoded.codes[:, at] for at in range(len(self.sizes))]
         codes += [_bins(self.encoded.numbers[:, at]) for at in range(self.numbers)]
-        self.growing = Growing.of(codes, self.labels, [*self.sizes, *(BINS + 1 for _ in range(self.numbers))])
-        gain = float(np.var(self.labels)) - float(np.mean(self.growing.held**2))
+        sizes = [*self.sizes, *(BINS + 1 for _ in range(self.numbers))]
+        weights = np.ones(len(self.labels)) if self.weights is None else self.weights
+        self.growing = Growing.of(codes, self.labels, sizes, weights)
+        about = self.labels - np.average(self.labels, weights=weights)
+        gain = float(np.mean(weights * (about**2 - self.growing.held**2)))
         self.least = SMALLEST_SHARE * max(gain, 0.0)
 
     def take(self, candidates: Iterable[Candidate]) -> None:
@@ -192,8 +200,8 @@ class _Search:
                 return
             # what was taken out lowers what is left to explain: only the first of the queue is looked at again
             if step < len(self.crossings):
-                moments = Moments.of(held, self._places(candidate))
-                usual = [Moments.of(held, codes + 1).explained for codes in self._usual(candidate)]
+                moments = Moments.of(held, self._places(candidate), self.weights)
+                usual = [Moments.of(held, codes + 1, self.weights).explained for codes in self._usual(candidate)]
                 queue.append((max(moments.explained, *usual), len(self.crossings), candidate, moments))
                 looked += 1
                 self.done(min(looked / every, 1.0))
@@ -223,11 +231,11 @@ class _Search:
         codes = crossing.codes(self.encoded.numbers, self.encoded.codes)
         ways = [(codes, crossing.size, moments.shrinkage)]
         for usual in self._usual(candidate):
-            ways.append((usual, BINS + 1, Moments.of(self.growing.held, usual + 1).shrinkage))
+            ways.append((usual, BINS + 1, Moments.of(self.growing.held, usual + 1, self.weights).shrinkage))
         clear: list[tuple[float, Growing]] = []
         for way in ways:
             grown = self.growing.grown(*way, candidate.beside)
-            gains = self.growing.held**2 - grown.held**2
+            gains = self.growing.weights * (self.growing.held**2 - grown.held**2)
             if float(gains.mean()) > CLEAR * float(gains.std()) / np.sqrt(len(gains)):
                 clear.append((float(gains.mean()), grown))
         if not clear:

@@ -7,6 +7,7 @@ method of moments (one-way analysis of variance); the joint solution comes from 
 Rows that are trained on get the effects of the folds they are not in: with noisy labels a value's own mean would
 otherwise hand its noise to the trees. Later rows get the average over the folds, which lies between the values that the
 trees split at; an estimate from all rows need not, and can fall on the wrong side of a split.
+Rows of several messages count by their weights, so that the labels of a noisy one do not drown those of a clear one.
 Reads corrected labels only, so it costs no ε.
 """
 
@@ -53,38 +54,55 @@ class Moments:
     explained: float
 
     @classmethod
-    def of(cls, residual: FloatArray, places: npt.NDArray[np.integer]) -> Moments:
-        """For residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance."""
+    def of(cls, residual: FloatArray, places: npt.NDArray[np.integer], weights: FloatArray | None = None) -> Moments:
+        """For residuals float64[n] and places integer[n] ≥ 0, by one-way analysis of variance; rows are counted in
+        weights float64[n] of mean 1 (None: all alike)."""
         if int(places.max(initial=0)) > 4 * len(places) + FEW:
             places = np.unique(places, return_inverse=True)[1]
-        counts = np.bincount(places)
+        counts, weighted = np.bincount(places, weights), residual if weights is None else weights * residual
         n, groups = len(residual), int(np.count_nonzero(counts))
         if n <= groups or groups < 2:
             return cls(LARGEST_SHRINKAGE, 0.0)
-        sums = np.bincount(places, weights=residual)
-        between = float(np.sum(sums * sums / np.maximum(counts, 1)))
-        within = max(float(residual @ residual) - between, 0.0) / (n - groups)
-        spread = n - float(np.sum(counts.astype(np.float64) ** 2)) / n
+        sums, total = np.bincount(places, weighted), float(counts.sum())
+        whole = np.where(counts > 0.0, counts, 1.0)
+        between = float(np.sum(sums * sums / whole))
+        if weights is None:
+            within = max(float(residual @ residual) - between, 0.0) / (n - groups)
+        else:
+            # noise of a value's mean times its weight, whatever the rows' noise is: Σ w²v/Σ w
+            means, own, mixed = sums / whole, np.bincount(places, weights**2), np.bincount(places, weights * weighted)
+            squares = float(weighted @ weighted) - 2.0 * float(means @ mixed) + float(means**2 @ own)
+            within = max(squares, 0.0) / max(total - float(np.sum(own / whole)), 1e-300)
+        spread = total - float(np.sum(counts.astype(np.float64) ** 2)) / total
         tau2 = (between - groups * within) / spread if spread > 0 else 0.0
         if tau2 <= within / LARGEST_SHRINKAGE:
             return cls(LARGEST_SHRINKAGE, 0.0)
         shrinkage = max(within / tau2, 1e-3)
-        return cls(shrinkage, tau2 * float(np.sum(counts * (counts / (counts + shrinkage)))) / n)
+        return cls(shrinkage, tau2 * float(np.sum(counts * (counts / (counts + shrinkage)))) / total)
 
 
-def fit_effects(codes: Codes, labels: FloatArray, sizes: Sequence[int], known: Sequence[float | None] = ()) -> Effects:
-    """Joint effects of `sizes[c]` values (missing included) on `labels` float64[n], codes int32[n, c]. `known`: the λ
-    of the last columns; None, and elsewhere, that of the column by itself."""
+def fit_effects(
+    codes: Codes,
+    labels: FloatArray,
+    sizes: Sequence[int],
+    known: Sequence[float | None] = (),
+    weights: FloatArray | None = None,
+) -> Effects:
+    """Joint effects of `sizes[c]` values (missing included) on `labels` float64[n] with `weights` float64[n] of mean 1
+    (None: all alike), codes int32[n, c]. `known`: the λ of the last columns; None, and elsewhere, that of the column by
+    itself."""
     columns = [codes[:, at] + 1 for at in range(codes.shape[1])]
-    residual = labels - (labels.mean() if labels.size else 0.0)
-    counts = [np.bincount(column, minlength=size) for column, size in zip(columns, sizes, strict=True)]
+    residual = labels - (np.average(labels, weights=weights) if labels.size else 0.0)
+    counts = [np.bincount(column, weights, minlength=size) for column, size in zip(columns, sizes, strict=True)]
     given = [None] * (len(columns) - len(known)) + [*known]
-    shrinkage = [Moments.of(residual, c).shrinkage if g is None else g for c, g in zip(columns, given, strict=True)]
+    shrinkage = [
+        Moments.of(residual, c, weights).shrinkage if g is None else g for c, g in zip(columns, given, strict=True)
+    ]
     tables = [np.zeros(size) for size in sizes]
     for _ in range(ROUNDS if len(sizes) > 1 else 1):
         for at, column in enumerate(columns):
             residual = residual + tables[at][column]
-            sums = np.bincount(column, weights=residual, minlength=sizes[at])
+            sums = np.bincount(column, residual if weights is None else weights * residual, minlength=sizes[at])
             tables[at] = sums / (counts[at] + shrinkage[at])
             residual = residual - tables[at][column]
     return Effects(tuple(tables), tuple(shrinkage))
@@ -96,6 +114,7 @@ def out_of_fold(
     sizes: Sequence[int],
     done: Callable[[float], None] = lambda _share: None,
     known: Sequence[float | None] = (),
+    weights: FloatArray | None = None,
 ) -> tuple[Float32, Effects]:
     """float32[n, c]: each row's effects from the other folds, and the averages over folds for later rows.
 
@@ -110,7 +129,8 @@ def out_of_fold(
     folds = []
     for index in range(FOLDS):
         inside = fold == index
-        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known))
+        told = None if weights is None else weights[~inside]
+        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known, told))
         out[inside] = folds[-1].apply(codes[inside])
         done((index + 1) / FOLDS)
     averages = tuple(np.mean(tables, axis=0) for tables in zip(*(f.tables for f in folds), strict=True))

@@ -23,6 +23,7 @@ from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import Told
 from features_party.training.threads import blas_threads
+from features_party.training.together import Together
 from shared.domain import Domain
 from shared.errors import InvalidLoss, InvalidTable
 from shared.schemas.training import Learning
@@ -46,9 +47,10 @@ class Examples:
     `labels` float64[n] may be corrected ones (negative, outside of the domain) or true ones. `noise_variance` is the
     variance that the mechanism added, one figure or float64[n] (rows of several messages: noisier rows then weigh
     less); 0 for true labels. `unbiased`: the labels have the true ones as their expectation, if only nearly, so that
-    models can be compared on them. `groups` integer[n]: rows of one example, which share a fold. `told`: the gradients
-    of the absolute or the log loss by the channels of privatized labels; `cells`: the likelihood of distributions of
-    labels by the same, where they tell more than a mean, for the ensemble of the squared loss.
+    models can be compared on them. `groups` integer[n]: rows of one example, whose features are the same and whose
+    outputs are taken together. `told`: the gradients of the absolute or the log loss by the channels of privatized
+    labels; `cells`: the likelihood of distributions of labels by the same, where they tell more than a mean, for the
+    ensemble of the squared loss.
     """
 
     features: pa.Table
@@ -71,6 +73,18 @@ class Examples:
             told=None if self.told is None else self.told.take(rows),
             cells=None if self.cells is None else self.cells.take(rows),
         )
+
+    def together(self) -> tuple[Examples, Together | None]:
+        """With one row for each example, where one has several; as they are where the channels allow no such row."""
+        rows = None if self.groups is None else Together.of(self.groups)
+        told = None if self.told is None or rows is None else self.told.together(rows)
+        if rows is None or (told is None and self.told is not None):
+            return self, None
+        noise = np.broadcast_to(np.asarray(self.noise_variance, np.float64), self.labels.shape)
+        labels, variances = rows.labels(self.labels, noise)
+        features, cells = self.features.take(rows.first), None if self.cells is None else self.cells.together(rows)
+        one = replace(self, features=features, labels=labels, noise_variance=variances, groups=None)
+        return replace(one, told=told, cells=cells), rows
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -98,7 +112,8 @@ class Recipe:
 def fit(
     examples: Examples, recipe: Recipe, *, threads: int = 1, progress: Progress = lambda _what, _share: None
 ) -> tuple[TrainedModel, CrossFit | None]:
-    """The model, and the out-of-fold predictions of the whole procedure where it was validated, None elsewhere.
+    """The model, and the out-of-fold predictions of the whole procedure where it was validated, None elsewhere. Rows of
+    one example are taken together first (together.py).
 
     Predictions lie inside the domain. Deterministic for a number of threads. Raises InvalidTable (no rows, no usable
     column), InvalidInput (model, a missing library), InvalidLoss (unknown, or Poisson with a domain that has negative
@@ -107,16 +122,19 @@ def fit(
     kind, loss = learner(recipe.model), recipe.loss
     if loss not in LOSSES:
         raise InvalidLoss(f"There is no training loss '{loss}'; choose one of {', '.join(LOSSES)}.")
-    features, labels, bounds = examples.features, examples.labels, examples.bounds
-    n = features.num_rows
-    if n == 0 or labels.shape != (n,) or not np.all(np.isfinite(labels)):
+    n = examples.features.num_rows
+    if n == 0 or examples.labels.shape != (n,) or not np.all(np.isfinite(examples.labels)):
         raise InvalidTable("Training needs at least one row, and one finite label for each row.")
+    examples, together = examples.together()
+    features, labels, bounds = examples.features, examples.labels, examples.bounds
+    n = len(labels)
     if loss == "poisson" and bounds is not None and bounds[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, examples.noise_variance, spread)
     gradients = None if isinstance(examples.told, ClassLikelihood) or not kind.of_trees else examples.told
     objective, notes, told = _objective(loss, ruled, gradients)
+    label_weights = weights
     classes: ClassLikelihood | None = None
     if loss == LOG:
         likelihood = _likelihood(examples, kind)
@@ -136,7 +154,12 @@ def fit(
     if kind.of_trees and recipe.crossings and classes is None:
         names = (schema.column_numbers, schema.category_names)
         chosen, shrinkage = choose_crossings(
-            encoded, labels, schema.sizes, *names, lambda share: progress("crossed effects", 0.03 + 0.02 * share)
+            encoded,
+            labels,
+            schema.sizes,
+            *names,
+            lambda share: progress("crossed effects", 0.03 + 0.02 * share),
+            label_weights,
         )
         schema, encoded = schema.with_crossings(chosen, encoded)
     if kind.of_trees and recipe.category_statistics:
@@ -156,14 +179,17 @@ def fit(
         shrinkage=shrinkage,
         settings=recipe.settings,
     )
+    # classes have effects of labels of their own (class_contrast.py), which know the channels
+    effect_weights = None if classes is not None else label_weights
     cells = examples.cells if objective == "squared" else None
-    sample, rest = Sample(encoded, labels, weights, examples.groups, cells), part(progress, 0.05, 0.95)
+    sample = Sample(encoded, labels, weights, examples.groups, effect_weights, cells)
+    rest = part(progress, 0.05, 0.95)
     with blas_threads(threads):
         if classes is None:
             found = kind.fit(sample, task, rest)
         else:
             found = fit_classes(sample, task, classes, rest, averaged=recipe.model == "gbdt")
-    mean = float(np.average(labels, weights=weights))
+    mean = float(np.average(labels, weights=label_weights))
     left_out = tuple(f"column '{name}' was left out: {why}" for name, why in schema.left_out)
     trained = TrainedModel(
         kind=recipe.model,
@@ -175,10 +201,18 @@ def fit(
         bounds=bounds,
         mean=mean if bounds is None else float(np.clip(mean, *bounds)),
         capacity=task.capacity,
-        notes=(*notes, *found.notes, *left_out),
+        notes=(*notes, *_several(together), *found.notes, *left_out),
         classes=None if classes is None else examples.domain,
     )
-    return trained, found.cross
+    return trained, found.cross if together is None or found.cross is None else found.cross.take(together.which)
+
+
+def _several(together: Together | None) -> tuple[str, ...]:
+    """A note where examples have several outputs."""
+    if together is None:
+        return ()
+    rows, n = len(together.which), len(together.first)
+    return (f"the {rows:,} outputs of {n:,} examples were taken together, each for what its channel lets it say",)
 
 
 def _likelihood(examples: Examples, kind: type[Learner]) -> RowLikelihood | ClassLikelihood:

@@ -4,7 +4,7 @@ privatized labels (`training.estimate`). Costs no ε.
 g with E[g(z) | y] = y exists for unbiased channels; h with E[h(z) | y] = y² where the channel's matrix M solves
 M h = y²: for k-ary randomized response, noise without clipping (z² less its variance), clipped noise whose tail has no
 memory (the same but for the two ends), and invertible channels. One bit does not: its outputs tell two numbers apart,
-and every h is affine in y.
+and every h is affine in y. But two bits of one example do: their product has the expectation y².
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
 from features_party.training.probabilities import judge
+from features_party.training.together import Together
 from shared.channels.base import Channel, N
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
@@ -28,6 +29,7 @@ SOLVED_LABELS = 1 << 10
 FEWEST_LABELS = 64
 EXACT = 1e-9  # of the squared half-range: how far M h may be from y² and count as equal
 BOUNDED = 2e-3  # of the squared half-range: up to here the interval is widened by it
+SEVERAL = 1e-6  # of an example's weight beside its largest: with less the others say nothing
 AMPLIFIED = 1e6  # of the squared half-range: an h of larger values tells nothing of y²
 
 
@@ -36,7 +38,7 @@ def identify(channel: Channel) -> Identified:
     values = _unbiased_values(channel)
     centre = float(channel.labels[0] + channel.labels[-1]) / 2
     second, slack, why = _second(channel, (channel.labels - centre) ** 2)
-    return Identified(centre, values - centre, second, slack, why)
+    return Identified(centre, values - centre, second, slack, why, _noise(channel, values - centre))
 
 
 def _unbiased_values(channel: Channel) -> FloatArray:
@@ -106,19 +108,57 @@ def _solved(channel: Channel, target: FloatArray) -> FloatArray | None:
     return np.asarray(np.linalg.lstsq(rows / root, target, rcond=1e-12)[0] / root, np.float64)
 
 
-def told(channels: Sequence[Channel], message: npt.NDArray[np.integer], bins: npt.NDArray[np.integer]) -> Identified:
-    """What each of N rows says, of the message (number into `channels`) and output given. Raises as `identify`."""
+def told(
+    channels: Sequence[Channel],
+    message: npt.NDArray[np.integer],
+    bins: npt.NDArray[np.integer],
+    rows: Together | None = None,
+) -> Identified:
+    """What each of N rows says, of the message (number into `channels`) and output given; with `rows` what the outputs
+    of each of n examples say together. Raises as `identify`."""
     each = [identify(channel) for channel in channels]
     known = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
-    whole = all(k.second is not None for k in known)
-    first, second = np.empty(len(bins)), np.empty(len(bins)) if whole else None
+    first, second = np.empty(len(bins)), np.zeros(len(bins))
     for number, k in enumerate(known):
         here = message == number
         first[here] = k.first[bins[here]]
-        if second is not None and k.second is not None:
+        if k.second is not None:
             second[here] = k.second[bins[here]]
+    whole = all(k.second is not None for k in known)
+    slack = max(k.slack for k in known)
     why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
-    return Identified(known[0].centre, first, second, max(k.slack for k in known), why)
+    noise = np.array([k.noise for k in known])[message]
+    if rows is None:
+        return Identified(known[0].centre, first, second if whole else None, slack, why, float(noise.mean()))
+    squares = [_noise(channel, k.second) for channel, k in zip(channels, known, strict=True)]
+    joint, left = rows.labels(first, noise)
+    product = _products(rows, first, rows.shares(noise))
+    spread = np.array(squares)[message]
+    own = rows.sums(np.isfinite(spread).astype(np.float64)) > 0.0
+    second = np.where(own, rows.sums(rows.shares(spread) * second), product)
+    whole = bool(np.all(np.isfinite(second)))
+    if whole and not np.all(own):
+        why = "identified, where no channel does it by the product of two outputs of one example"
+    elif whole:
+        why = max((k.why for k in known if k.second is not None), key=len)
+    return Identified(known[0].centre, joint, second if whole else None, slack, why, float(left.mean()))
+
+
+def _noise(channel: Channel, values: FloatArray | None) -> float:
+    """The variance that the channel gives to values float64[m] of its outputs, averaged over labels; inf for None."""
+    return np.inf if values is None else float(channel.moments(values)[1].mean())
+
+
+def _products(rows: Together, first: FloatArray, shares: FloatArray) -> FloatArray:
+    """Σ_{i≠j} a_i·a_j·g_i·g_j / Σ_{i≠j} a_i·a_j, float64[n], of g = `first` and a = `shares`, float64[N] both.
+
+    Outputs of one example are independent given its label, so this has the expectation E[g | y]², whatever the
+    channels; NaN for an example with one output.
+    """
+    pairs = 1.0 - rows.sums(shares * shares)
+    several = pairs > SEVERAL
+    crossed = rows.sums(shares * first) ** 2 - rows.sums((shares * first) ** 2)
+    return np.where(several, crossed / np.where(several, pairs, 1.0), np.nan)
 
 
 def estimate_on_rows(
@@ -131,12 +171,16 @@ def estimate_on_rows(
     folds: int = 0,
 ) -> ErrorEstimate:
     """For N rows: predictions float64[N], the constant (or float64[N]) they are compared with, the number of the
-    message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N].
-    `folds` ≥ 2: the predictions are out of so many folds.
+    message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N] and
+    one prediction, and count as one. `folds` ≥ 2: the predictions are out of so many folds.
 
     Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
     """
-    known = told(channels, message, bins)
+    rows = Together.of(examples)
+    known = told(channels, message, bins, rows)
+    if rows is not None:
+        constants = np.broadcast_to(np.asarray(constants, np.float64), predictions.shape)[rows.first]
+        predictions, examples = predictions[rows.first], examples[rows.first]
     found = estimate(predictions, constants, known, examples, folds)
     if any(channel.k != 2 or channel.domain.ends != channels[0].domain.ends for channel in channels):
         return found

@@ -30,6 +30,15 @@ class Interval:
             self.estimate, self.standard_error, min(max(self.low, low), high), max(min(self.high, high), low)
         )
 
+    def reaching(self, by: float) -> Interval:
+        """Further up by `by`, or down where that is negative."""
+        return Interval(self.estimate, self.standard_error, self.low + min(by, 0.0), self.high + max(by, 0.0))
+
+    @property
+    def of_loss(self) -> Interval:
+        """Cut at 0, below which no squared error is."""
+        return self.within(0.0, math.inf)
+
 
 def around(estimate: float, error: float, slack: float = 0.0) -> Interval:
     """The normal interval of a standard error, wider by `slack` on either side."""

@@ -49,12 +49,15 @@ class Seen:
 @dataclass(frozen=True)
 class Sample:
     """Rows to learn from: labels float64[n], weights float64[n] of mean 1 (None: all alike); rows of one group, integer
-    [n], are of one example; `cells`: how likely distributions of a row's label make its output, where channels tell."""
+    [n], are of one example. `label_weights`: of the labels in effects of categories, where the loss does not look at
+    labels; elsewhere None, for the weights. `cells`: how likely distributions of a row's label make its output, where
+    channels tell."""
 
     encoded: Encoded
     labels: FloatArray
     weights: FloatArray | None = None
     groups: Rowwise | None = None
+    label_weights: FloatArray | None = None
     cells: CellLikelihood | None = None
 
     @property
@@ -67,12 +70,14 @@ class Sample:
 
     def take(self, rows: npt.NDArray[Any]) -> Sample:
         weights = None if self.weights is None else self.weights[rows]
+        told = None if self.label_weights is None else self.label_weights[rows]
         cells = None if self.cells is None else self.cells.take(rows)
-        return Sample(self.encoded.take(rows), self.labels[rows], weights, cells=cells)
+        return Sample(self.encoded.take(rows), self.labels[rows], weights, label_weights=told, cells=cells)
 
     def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
         """These rows with out-of-fold effects of their categories, and the effects for later rows."""
-        seen, effects = out_of_fold(self.encoded.codes, self.labels, task.sizes, done, task.shrinkage)
+        weights = self.weights if self.label_weights is None else self.label_weights
+        seen, effects = out_of_fold(self.encoded.codes, self.labels, task.sizes, done, task.shrinkage, weights)
         return Seen(self.encoded, seen, task.sizes), effects
 
 
@@ -183,6 +188,9 @@ class CrossFit:
     predictions: FloatArray
     constants: FloatArray
     fold: npt.NDArray[np.int8]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> CrossFit:
+        return CrossFit(self.predictions[rows], self.constants[rows], self.fold[rows])
 
 
 @dataclass(frozen=True)

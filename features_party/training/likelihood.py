@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.links import HESSIAN_FLOOR, LogisticScore
+from features_party.training.together import Together, joint_channels
 from shared.channels.base import Channel
 from shared.errors import InvalidLoss
 
@@ -61,6 +62,11 @@ class RowLikelihood:
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> RowLikelihood:
         return RowLikelihood(self.given, self.message[rows], self.outputs[rows], self.link)
+
+    def together(self, rows: Together) -> RowLikelihood | None:
+        """With one row for each example; None where the product of its channels would be too large."""
+        joint = joint_channels(self.given, self.message, self.outputs, rows)
+        return None if joint is None else RowLikelihood(*joint, self.link)
 
     @cached_property
     def _counts(self) -> list[FloatArray]:

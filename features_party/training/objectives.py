@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.links import HESSIAN_FLOOR, Gradients, Link
+from features_party.training.together import ABSENT, Together
 from shared.channels.base import Channel, N
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
@@ -114,6 +115,9 @@ class Told(Protocol):
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> Self: ...
 
+    def together(self, rows: Together) -> Told | None:
+        """With one row for each example; None where that cannot be worked with."""
+
     def __call__(self, score: FloatArray, labels: FloatArray, /) -> tuple[FloatArray, FloatArray]: ...
 
 
@@ -129,6 +133,18 @@ class RowGradients:
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> RowGradients:
         return RowGradients(self.corrections, self.message[rows], self.outputs[rows])
+
+    def together(self, rows: Together) -> AveragedGradients:
+        """The gradient of least noise of each example."""
+        shares, noise = rows.shares(self._noises[self.message]), self._noises[self.message]
+        message, outputs, order = rows.columns(self.message, self.outputs, np.arange(len(self.message)))
+        looks = [RowGradients(self.corrections, *np.maximum(at, 0)) for at in zip(message.T, outputs.T, strict=True)]
+        by_look = np.where(order == ABSENT, 0.0, shares[order])
+        return AveragedGradients(tuple(looks), by_look, float(np.mean(rows.sums(shares * shares * noise))))
+
+    @property
+    def _noises(self) -> FloatArray:
+        return np.array([correction.noise for correction in self.corrections])
 
     def _average(self, figure: Callable[[LossCorrection], float]) -> float:
         often = np.bincount(self.message, minlength=len(self.corrections))
@@ -148,6 +164,37 @@ class RowGradients:
         for at, correction in enumerate(self.corrections):
             here = self.message == at
             slope[here], hessian[here] = correction.gradients(score[here], self.outputs[here])
+        return slope, hessian
+
+
+@dataclass(frozen=True)
+class AveragedGradients:
+    """Of n examples with up to w outputs each: `looks` are these one after the other, `shares` float64[n, w]."""
+
+    looks: tuple[RowGradients, ...]
+    shares: FloatArray
+    noise: float
+
+    link = None
+
+    def take(self, rows: slice | npt.NDArray[np.int64]) -> AveragedGradients:
+        return AveragedGradients(tuple(look.take(rows) for look in self.looks), self.shares[rows], self.noise)
+
+    def together(self, _: Together) -> None:
+        """They are already."""
+
+    @property
+    def start(self) -> float:
+        """The median."""
+        weights = self.shares.mean(axis=0)
+        return float(np.average([look.start for look in self.looks], weights=weights))
+
+    def __call__(self, score: FloatArray, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
+        slope, hessian = np.zeros(len(score)), np.zeros(len(score))
+        for share, look in zip(self.shares.T, self.looks, strict=True):
+            found = look(score, labels)
+            slope += share * found[0]
+            hessian += share * found[1]
         return slope, hessian
 
 

@@ -398,6 +398,33 @@ def test_training_accounts_before_it_trains_and_may_be_repeated(
     assert kinds == ["store-created", "message-accepted", "model-trained", "model-trained"]
 
 
+def test_two_messages_of_the_same_examples_make_one_look_at_each(
+    sender: Sender, key: VerifyingKey, tmp_path: Path
+) -> None:
+    """Rows of an example count as one, and two bits tell the squared error, which one does not."""
+    from features_party.tables.feature_tables import read_features
+    from features_party.tables.output import write_table
+
+    services, w = features_party(tmp_path / "home"), world(1500)
+    for name, epsilon in (("1", 2.0), ("2", 1.0)):
+        channel, told = one_bit(epsilon=epsilon), {"release": f"rel_{name}", "batch": f"bat_{name}"}
+        sender.write(tmp_path / f"{name}.parquet", w.ids, w.labels, channel, **told)
+    write_table(w.table(), tmp_path / "features.parquet")
+    messages = [services.messages.accept(tmp_path / f"{name}.parquet", key) for name in "12"]
+    table = read_features(tmp_path / "features.parquet", "click_id")
+    alone = services.trainer.train(messages[:1], table, Learning(model="linear"), tmp_path / "alone")["report"]
+    card = services.trainer.train(messages, table, Learning(model="linear"), tmp_path / "both")
+    report, estimate = card["report"], card["report"]["error_estimate"]
+    assert (report["rows"], report["ids_in_several_messages"]) == (3000, 1500)
+    assert "the 3,000 outputs of 1,500 examples were taken together" in " ".join(card["notes"])
+    assert report["noise_variance"] < alone["noise_variance"]
+    assert alone["error_estimate"]["mse"] is None
+    assert estimate["mse"]["low"] >= 0.0
+    assert "the product of two outputs of one example" in estimate["mse_why"]
+    # a fifth of the examples was held out
+    assert 0.1 * 1500 < estimate["rows"] < 0.3 * 1500
+
+
 def test_messages_of_different_labels_do_not_make_one_model(sender: Sender, key: VerifyingKey, tmp_path: Path) -> None:
     from features_party.models.trainer import check_one_label, default_loss
 

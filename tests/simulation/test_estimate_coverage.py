@@ -154,13 +154,50 @@ def test_of_several_messages_the_one_that_tells_least_decides() -> None:
     rng = np.random.default_rng(3)
     message = np.arange(rows) % 2
     bins = np.where(message == 0, rng.integers(0, 11, rows), rng.integers(0, 2, rows))
-    found = estimate_on_rows(np.full(rows, 4.0), 5.0, channels, message, bins, np.arange(rows) // 2)
+    found = estimate_on_rows(np.full(rows, 4.0), 5.0, channels, message, bins, np.arange(rows))
     assert found.mse is None
     assert "squares" in found.mse_why
     assert found.as_card()["mse_below_constant"] == found.mse_below_constant.estimate
     alone = estimate_on_rows(np.full(rows, 4.0), 5.0, channels[:1], np.zeros(rows, int), bins * 0, np.arange(rows))
     assert alone.mse is not None
     assert alone.mse_why == "identified"
+
+
+@pytest.mark.parametrize("epsilons", [(1.0, 1.0), (0.3, 2.0)], ids=["alike", "weak and strong"])
+def test_two_outputs_of_an_example_tell_its_square_and_the_noisier_one_does_not_hurt(
+    epsilons: tuple[float, float],
+) -> None:
+    """One bit alone has no square. A nominal 95 % interval of two covers in a number of repetitions that is binomial,
+    below the bound once in 10⁶; a planted wrong one, of outputs that are not independent (one output twice), falls
+    below it."""
+    rng, channels = np.random.default_rng(21), [one_bit(epsilon=epsilon) for epsilon in epsilons]
+    cumulative = [np.cumsum(channel.matrix(), axis=1)[:, 0] for channel in channels]
+    every = np.arange(ROWS)
+    message, examples = np.repeat([0, 1], ROWS), np.tile(every, 2)
+    gain = mse = planted = 0
+    alone, both = [], []
+    for _ in range(REPETITIONS):
+        x, y = sample(rng, ROWS)
+        at = np.asarray(y, np.int64)
+        bins = np.concatenate([(rng.random(ROWS) > below[at]).astype(np.int64) for below in cumulative])
+        f = np.clip(3.0 + 0.8 * x[:, 1], 0.0, 10.0)
+        truth = float(np.mean((f - y) ** 2))
+        found = estimate_on_rows(np.tile(f, 2), 3.0, channels, message, bins, examples)
+        assert found.mse is not None
+        assert found.rows == ROWS
+        gain += covered(found.mse_below_constant, float(np.mean((3.0 - y) ** 2)) - truth)
+        mse += covered(found.mse, truth)
+        # the same bits for both: their product is no square of the label
+        same = [channels[0], channels[0]]
+        twice = estimate_on_rows(np.tile(f, 2), 3.0, same, message, np.tile(bins[:ROWS], 2), examples)
+        planted += covered(twice.mse, truth)
+        single = (estimate_on_rows(f, 3.0, channels[1:], message[:ROWS], bins[ROWS:], every)).mse_below_constant
+        alone.append(single.standard_error)
+        both.append(found.mse_below_constant.standard_error)
+    assert gain >= BOUND
+    assert mse >= BOUND
+    assert planted < BOUND
+    assert np.mean(both) < np.mean(alone)  # equal parts of a weak and a strong one would be far above it
 
 
 def test_few_rows_are_not_held_out() -> None:

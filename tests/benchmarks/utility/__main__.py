@@ -12,6 +12,7 @@ from tests.benchmarks.utility import (
     figures,
     report,
     table_auto,
+    table_combined,
     table_conversions,
     table_coverage,
     table_errors,
@@ -41,6 +42,7 @@ PARTS: dict[str, Part] = {
     "conversions": (table_conversions.cells, table_conversions.tables),
     "rare": (table_conversions.cells_rare, table_conversions.tables_rare),
     "peers": (table_peers.cells, table_peers.tables),
+    "combined": (table_combined.cells, table_combined.tables),
 }
 
 

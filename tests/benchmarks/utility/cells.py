@@ -37,8 +37,9 @@ OF_KIND = {
         "training.py",
         *(f"peers/{path.name}" for path in sorted((HERE / "peers").glob("*.py"))),
     ),
+    "combined": ("combined.py",),
 }
-TRAINED = ("train", "coverage", "conversions", "rare", "peers")
+TRAINED = ("train", "coverage", "conversions", "rare", "peers", "combined")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Cell:
 
     `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
     density of true and randomized labels), "coverage" (how often the stated interval holds the true error),
-    "conversions" and "rare" (models of labels of two values, as probabilities), "peers" (methods of others).
+    "conversions" and "rare" (models of labels of two values, as probabilities), "peers" (methods of others), "combined"
+    (of several messages).
     `capacity` scales the effective rows that the size of a quick learner is chosen for; `rows` caps the training rows,
     0 for all.
     """

@@ -22,7 +22,7 @@ EVERY = 30.0  # seconds between the lines that stand for a progress bar where th
 
 def compute(cell: Cell) -> Result:
     """The cell's result, or why the service refuses it, with the seconds it took."""
-    from tests.benchmarks.utility import conversions, coverage, randomizing, training
+    from tests.benchmarks.utility import combined, conversions, coverage, randomizing, training
     from tests.benchmarks.utility.peers import cell as peers_cell
 
     how: Mapping[str, Callable[[Cell], Result]] = {
@@ -33,6 +33,7 @@ def compute(cell: Cell) -> Result:
         "conversions": conversions.conversions,
         "rare": conversions.rare,
         "peers": peers_cell.peers,
+        "combined": combined.combined,
     }
     began = time.perf_counter()
     try:

@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from tests.benchmarks.utility import __main__ as command
 from tests.benchmarks.utility import (
+    combined,
     conversions,
     coverage,
     figures,
@@ -20,10 +22,11 @@ from tests.benchmarks.utility import (
     runner,
     store,
     table_auto,
+    table_combined,
     table_conversions,
     table_gap,
 )
-from tests.benchmarks.utility.cells import INFINITE, Cell, digest
+from tests.benchmarks.utility.cells import INFINITE, Cell, digest, options_text
 from tests.benchmarks.utility.checks import violations
 from tests.benchmarks.utility.grid import AUTO, CORRECTED, RR_ON_BINS, Settings, cell_of, seeds_of
 from tests.benchmarks.utility.results import Mean, Results, number
@@ -236,6 +239,41 @@ def test_log_loss_closed_is_taken_seed_by_seed_from_the_best_without_privacy() -
     met = {record["model"]: record["met"] for record in table.records if record["epsilon"] == "1"}
     assert met[table_conversions.OURS] == "no"  # 80 % are closed, 93 % are the goal
     assert list(table_conversions.cells(replace(settings, data=("bike",)))) == []
+
+
+def test_several_messages_are_held_against_the_best_alone_seed_by_seed() -> None:
+    settings = Settings(data=("bike",), seeds=3)
+    found: dict[Cell, Result] = {}
+    for cell in table_combined.cells(settings):
+        case = next(name for name in combined.CASES if options_text({"case": name}) == cell.options)
+        alone = [110.0, 100.0, 120.0, 130.0][: len(combined.CASES[case])]
+        # the last case is worse by more than chance, the first one by less
+        worse = {"few strong rows, many weak": 5.0, "one batch at two ε": 0.5}.get(case, -3.0)
+        every = 100.0 + worse + (0.0, 1.0, -1.0)[cell.seed]
+        found[cell] = {"mse": every, "alone": alone, "best_alone": 100.0, "difference": every - 100.0}
+    (table,) = table_combined.tables(Results(found, settings))
+    assert len(table.rows) == len(combined.CASES) * len(table_combined.LEARNERS)
+    for record in table.records:
+        assert record["kept"] == (record["case"] != "few strong rows, many weak")
+        assert record["difference_error"] == pytest.approx(1.0 / 3**0.5)
+    assert list(table_combined.cells(replace(settings, epsilons=("1",)))) == []
+
+
+def test_a_cell_of_several_messages_judges_all_of_them_and_each(elsewhere: Path) -> None:
+    """On a stand-in: that shares are dealt, prices drift and days are columns; no figure is judged."""
+    settings = Settings(data=("bike",), seeds=1, quick=True)
+    (cell,) = table_combined.cells(settings)
+    result = runner.compute(cell)
+    assert not result["real"]
+    assert len(result["alone"]) == 2
+    assert result["difference"] == pytest.approx(result["mse"] - min(result["alone"]))
+    days = runner.compute(replace(cell, options=options_text({"case": "four days, drifting prices"})))
+    assert len(days["alone"]) == 4
+    data = split("bike", 0, cell.rows)
+    sent = combined.CASES["four days, drifting prices"]
+    received = combined._received(cell, data, sent)
+    assert sorted(np.concatenate([one.rows for one in received]).tolist()) == list(range(data.n))
+    assert [set(one.features["day"].to_pylist()) for one in received] == [{0.0}, {1.0}, {2.0}, {3.0}]
 
 
 def test_rare_clicks_convert_at_the_rate_that_the_plan_is_asked_for() -> None:
