@@ -6,6 +6,8 @@ noise σ² of a row; a shrunken effect explains Σ n_g·τ⁴/(τ² + σ²/n_g)/
 of noisy labels take up thousands of degrees of freedom.) Values of numbers come first, then pairs, each in that order.
 A candidate is fitted together with the effects of its own sides, since what these took for noise is also its own, and
 kept where that takes away more of the held-out squares than CLEAR standard errors. Later ones are judged beside it.
+What trees find by themselves is no reason for a crossing: it must take away as clearly of the residuals that they leave
+on rows that they did not see. (Humidity on working days stands for the hour, which trees have anyway.)
 Reads corrected labels only, so it costs no ε.
 """
 
@@ -13,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.training.crossings import FEWEST_GROUPS, MOST_GROUPS, Crossing, Side, joined
-from features_party.training.effects import FOLDS, Effects, Moments, fit_effects
+from features_party.training.effects import FOLDS, Effects, Moments, fit_effects, out_of_fold
 from features_party.training.encoding import Encoded
 
 FloatArray = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
+Left = Callable[[Encoded, FloatArray, FloatArray | None], FloatArray]
 
 MOST_CROSSINGS = 6
 TRIED = 4  # candidates in a row that may fail
@@ -108,12 +112,14 @@ def choose_crossings(
     category_names: Sequence[str],
     done: Callable[[float], None] = lambda _share: None,
     weights: FloatArray | None = None,
+    left: Left | None = None,
 ) -> tuple[tuple[Crossing, ...], tuple[float | None, ...]]:
     """The crossings for labels float64[n], and by crossing the rows by which its effects are shrunk (None: as those of
     a category).
 
     `number_names` are of the first numbers, those that come straight from columns; the others are not crossed.
-    `weights` float64[n] are of mean 1 (None: all alike).
+    `weights` float64[n] are of mean 1 (None: all alike). `left`: what trees leave of labels that they did not
+    see (None: there are no trees).
     """
     if len(labels) > ROWS:
         # which rows are looked at says nothing; it is fixed so that training is repeatable
@@ -121,7 +127,7 @@ def choose_crossings(
         encoded, labels, weights = encoded.take(rows), labels[rows], None if weights is None else weights[rows]
     if len(labels) < LEAST_ROWS:
         return (), ()
-    search = _Search(encoded, labels, weights, list(sizes), len(number_names), done)
+    search = _Search(encoded, labels, weights, left, list(sizes), len(number_names), done)
     categories = [(name, Side(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
     numbers = list(_repeated(encoded, number_names, len(sizes)))
     search.take(Candidate(name, (side,), (at,)) for name, side, at in numbers)
@@ -166,11 +172,16 @@ def _bins(column: npt.NDArray[np.floating]) -> Codes:
     return np.where(present, np.searchsorted(cuts, column, side="right"), -1).astype(np.int32)
 
 
+def _clear(gains: FloatArray) -> bool:
+    return bool(gains.mean() > CLEAR * gains.std() / np.sqrt(len(gains)))
+
+
 @dataclass
 class _Search:
     encoded: Encoded
     labels: FloatArray
     weights: FloatArray | None
+    left: Left | None
     sizes: list[int]
     numbers: int
     done: Callable[[float], None]
@@ -236,15 +247,28 @@ class _Search:
         for way in ways:
             grown = self.growing.grown(*way, candidate.beside)
             gains = self.growing.weights * (self.growing.held**2 - grown.held**2)
-            if float(gains.mean()) > CLEAR * float(gains.std()) / np.sqrt(len(gains)):
+            if _clear(gains):
                 clear.append((float(gains.mean()), grown))
-        if not clear:
+        if not clear or not any(self._beyond_trees(way, size) for way, size, _ in ways):
             return False
         self.growing = max(clear, key=lambda found: found[0])[1]
         self.crossings.append(crossing)
         # a number's values have no bins beside them later on: their λ is that of all they say
         self.shrinkage.append(moments.shrinkage if len(crossing.sides) > 1 else None)
         return True
+
+    def _beyond_trees(self, codes: Codes, size: int) -> bool:
+        """Whether effects of codes int32[n] are clearly left in the residuals of trees."""
+        if self.left is None:
+            return True
+        known = (Moments.of(self._rest, codes + 1, self.weights).shrinkage,)
+        found, _ = out_of_fold(codes[:, None], self._rest, [size], known=known, weights=self.weights)
+        return _clear(self.growing.weights * (self._rest**2 - (self._rest - found[:, 0]) ** 2))
+
+    @cached_property
+    def _rest(self) -> FloatArray:
+        assert self.left is not None
+        return self.left(self.encoded, self.labels, self.weights)
 
     def _grouped(self, candidate: Candidate) -> Crossing:
         """With the groups of two rows or more, the largest where they are too many."""

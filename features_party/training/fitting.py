@@ -19,6 +19,7 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import fit_classes
+from features_party.training.learners.trees import left_by_trees
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import Told
@@ -134,7 +135,7 @@ def fit(
     ruled, weights = _judged(labels, examples.noise_variance, spread)
     gradients = None if isinstance(examples.told, ClassLikelihood) or not kind.of_trees else examples.told
     objective, notes, told = _objective(loss, ruled, gradients)
-    label_weights = weights
+    label_weights, squares = weights, ruled
     classes: ClassLikelihood | None = None
     if loss == LOG:
         likelihood = _likelihood(examples, kind)
@@ -150,9 +151,11 @@ def fit(
     progress("encoding features", 0.0)
     schema = FeatureSchema.learn(features, categorical=recipe.categorical, exclude=recipe.exclude)
     encoded = schema.encode(features)
+    ends = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     shrinkage: tuple[float | None, ...] = ()
     if kind.of_trees and recipe.crossings and classes is None:
         names = (schema.column_numbers, schema.category_names)
+        by_squares = Task(schema.sizes, "squared", ends, squares, threads)
         chosen, shrinkage = choose_crossings(
             encoded,
             labels,
@@ -160,6 +163,7 @@ def fit(
             *names,
             lambda share: progress("crossed effects", 0.03 + 0.02 * share),
             label_weights,
+            lambda *rows: left_by_trees(Sample(*rows), by_squares),
         )
         schema, encoded = schema.with_crossings(chosen, encoded)
     if kind.of_trees and recipe.category_statistics:
@@ -169,7 +173,7 @@ def fit(
     task = Task(
         sizes=schema.sizes,
         loss=objective,
-        bounds=bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max())),
+        bounds=ends,
         capacity=recipe.capacity or ruled,
         threads=threads,
         smooth=len(schema.number_names) - sum(statistic.trees_only for statistic in schema.statistics),

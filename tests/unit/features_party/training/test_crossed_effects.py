@@ -14,10 +14,13 @@ import pytest
 from features_party.models.export import export
 from features_party.models.folder import SavedModel
 from features_party.training import crossed_effects
+from features_party.training.capacity import choose_capacity
 from features_party.training.crossed_effects import choose_crossings
 from features_party.training.crossings import FEWEST_GROUPS, Crossing, Side
 from features_party.training.effects import LARGEST_SHRINKAGE, Moments
 from features_party.training.encoding import FeatureSchema
+from features_party.training.learner import Sample, Task
+from features_party.training.learners.trees import left_by_trees
 from features_party.training.model import TrainedModel
 from shared.domain import Domain
 from shared.errors import InvalidFile
@@ -71,6 +74,39 @@ def chosen(truth: Callable[[pa.Table], FloatArray], seed: int, n: int = N) -> li
     found, shrinkage = choose_crossings(schema.encode(features), noisy(truth(features), seed), schema.sizes, *names)
     assert len(found) == len(shrinkage)
     return [crossing.name for crossing in found]
+
+
+def beyond_trees(features: pa.Table, labels: FloatArray) -> tuple[list[str], list[str]]:
+    """Names of the crossings, by additive effects alone and also by what trees leave."""
+    schema = FeatureSchema.learn(features)
+    encoded, ruled = schema.encode(features), choose_capacity(len(labels), float(np.var(labels)), NOISE * NOISE)
+    task = Task(schema.sizes, "squared", (0.0, 10.0), ruled, 1)
+    found = []
+    for left in (None, lambda *rows: left_by_trees(Sample(*rows), task)):
+        names = (schema.column_numbers, schema.category_names)
+        crossings, _ = choose_crossings(encoded, labels, schema.sizes, *names, left=left)
+        found.append([crossing.name for crossing in crossings])
+    return found[0], found[1]
+
+
+def test_what_trees_find_by_themselves_is_no_crossing() -> None:
+    """There are sales in the morning of working days alone; damp comes with the hour, in 120 steps."""
+    rng = np.random.default_rng(4)
+    hour, working = rng.integers(0, 24, N), rng.integers(0, 2, N)
+    damp = np.round(120 * np.clip(hour / 24 + 0.1 * rng.normal(size=N), 0, 1))
+    truth = np.where((working == 1) & (hour < 12), 10.0, 0.0)
+    others = {f"x{at}": rng.normal(size=N) for at in range(5)}
+    features = pa.table({"hour": hour + 0.5, "damp": damp, "working": np.array(["no", "yes"])[working], **others})
+    additive, both = beyond_trees(features, noisy(truth, 3))
+    assert additive
+    assert both == []
+
+
+@pytest.mark.parametrize(("truth", "name"), [(by_price, "price"), (by_pair, "kind × price")])
+def test_what_trees_do_not_find_stays_a_crossing(truth: Callable[[pa.Table], FloatArray], name: str) -> None:
+    features = table(N, 0)
+    additive, both = beyond_trees(features, noisy(truth(features), 0))
+    assert additive[0] == both[0] == name
 
 
 def test_groups_by_hand() -> None:
