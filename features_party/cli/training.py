@@ -20,7 +20,7 @@ from features_party.cli.app import (
     services,
 )
 from shared.errors import InvalidInput
-from shared.service.cli import emit, progress
+from shared.service.cli import emit, progress, real
 from shared.service.commands import command
 from shared.service.party_commands import Force, Json
 
@@ -140,10 +140,14 @@ def predict(
     id_column: IdColumn,
     out: Annotated[Path, typer.Option(help="Table of id and prediction to write (.parquet or .csv).")],
     quantile: Annotated[
-        list[float] | None, typer.Option(help="A quantile of the label too, such as 0.05; may be repeated.")
+        list[float] | None,
+        typer.Option(parser=real("--quantile", 0, 1), help="A quantile of the label too, such as 0.05; repeatable."),
     ] = None,
     interval: Annotated[
-        float | None, typer.Option(help="The two quantiles that the label is between with this probability.")
+        float | None,
+        typer.Option(
+            parser=real("--interval", 0, 1), help="The two quantiles that the label is between with this probability."
+        ),
     ] = None,
     force: Force = False,
     as_json: Json = False,

@@ -16,7 +16,7 @@ import pytest
 from features_party.api.schemas_models import Card
 from features_party.training.learners.gbdt import Ensemble
 from tests.support.features_api import WORLD, Api, message_files, running
-from tests.support.messages import Sender, one_bit, rr, world
+from tests.support.messages import Sender, laplace, one_bit, rr, world
 
 ROW = {"age": 41.0, "country": "UK"}
 
@@ -40,6 +40,22 @@ def model(api: Api, sender: Sender, tmp_path: Path) -> str:
 
 def predict(api: Api, model: str, rows: Any, **options: Any) -> Any:
     return api.trainer.post(f"/v1/models/{model}/predict", json={"rows": rows, **options})
+
+
+def test_quantiles_of_labels_where_the_outputs_tell_them(api: Api, model: str, sender: Sender, tmp_path: Path) -> None:
+    """The model of `model` is linear."""
+    api.accept(message_files(sender, tmp_path / "several", channel=laplace(epsilon=3.0), release="rel_several"))
+    several, rows = api.trained(messages=("rel_several",), model="gbdt"), [ROW, ROW | {"age": 20.0}]
+    found = predict(api, several, rows, quantiles=[0.1, 0.5, 0.9]).json()
+    low, middle, high = np.array(found["quantiles"]).T
+    assert np.all((low <= middle) & (middle <= high) & (low < high))
+    assert found["predictions"] == predict(api, several, rows).json()["predictions"]
+    assert predict(api, several, rows).json()["quantiles"] is None
+    refused = predict(api, model, rows, quantiles=[0.5])
+    assert refused.status_code == 422
+    assert "knows no quantiles" in refused.json()["detail"]
+    for wrong in ([0.0], [1.0], [0.5] * 100):
+        assert predict(api, several, rows, quantiles=wrong).status_code == 422
 
 
 # --- cards -------------------------------------------------------------------------------------------------

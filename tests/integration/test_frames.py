@@ -23,7 +23,7 @@ from features_party.bootstrap import bootstrap
 from features_party.frames import labeled_frame
 from features_party.sklearn import LabelDPRegressor
 from shared.errors import InvalidInput, InvalidTable, SignatureInvalid
-from tests.support.messages import Sender, one_bit, rr, world
+from tests.support.messages import Sender, laplace, one_bit, rr, world
 
 WORLD = world(400)
 LABELS = ["raw_label", "corrected_label", "noise_variance", "release"]
@@ -125,6 +125,22 @@ def test_the_estimator_learns_and_accounts(folder: Path, kind: str) -> None:
     assert events() == ["store-created", "message-accepted", "model-trained"]
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict(X), model.predict(X))
+
+
+def test_the_estimator_predicts_intervals_where_the_outputs_tell_them(folder: Path) -> None:
+    X = WORLD.table().to_pandas()
+    with pytest.raises(InvalidInput, match="knows no quantiles"):
+        regressor(folder).fit(X).predict_interval(X)
+    sender = Sender()
+    sender.public_key(folder)
+    sender.write(folder / "m.parquet", WORLD.ids, WORLD.labels, laplace(epsilon=3.0), epsilon="3", release="rel_3")
+    model = regressor(folder).fit(X)
+    low, high = model.predict_interval(X, 0.8).T
+    assert np.all(low <= high)
+    assert 0.7 < np.mean((low <= WORLD.labels) & (WORLD.labels <= high)) < 1.0
+    assert np.array_equal(model.predict_quantiles(X, [0.1, 0.9]).T, [low, high])
+    with pytest.raises(NotFittedError):
+        regressor(folder).predict_quantiles(X, [0.5])
 
 
 def test_the_estimator_is_one_of_scikit_learn(folder: Path) -> None:
