@@ -149,7 +149,7 @@ def members_text(members: list[dict[str, Any]]) -> str:
 def _member(same: list[dict[str, Any]]) -> str:
     name, trees = same[0]["name"], same[0]["trees"]
     weight = sum(m["weight"] for m in same)
-    shown = f"{weight:.2f} × {name}" if weight else f"{name} (under the trees on top)"
+    shown = f"{weight:.2f} × {name}" if weight else f"{name} (the base of others)"
     return shown if trees is None else f"{shown} ({len(same)} × {trees})" if len(same) > 1 else f"{shown} ({trees})"
 
 

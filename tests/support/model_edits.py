@@ -26,6 +26,8 @@ import pyarrow as pa
 
 from features_party.models.export import as_xgboost
 from features_party.models.folder import SavedModel
+from features_party.training.cells import CellLikelihood
+from features_party.training.correction import correct
 from features_party.training.effects import Effects
 from features_party.training.model import TrainedModel
 from shared.domain import Domain
@@ -34,7 +36,8 @@ from shared.maps.monotone import MonotoneMap
 from shared.maps.score_maps import ScoreMap
 from shared.maps.scores import ScoreGrid
 from shared.strict_json import read_json
-from tests.support.messages import world
+from tests.support.classes import k_ary
+from tests.support.messages import draw, world
 from tests.support.training import fit
 
 TEN = Domain.parse("0:10")
@@ -53,7 +56,7 @@ def table(n: int, seed: int = 0) -> pa.Table:
 
 NAMES = (
     *("gbdt squared", "gbdt poisson", "trees poisson", "linear squared", "trees calibrated", "mlp squared"),
-    *("trees absolute", "gbdt log", "linear log", "gbdt classes", "trees classes"),
+    *("trees absolute", "gbdt log", "linear log", "gbdt classes", "trees classes", "gbdt through"),
 )
 
 
@@ -72,6 +75,17 @@ def learners() -> dict[str, TrainedModel]:
         found[f"{model} log"] = fit(features, two, domain=Domain.parse("0:1"), model=model, loss="log")
     for model in ("gbdt", "trees"):
         found[f"{model} classes"] = fit(features, thirds, domain=Domain.parse("0:2"), model=model, loss="log")
+    channel = k_ary(TEN.k, "6")
+    outputs, corrected = draw(channel, w.labels), correct(channel, "debias")
+    found["gbdt through"] = fit(
+        features,
+        corrected.corrected[outputs],
+        noise_variance=corrected.noise_variance,
+        domain=TEN,
+        unbiased=True,
+        cells=CellLikelihood.through([channel], np.zeros(400, np.int8), outputs),
+    )
+    assert "through the channel" in [member["name"] for member in found["gbdt through"].body.members()]
     grid = ScoreGrid.parse("0:10:100")
     steps = ScoreMap(grid, MonotoneMap(grid.size, np.array([20, 60]), np.array([1.0, 4.0, 6.0])), interpolate=True)
     found["trees calibrated"] = replace(found["trees poisson"], calibration=steps)

@@ -16,7 +16,7 @@ def test_boosters_of_one_kind_are_shown_as_one_member() -> None:
     below, on_top = member("main effects", 0.0), member("trees on top", 0.4, 70)
     assert members_text(three) == "0.60 × trees (3 × 50)"
     assert members_text([below, *three, on_top]) == (
-        "main effects (under the trees on top), 0.60 × trees (3 × 50), 0.40 × trees on top (70)"
+        "main effects (the base of others), 0.60 × trees (3 × 50), 0.40 × trees on top (70)"
     )
     assert (
         members_text([member("interactions", 0.5), member("trees", 0.5, 9)]) == "0.50 × interactions, 0.50 × trees (9)"
