@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.labels import LabelsParty
+from shared.errors import Conflict
+from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 
 CLIENTS = 8
@@ -81,6 +82,34 @@ def test_one_seal_repeated_at_once_is_one_seal_with_one_answer(crowd: Crowd) -> 
     assert set(codes(answers)) <= {(200, ""), (409, "in-flight")}
     assert len({a.content for a in answers if a.status_code == 200}) == 1
     assert crowd.events("batch-sealed") == 1
+
+
+def test_a_seal_that_its_repetition_overtook_gets_its_answer(party_on: LabelsParty) -> None:
+    """The repetition runs as a whole after the first call saw no earlier answer; another key is in conflict."""
+    services = party_on.services
+    party_on.sealed_batch(label_table(5))  # declares the population
+    shop = services.database.read("test.shop", lambda c: services.populations.find(c, "shop"))
+    assert shop is not None
+    batch = services.database.write("test.batch", lambda c: services.batches.create(c, shop, "public")).id
+    services.intake.add_labels(batch, label_table(20, prefix="later"), owner=True)
+
+    def seal(key: str) -> Any:
+        call = services.idempotency.call("owner", key, f"/v1/batches/{batch}/seal", lambda: b"", batch)
+        return services.sealer.seal(batch, "test", call)
+
+    usual, overtaken = services.database.fault, list[Any]()
+
+    def overtake(point: str) -> None:
+        usual(point)
+        if point == "seal.close:after-commit":
+            services.database.fault = usual
+            overtaken.append(seal("the-same"))
+
+    services.database.fault = overtake
+    assert seal("the-same") == overtaken[0]
+    assert seal("the-same") == overtaken[0]
+    with pytest.raises(Conflict, match="sealed"):
+        seal("another")
 
 
 def test_of_releases_of_one_batch_at_once_one_is_charged(crowd: Crowd) -> None:
