@@ -134,6 +134,11 @@ class Domain:
         """Whether labels are more than two classes, whose order means nothing. Two are numbers enough: 0 and 1."""
         return len(self.names) > 2
 
+    @property
+    def from_zero(self) -> bool:
+        """Whether the labels begin at 0, as sums and counts do."""
+        return not self.nominal and float(self.values[0]) == 0.0
+
     def text(self, position: int) -> str:
         """A label as people read it: its name, or its exact decimal."""
         return self.names[position] if self.names else format(self.value(position), "f")

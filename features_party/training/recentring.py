@@ -12,6 +12,8 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
+from shared.prior_cells import prior_cells
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -32,11 +34,10 @@ def recentred(
 
 def prior_mean_variance(values: FloatArray, prior: FloatArray, epsilon_prior: float, cells: int, n: int) -> float:
     """At most, about: a count of each cell has discrete Laplace noise of scale 2/ε_prior, and within a cell of several
-    labels the mean may be anywhere (variance of a uniform place)."""
-    ends = np.linspace(0, len(values), cells + 1).astype(np.int64)
-    middle = np.array([values[a:b].mean() for a, b in itertools.pairwise(ends) if b > a])
-    away = middle - float(prior @ values)
+    labels the mean may be anywhere (variance of a uniform place, the same in all cells)."""
+    ends = prior_cells(len(values), cells, float(values[0]) == 0.0)
+    parts = [(values[a:b], float(prior[a:b].sum())) for a, b in itertools.pairwise(ends)]
+    away = np.array([part.mean() for part, _ in parts]) - float(prior @ values)
     noise = 8.0 / (epsilon_prior * n) ** 2 * float(away @ away)
-    step = float(np.ptp(values)) / max(len(values) - 1, 1)
-    width = max((float(np.ptp(values)) + step) / cells - step, 0.0)
+    width = sum(mass * float(np.ptp(part)) for part, mass in parts)
     return noise + width * width / 12.0

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from shared.errors import InvalidEpsilon, InvalidPrior
+from shared.prior_cells import prior_cells
 from shared.privacy import NANO, ZERO, Epsilon
 
 FloatArray = npt.NDArray[np.float64]
@@ -21,8 +22,10 @@ SENSITIVITY = 2  # replacing one label moves one count down and one up
 AUTO_SHARE = 40
 LARGEST_SHARE = 3
 AUTO_FACTOR = 1.6
+FROM_ZERO_FACTOR = 16.0  # of labels that begin at zero most may be zero, and the few others decide
 FEWEST_CELLS = 8
 ROWS_PER_CELL = 400  # n·ε for each cell: at ε/40 the noise of a cell is then a quarter of its mass
+FROM_ZERO_ROWS = 8000  # the same where labels begin at zero: there most cells hold few labels
 ENOUGH = 30  # n·ε_prior for each of the fewest cells
 HOPELESS = 2  # n·ε_prior for each of them below which noise is larger than what it measures
 
@@ -38,29 +41,31 @@ class PriorPlan:
     cells: IntArray
 
 
-def public_cells(k: int, epsilon: Epsilon, n: int) -> IntArray:
-    """int64[g + 1]: boundaries of g cells of equally many labels (to one), from k, ε and n alone.
+def public_cells(k: int, epsilon: Epsilon, n: int, from_zero: bool = False) -> IntArray:
+    """int64[g + 1]: boundaries of the g cells of `prior_cells`, from k, ε, n and whether the labels begin at 0 alone.
 
     g is at most 32 below ε = 2, 48 below 3, 64 below 6 and 128 from there on; fewer, but not under 8, where n·ε/400 is
-    smaller (noise of scale 80/ε would drown finer cells).
+    smaller (noise of scale 80/ε would drown finer cells); where labels begin at 0, where n·ε·max(ε, 1)/8000 is.
     """
     limit = 32 if epsilon.nano < 2 * NANO else 48 if epsilon.nano < 3 * NANO else 64 if epsilon.nano < 6 * NANO else 128
-    g = min(k, max(FEWEST_CELLS, min(limit, math.floor(epsilon.fraction * n / ROWS_PER_CELL))))
-    return np.arange(g + 1, dtype=np.int64) * k // g
+    told = max(epsilon.fraction, Fraction(1)) / FROM_ZERO_ROWS if from_zero else Fraction(1, ROWS_PER_CELL)
+    g = min(k, max(FEWEST_CELLS, min(limit, math.floor(epsilon.fraction * n * told))))
+    return prior_cells(k, g, from_zero)
 
 
-def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> PriorPlan:
+def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon, from_zero: bool = False) -> PriorPlan:
     """How much of the total `epsilon` the prior takes, rounded down to whole nano-ε, and its cells.
 
     "auto": min(ε/40, 1.6·(g/n)^⅔) on the g public cells: what noise in the prior costs falls with the square of
     n·ε_prior/g, what it takes from the labels rises with ε_prior, so their sum is least at such a power of g/n.
     Above ε = 4 it grows with ε: many bins then hang on the prior, and a poor one costs more than a little ε.
+    Where labels begin at zero, 16 in place of 1.6: most may be zero, and all then depends on the few that are not.
     Where ε/40 is under 240/n, that much, but at most ε/3: with so few labels a model learns little but the mean, which
     a prior tells better. Nothing where even ε/3 is under 16/n: a uniform prior is then better than noise.
     "theorem7": min(√(k/n), ε/2) on all k labels (Ghazi et al. 2022, Theorem 7). An explicit amount must leave
     something for the labels. Raises InvalidEpsilon.
     """
-    cells = public_cells(k, epsilon, n)
+    cells = public_cells(k, epsilon, n, from_zero)
     if isinstance(rule, Epsilon):
         if rule >= epsilon:
             raise InvalidEpsilon(
@@ -76,7 +81,8 @@ def prior_epsilon(rule: str | Epsilon, *, k: int, n: int, epsilon: Epsilon) -> P
         share = max(epsilon.fraction / AUTO_SHARE, min(needed, epsilon.fraction / LARGEST_SHARE))
         if share * ENOUGH < needed * HOPELESS:
             return PriorPlan(ZERO, cells)
-        enough = Fraction(AUTO_FACTOR * (g / max(n, 1)) ** (2 / 3)) * max(Fraction(1), epsilon.fraction / 4)
+        factor = FROM_ZERO_FACTOR if from_zero else AUTO_FACTOR
+        enough = Fraction(factor * (g / max(n, 1)) ** (2 / 3)) * max(Fraction(1), epsilon.fraction / 4)
         return PriorPlan(Epsilon.round_down(min(share, enough)), cells)
     raise InvalidEpsilon('ε for the prior is "auto", "theorem7" or a number.')
 

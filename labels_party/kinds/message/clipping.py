@@ -28,6 +28,7 @@ from shared.documents.manifest import Clipping
 from shared.domain import Domain
 from shared.errors import InvalidDomain, InvalidEpsilon, InvalidInput, InvalidMechanism
 from shared.losses import Loss, MatrixLoss
+from shared.prior_cells import prior_cells
 from shared.privacy import ZERO, Epsilon
 
 FloatArray = npt.NDArray[np.float64]
@@ -157,12 +158,9 @@ def clip_prior(prior: FloatArray, ends: Ends) -> FloatArray:
     return part
 
 
-def clip_cells(cells: npt.NDArray[np.int64] | None, k: int) -> npt.NDArray[np.int64] | None:
-    """As many cells of a prior as were planned, at most k, of equally many labels (to one)."""
-    if cells is None:
-        return None
-    g = min(cells.size - 1, k)
-    return np.arange(g + 1, dtype=np.int64) * k // g
+def clip_cells(cells: npt.NDArray[np.int64] | None, part: Domain) -> npt.NDArray[np.int64] | None:
+    """As many cells of a prior as were planned, of the labels between the bounds; at most one for each."""
+    return None if cells is None else prior_cells(part.k, cells.size - 1, part.from_zero)
 
 
 def clip_loss(loss: str | Loss, ends: Ends) -> str | Loss:

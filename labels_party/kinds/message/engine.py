@@ -119,7 +119,7 @@ class LocalEngine:
         return replace(
             job,
             population=replace(job.population, domain=part),
-            plan=replace(plan, loss=clip_loss(plan.loss, ends), cells=clip_cells(plan.cells, part.k)),
+            plan=replace(plan, loss=clip_loss(plan.loss, ends), cells=clip_cells(plan.cells, part)),
             labels=ClippedLabels(job.labels, ends),
             given_prior=None if job.given_prior is None else clip_prior(job.given_prior, ends),
         )

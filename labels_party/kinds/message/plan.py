@@ -180,7 +180,10 @@ def split_epsilon(request: ReleaseRequest, population: Population, n: int) -> Re
         fixed = rule if rule in ("auto", "theorem7") else Epsilon.parse(rule, positive=True, name="ε for the prior")
         if isinstance(fixed, Epsilon) and fixed >= rest and quantiles:
             raise InvalidEpsilon("ε for the clipping bound and ε for the prior leave nothing of ε for the labels.")
-        planned = (class_prior if domain.nominal else prior_epsilon)(fixed, k=k, n=n, epsilon=rest)
+        if domain.nominal:
+            planned = class_prior(fixed, k=k, n=n, epsilon=rest)
+        else:
+            planned = prior_epsilon(fixed, k=k, n=n, epsilon=rest, from_zero=domain.from_zero)
         cells, prior_part = planned.cells, planned.epsilon
         if prior_part.nano == 0:
             source = UNIFORM  # ε too small to be split: everything goes into the labels

@@ -46,6 +46,15 @@ def test_theorem_7_is_the_root_rounded_down_on_all_labels() -> None:
     assert prior_epsilon("theorem7", k=401, n=100, epsilon=E("0.5")).epsilon == E("0.25")
 
 
+def test_labels_that_begin_at_zero_have_a_larger_share_and_cells_that_grow() -> None:
+    even, growing = (prior_epsilon("auto", k=401, n=1_000_000, epsilon=E("1"), from_zero=z) for z in (False, True))
+    assert growing.epsilon.fraction == pytest.approx(10 * even.epsilon.fraction, rel=1e-6)
+    assert growing.epsilon.fraction < Fraction(1, 40)
+    assert np.array_equal(growing.cells[:3], [0, 1, 2])
+    small = prior_epsilon("auto", k=401, n=28_000, epsilon=E("0.5"), from_zero=True)
+    assert small.epsilon == E("0.0125")
+
+
 def test_an_explicit_amount_must_leave_something() -> None:
     assert prior_epsilon(E("0.1"), k=10, n=10, epsilon=E("0.5")).epsilon == E("0.1")
     for rule in (E("0.5"), E("0.6"), "half"):
@@ -73,6 +82,9 @@ def test_public_cells_partition_the_domain_evenly(k: int, epsilon: str) -> None:
 def test_small_batches_get_fewer_cells() -> None:
     assert public_cells(401, E("0.5"), 1000).size - 1 == 8
     assert public_cells(401, E("0.5"), 8000).size - 1 == 10
+    assert public_cells(401, E("0.5"), 8000, True).size - 1 == 8
+    assert public_cells(401, E("0.5"), 200_000, True).size - 1 == 12
+    assert public_cells(401, E("4"), 16_000, True).size - 1 == 32
 
 
 def test_projection_is_the_nearest_point_of_the_simplex() -> None:

@@ -134,7 +134,7 @@ def test_bounds_are_two_positions_of_the_domain(counts: list[int], quantiles: li
 
 @given(st.lists(st.integers(0, 19), min_size=1, max_size=50), st.integers(0, 18), st.integers(1, 19))
 def test_labels_prior_and_cells_live_on_the_part(index: list[int], low: int, width: int) -> None:
-    ends = (low, min(low + width, 19))
+    ends, domain = (low, min(low + width, 19)), Domain.parse("0:19")
     k = ends[1] - ends[0] + 1
 
     class Stored:
@@ -148,11 +148,11 @@ def test_labels_prior_and_cells_live_on_the_part(index: list[int], low: int, wid
     prior = np.bincount(index, minlength=20) / len(index)
     assert np.bincount(clipped, minlength=k) / len(index) == pytest.approx(clip_prior(prior, ends))
     planned = prior_epsilon("auto", k=20, n=5000, epsilon=E("1")).cells
-    cells = clip_cells(planned, k)
+    cells = clip_cells(planned, domain.part(*ends))
     assert cells is not None
     assert (cells[0], cells[-1]) == (0, k)
     assert np.all(np.diff(cells) >= 1)
-    assert clip_cells(None, k) is None
+    assert clip_cells(None, domain.part(*ends)) is None
 
 
 def test_a_matrix_of_losses_keeps_the_rows_between_the_bounds() -> None:
