@@ -9,6 +9,7 @@ and every h is affine in y. But two bits of one example do: their product has th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
+from features_party.training.intervals import NO_FOLDS, NORMAL_95, Folds
 from features_party.training.probabilities import judge
 from features_party.training.together import Together
 from shared.channels.base import Channel, N
+from shared.channels.correcting import Solver, bias_and_noise
 from shared.channels.rr import RRChannel
 from shared.errors import InvalidMechanism
 
@@ -29,14 +32,19 @@ SOLVED_LABELS = 1 << 10
 FEWEST_LABELS = 64
 EXACT = 1e-9  # of the squared half-range: how far M h may be from y² and count as equal
 BOUNDED = 2e-3  # of the squared half-range: up to here the interval is widened by it
+WEIGHTS = (10.0, 100.0, 1_000.0, 10_000.0)  # of bias against noise
+HIDES = 0.33  # of the labels' standard deviation: a larger bias can hide all that a good model gains
 SEVERAL = 1e-6  # of an example's weight beside its largest: with less the others say nothing
 AMPLIFIED = 1e6  # of the squared half-range: an h of larger values tells nothing of y²
 
 
-def identify(channel: Channel) -> Identified:
-    """What each output says, float64[m]. Raises InvalidMechanism for a channel that does not identify y."""
-    values = _unbiased_values(channel)
+def identify(channel: Channel, prior: FloatArray | None = None, rows: int = 1) -> Identified:
+    """What each output says, float64[m]: exactly, or with a bias that is small under the `prior` float64[k] of the
+    labels and beside what chance does to `rows` of them. Raises InvalidMechanism for a channel that does neither."""
     centre = float(channel.labels[0] + channel.labels[-1]) / 2
+    if not channel.unbiased and prior is not None:
+        return _nearly(channel, prior, rows, centre)
+    values = _unbiased_values(channel)
     second, slack, why = _second(channel, (channel.labels - centre) ** 2)
     return Identified(centre, values - centre, second, slack, why, _noise(channel, values - centre))
 
@@ -44,11 +52,36 @@ def identify(channel: Channel) -> Identified:
 def _unbiased_values(channel: Channel) -> FloatArray:
     if channel.unbiased:
         return np.asarray(channel.debiased_outputs(), np.float64)
-    raise InvalidMechanism(
-        "An error estimate needs E[corrected label | label] = label on the whole domain, which this message's "
-        f"channel ({channel.kind}, {channel.m} outputs for {channel.k} labels) does not have: bins and clipping "
-        "hide how labels differ, and a worse model could look better. Ask for a hold-out message with the "
-        "mechanism 'unbiased', 'rr', or 'one-bit' on the whole domain."
+    raise _hides(channel)
+
+
+def _nearly(channel: Channel, prior: FloatArray, rows: int, centre: float) -> Identified:
+    """With the values of the least interval: the more bias weighs, the less of it and the more noise."""
+    solver, found = Solver.of(channel, prior, WEIGHTS[-1]), []
+    spread = math.sqrt(float(prior @ (channel.labels - solver.mean) ** 2))
+    for weight in WEIGHTS:
+        values = solver.regularised(weight)
+        bias, noise = bias_and_noise(channel, values)
+        size, variance = math.sqrt(float(prior @ (bias * bias))), float(prior @ noise)
+        if size <= HIDES * spread:
+            found.append((size + NORMAL_95 * math.sqrt(variance / max(rows, 1)), size, variance, values))
+    if not found:
+        raise _hides(channel)
+    _, size, variance, values = min(found, key=lambda one: one[0])
+    why = (
+        "not identified: under the message's prior the corrected labels keep a bias of "
+        f"{size:.3g} (root mean square), so only the difference from the constant prediction is estimated, in an "
+        "interval that is wider by as much as such a bias can hide"
+    )
+    return Identified(centre, values - centre, None, 0.0, why, variance, size)
+
+
+def _hides(channel: Channel) -> InvalidMechanism:
+    return InvalidMechanism(
+        "An error estimate needs E[corrected label | label] = label, or nearly so, which this message's channel "
+        f"({channel.kind}, {channel.m} outputs for {channel.k} labels) does not have: bins and clipping hide how "
+        "labels differ, and a worse model could look better. Ask for a hold-out message with the mechanism "
+        "'unbiased', 'rr', or 'one-bit' on the whole domain."
     )
 
 
@@ -113,10 +146,12 @@ def told(
     message: npt.NDArray[np.integer],
     bins: npt.NDArray[np.integer],
     rows: Together | None = None,
+    priors: Sequence[FloatArray | None] = (),
 ) -> Identified:
     """What each of N rows says, of the message (number into `channels`) and output given; with `rows` what the outputs
-    of each of n examples say together. Raises as `identify`."""
-    each = [identify(channel) for channel in channels]
+    of each of n examples say together. `priors` of the messages, where there are any. Raises as `identify`."""
+    found, counts = priors or [None] * len(channels), np.bincount(message, minlength=len(channels))
+    each = [identify(*one) for one in zip(channels, found, counts.tolist(), strict=True)]
     known = [k.about(each[0].centre) for k in each]  # messages may have ranges of their own in one domain
     first, second = np.empty(len(bins)), np.zeros(len(bins))
     for number, k in enumerate(known):
@@ -128,8 +163,9 @@ def told(
     slack = max(k.slack for k in known)
     why = next((k.why for k in known if k.second is None), max((k.why for k in known), key=len))
     noise = np.array([k.noise for k in known])[message]
+    bias = max(k.bias for k in known)
     if rows is None:
-        return Identified(known[0].centre, first, second if whole else None, slack, why, float(noise.mean()))
+        return Identified(known[0].centre, first, second if whole else None, slack, why, float(noise.mean()), bias)
     squares = [_noise(channel, k.second) for channel, k in zip(channels, known, strict=True)]
     joint, left = rows.labels(first, noise)
     product = _products(rows, first, rows.shares(noise))
@@ -141,7 +177,7 @@ def told(
         why = "identified, where no channel does it by the product of two outputs of one example"
     elif whole:
         why = max((k.why for k in known if k.second is not None), key=len)
-    return Identified(known[0].centre, joint, second if whole else None, slack, why, float(left.mean()))
+    return Identified(known[0].centre, joint, second if whole else None, slack, why, float(left.mean()), bias)
 
 
 def _noise(channel: Channel, values: FloatArray | None) -> float:
@@ -168,16 +204,17 @@ def estimate_on_rows(
     message: npt.NDArray[np.integer],
     bins: npt.NDArray[np.integer],
     examples: npt.NDArray[np.integer],
-    folds: int = 0,
+    folds: Folds = NO_FOLDS,
+    priors: Sequence[FloatArray | None] = (),
 ) -> ErrorEstimate:
     """For N rows: predictions float64[N], the constant (or float64[N]) they are compared with, the number of the
     message (into `channels`) and the output of each; rows of one example have one number in `examples` integer[N] and
-    one prediction, and count as one. `folds` ≥ 2: the predictions are out of so many folds.
+    one prediction, and count as one. `folds`: how the predictions are out of fold; `priors` as in `told`.
 
     Labels of two values have their metrics of probabilities too. Raises InvalidMechanism as `identify`.
     """
     rows = Together.of(examples)
-    known = told(channels, message, bins, rows)
+    known = told(channels, message, bins, rows, priors)
     if rows is not None:
         constants = np.broadcast_to(np.asarray(constants, np.float64), predictions.shape)[rows.first]
         predictions, examples = predictions[rows.first], examples[rows.first]

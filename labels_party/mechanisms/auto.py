@@ -21,7 +21,6 @@ import numpy.typing as npt
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
 from shared.channels.base import Channel
-from shared.channels.correcting import UNBIASED_IS_WORTH
 from shared.channels.information import share_of_information
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
@@ -101,7 +100,6 @@ def choose(
     """The best of CANDIDATES for `n` labels that follow `prior` float64[k], at `epsilon` for the labels; of two labels
     it is randomized response, the only one in the ranking. Of classes it has the largest share of information.
 
-    An unbiased one is preferred up to 5 % above, since only its labels show the test error of a model (DESIGN §4).
     Candidates that do not fit the domain or the ε are passed over, and without `slow` those that solve a linear
     program. Raises InvalidMechanism where none fits.
     """
@@ -118,15 +116,11 @@ def choose(
     if two:
         return Choice((found[0],), WHY_TWO)
     found.sort(key=lambda judged: judged.figure)  # stable: of equals the simpler one
-    limit = UNBIASED_IS_WORTH * found[0].figure
-    best = next((j for j in found if j.channel.unbiased and j.figure <= limit), found[0])
-    others = [j for j in found if j is not best]
+    best, others = found[0], found[1:]
     measure = "label loss" if isinstance(ell, MatrixLoss) else "model error"
     why = f"chosen by auto: {best.candidate.called}, expected {measure} {best.figure:.4g}"
     if others:
         why += "; next " + ", ".join(f"{j.candidate.called} {j.figure:.4g}" for j in others[:NAMED])
-    if best is not found[0]:
-        why += "; an unbiased label that is nearly as good also shows how good a model is"
     return Choice((best, *others), why)
 
 

@@ -1,9 +1,10 @@
 """The randomizer that balances noise against bias for a model trained on its outputs: one bit with more outputs.
 
-Minimises Σ p_y M(v | y)(v − y)² + ρ Σ p_y b_y², b_y = E[z | y] − y, over ε-DP rows with Σ p_y b_y = Σ p_y y b_y = 0,
-since a model feels a bias of the mean and of the slope in full. ρ = REST·n/P − 1 makes that the `model_error` of n
-labels; ρ = ∞ is the unbiased randomizer. The optimum raises to e^ε·q a window of outputs around y + ρ(y − E[z | y]);
-with two outputs it is one bit on a clipped label.
+Minimises Σ p_y M(v | y)(v − y)² + ρ Σ p_y b_y², b_y = E[z | y] − y, over ε-DP rows with Σ p_y b_y = Σ p_y h_y b_y = 0,
+since a model feels a bias of the mean in full, and most of the slope along h, what features tell of labels
+(`shared.channels.model_error`). ρ = REST·n/P − 1 makes that the `model_error` of n labels; ρ = ∞ is the unbiased
+randomizer. The optimum raises to e^ε·q a window of outputs around y + ρ(y − E[z | y]); with two outputs it is one bit
+on a clipped label.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from labels_party.mechanisms.model_error import model_error
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import KNOTS, LARGEST, UNIFORM, KnotProblem
 from shared.channels.base import Channel, FloatArray
-from shared.channels.model_error import REST
+from shared.channels.model_error import Told
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import SQUARED
@@ -47,10 +48,11 @@ def balanced_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int
     judged = model_error(best, prior, n)
     error, weight = judged["expected_model_error"], judged["effective_parameters"] / n
     mixed, used = (1.0 - UNIFORM) * prior + UNIFORM / domain.k, min(epsilon, LARGEST)
+    rest = Told.of(domain.values, prior).rest
     problem = KnotProblem(domain, mixed, place_knots(domain.values, mixed, KNOTS))
     for _ in range(ROUNDS):
         try:
-            channel = _solved(domain, problem, used, max(DEARER * REST / weight - 1.0, 0.1))
+            channel = _solved(domain, problem, used, max(DEARER * rest / weight - 1.0, 0.1))
             judged = model_error(channel, prior, n)
         except (InvalidEpsilon, InvalidMechanism):
             break
@@ -61,7 +63,7 @@ def balanced_channel(domain: Domain, prior: FloatArray, epsilon: Epsilon, n: int
 
 
 def _solved(domain: Domain, problem: KnotProblem, epsilon: Epsilon, rho: float) -> Channel:
-    price = BiasPrice(rho, problem.mass, problem.first, LARGEST_BIAS)
+    price = BiasPrice(rho, problem.mass, problem.told, LARGEST_BIAS)
     first = problem.first_outputs(epsilon)
     solved = best_rows(problem.at, problem.cost(SQUARED), solvable_odds(epsilon), first, price)
     outputs, order = problem.in_labels(solved.outputs)

@@ -11,7 +11,8 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
-from shared.channels.model_error import EXPLAINED, FLOOR, PARAMETERS, REST
+from shared.channels.correcting import best_scale
+from shared.channels.model_error import FLOOR, PARAMETERS, Told
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
@@ -36,7 +37,9 @@ def _search(values: FloatArray, prior: FloatArray, epsilon: Epsilon, n: int) -> 
     error = _PairError(values, prior, epsilon, n)
     if error.variance <= 0.0:
         return 0, k - 1
-    lows = highs = np.unique(np.linspace(0, k - 1, min(k, GRID)).round().astype(np.int64))
+    # labels that are mostly small have their best ends among the first
+    first = np.concatenate([np.linspace(0, k - 1, min(k, GRID)), np.geomspace(1, k - 1, GRID // 2)])
+    lows = highs = np.unique(first.round().astype(np.int64))
     while True:
         found = error(lows[:, None], highs[None, :])
         i, j = np.unravel_index(int(np.argmin(found)), found.shape)
@@ -67,6 +70,8 @@ class _PairError:
         sums = np.stack([prior, prior * self.y, prior * self.y**2]).cumsum(axis=1)
         self.below = np.concatenate([np.zeros((3, 1)), sums], axis=1)  # sums over labels under a position
         self.variance = float(self.below[2, -1])
+        self.told = Told.of(values, prior)
+        self.zero, self.apart = float(prior[0]), float(self.told.part[-1] - self.told.part[0])
         self.n = n
         self.stretch = 0.5 / np.tanh(float(epsilon.fraction) / 2.0)
 
@@ -80,13 +85,17 @@ class _PairError:
         covariance = a * under[1] + inside[2] + b * above[1]
         told = (b > a) & (covariance > LEAST * v)
         covariance = np.where(told, covariance, 1.0)
-        signal = v * v * (square - mean * mean) / covariance**2  # at slope 1
-        slope = EXPLAINED / (EXPLAINED + REST * np.maximum(signal / v - 1.0, 0.0))
+        signal = np.maximum(square - mean * mean, 0.0)
+        # E[clip(y)·h(y)] of the told part h, which has two values where zero, clipped to the lower end, is apart
+        along = self.apart * self.zero * (mean - a) if self.told.zero_apart else covariance
+        part = along * along / self.told.variance
+        outer, elsewhere = covariance - along, np.maximum(signal - part, 0.0)
+        scale = best_scale(self.told, along, part, outer, np.where(told, elsewhere, 1.0))
         centre, half = (a + b) / 2.0, (b - a) * self.stretch
         noise = half * half - (square - 2.0 * centre * mean + centre * centre)
-        noise = noise * (slope * v / covariance) ** 2
-        share = slope**2 * signal / np.where(told, slope**2 * signal + noise, 1.0)
+        share = signal / np.where(told, signal + noise, 1.0)
         share = np.maximum(share, min(1.0, max(FLOOR, (2.0 / self.n) ** 0.5)))
-        error = EXPLAINED * (1.0 - slope) ** 2 * v + REST * slope**2 * np.maximum(signal - v, 0.0)
-        error = error + noise * PARAMETERS * np.sqrt(share / self.n)
+        error = self.told.explained * (scale * along / self.told.variance - 1.0) ** 2 * self.told.variance
+        error = error + self.told.rest * (scale * (scale * elsewhere - 2.0 * outer) + v - self.told.variance)
+        error = error + scale * scale * noise * PARAMETERS * np.sqrt(share / self.n)
         return np.asarray(np.where(told, error, np.inf), np.float64)

@@ -30,14 +30,15 @@ CUTS = 0.5 ** np.arange(0, 11)  # tangents of the squared bias, in units of the 
 
 @dataclass(frozen=True)
 class BiasPrice:
-    """A bias is allowed at the price of `rate`·Σ mass·bias², and balanced: Σ mass·bias = 0 and Σ first·bias = 0.
+    """A bias is allowed at the price of `rate`·Σ mass·bias², and balanced: Σ mass·bias = 0 and Σ told·bias = 0.
 
-    `mass` and `first` are float64[g]: the prior's mass and its first moment, shared out to the knots.
+    `mass` and `told` are float64[g]: the prior's mass, and by it what features tell of a label, shared out to the
+    knots.
     """
 
     rate: float
     mass: FloatArray
-    first: FloatArray
+    told: FloatArray
     largest: float
 
 
@@ -127,7 +128,7 @@ def _solve(
         )
         free = sparse.vstack([sparse.csr_array((g, g)), -sparse.eye_array(g)])
         free = sparse.hstack([free, sparse.csr_array((2 * g, g))])
-        balance = sparse.csr_array(np.hstack([np.stack([price.mass, price.first]), np.zeros((2, g))]))
+        balance = sparse.csr_array(np.hstack([np.stack([price.mass, price.told]), np.zeros((2, g))]))
         equal = sparse.block_array([[equal, free], [None, balance]])
         limit = sparse.block_array([[limit, None], [None, tangents]])
         costs = np.concatenate([costs, np.zeros(g), price.rate * price.mass])

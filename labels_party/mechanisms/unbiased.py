@@ -10,6 +10,7 @@ from labels_party.mechanisms.knots import exact_channel, exact_labels, place_kno
 from labels_party.mechanisms.linear_program import Cost, best_rows
 from labels_party.mechanisms.one_bit import one_bit_channel
 from shared.channels.base import Channel, FloatArray, IntArray
+from shared.channels.model_error import Told
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.losses import Log, Loss, MatrixLoss, Poisson, Squared, get_loss
@@ -72,6 +73,7 @@ class KnotProblem:
         x = (y - self.centre) / self.half
         self.at = x[knots]
         self.mass, self.first, self.second = (shared_out(x, knots, prior * x**power) for power in range(3))
+        self.told = shared_out(x, knots, prior * Told.of(y, prior).part / self.half)
 
     def cost(self, loss: Loss) -> Cost:
         """Expected losses of outputs; between knots, losses other than the squared one count as at the knots."""

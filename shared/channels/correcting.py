@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.channels.base import Channel
-from shared.channels.model_error import EXPLAINED, REST, effective_parameters, model_error
+from shared.channels.model_error import Told, effective_parameters, model_error
 from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,7 +39,6 @@ EXHAUSTED = 1e-9  # a new direction of less than this share of the one before is
 SETTLED = 1e-6  # of the solution: what the last direction adds to it once there are enough
 HEAVIEST = 3000.0  # ρ that solutions are settled for
 WEAKEST = 1e-10  # an eigenvalue of T below it cannot be told from 0
-UNBIASED_IS_WORTH = 1.05  # of the modelled error: an unbiased label also shows how good a model is
 ROUNDS = 6  # of ρ, which depends on the noise, which depends on ρ
 
 
@@ -54,14 +54,16 @@ class Solver:
     """The equations of one channel and prior, in the eigenbasis of T: `basis` float64[b, m] is orthonormal under the
     shares of the outputs, `strengths` float64[b] are T's eigenvalues, `along` float64[b] the posterior's coordinates.
 
-    `mean`, `variance` are the labels' under the prior.
+    `mean` is the labels' under the prior, and `towards` float64[b] are the coordinates of the posterior of what
+    features `told` of them.
     """
 
     mean: float
-    variance: float
+    told: Told
     basis: FloatArray
     strengths: FloatArray
     along: FloatArray
+    towards: FloatArray
 
     @classmethod
     def of(cls, channel: Channel, prior: FloatArray | None, heaviest: float = HEAVIEST) -> Solver:
@@ -75,7 +77,8 @@ class Solver:
         mean = float(channel.labels[0] + p @ (channel.labels - channel.labels[0]))
         y = channel.labels - mean
         shares = np.maximum(channel.output_distribution(p), 1e-300)
-        posterior = _adjoint(channel, p * y) / shares
+        told = Told.of(channel.labels, p)
+        posterior, part = (_adjoint(channel, p * one) / shares for one in (y, told.part))
         basis: list[FloatArray] = []
         images: list[FloatArray] = []
         direction, length = posterior, float(np.max(np.abs(y)))
@@ -99,13 +102,13 @@ class Solver:
                     break
         if not basis:
             empty = np.empty(0)
-            return cls(mean, float(p @ (y * y)), np.empty((0, channel.m)), empty, empty)
+            return cls(mean, told, np.empty((0, channel.m)), empty, empty, empty)
         stacked = np.stack(basis)
         weighted = stacked * shares
         back = weighted @ np.stack(images).T
         strengths, vectors = np.linalg.eigh((back + back.T) / 2)
-        along = vectors.T @ (weighted @ posterior)
-        return cls(mean, float(p @ (y * y)), vectors.T @ stacked, np.clip(strengths, 0.0, 1.0), along)
+        along, towards = (vectors.T @ (weighted @ one) for one in (posterior, part))
+        return cls(mean, told, vectors.T @ stacked, np.clip(strengths, 0.0, 1.0), along, towards)
 
     def _coordinates(self, rho: float) -> FloatArray:
         if math.isinf(rho):
@@ -120,7 +123,7 @@ class Solver:
     @property
     def informative(self) -> bool:
         """Whether the output says anything on the label."""
-        return bool(float(self.along @ self.along) > WEAKEST * self.variance)
+        return bool(float(self.along @ self.along) > WEAKEST * self.told.variance)
 
     def calibrated(self, n: int) -> tuple[FloatArray, float]:
         """(float64[m], ρ): the values of least modelled error for n rows, at the scale of least bias.
@@ -132,13 +135,20 @@ class Solver:
         rho, scaled = 0.0, self.along
         for _ in range(ROUNDS):
             free = self._coordinates(rho)
-            scaled = free * (self.variance / float(free @ self.along))
+            # the scale of least bias
+            inner, outer = float(free @ self.towards), float(free @ (self.along - self.towards))
+            whole, part = float(self.strengths @ (free * free)), inner * inner / self.told.variance
+            scaled = free * best_scale(self.told, inner, part, outer, max(whole - part, 0.0))
             signal = float(self.strengths @ (scaled * scaled))
-            scale = EXPLAINED / (EXPLAINED + REST * max(signal / self.variance - 1.0, 0.0))
-            scaled, signal = scaled * scale, signal * scale * scale
             parameters = effective_parameters(signal, max(float(scaled @ scaled) - signal, 0.0), n)[1]
-            rho = max(REST * n / parameters - 1.0, -0.9)
+            rho = max(self.told.rest * n / parameters - 1.0, -0.9)
         return np.asarray(self.mean + scaled @ self.basis, np.float64), rho
+
+
+def best_scale(told: Told, inner: Any, square: Any, outer: Any, rest: Any) -> Any:
+    """c of least explained·|c·u − h|² along the told part h and rest·|c·u − w|² elsewhere, w the rest of the label:
+    from `inner` u·h, `square` |u|² along h, `outer` u·w and `rest` |u|² elsewhere, numbers or arrays."""
+    return (told.explained * inner + told.rest * outer) / (told.explained * square + told.rest * rest)
 
 
 def _adjoint(channel: Channel, weights: FloatArray) -> FloatArray:
@@ -169,8 +179,8 @@ def debiased(channel: Channel, prior: FloatArray | None) -> FloatArray:
 def best_outputs(channel: Channel, prior: FloatArray | None, n: int) -> tuple[FloatArray, float | None]:
     """(float64[m], ρ or None): the calibrated values for n rows, and their ρ.
 
-    With None they are the debiased ones, where these are unbiased and nearly as good, or where there is no prior; or
-    the outputs as drawn, where these say nothing on the label.
+    With None they are the debiased ones, where these are unbiased and as good, or where there is no prior; or the
+    outputs as drawn, where these say nothing on the label.
     """
     try:
         own = debiased(channel, prior)
@@ -184,7 +194,7 @@ def best_outputs(channel: Channel, prior: FloatArray | None, n: int) -> tuple[Fl
     values, rho = solver.calibrated(n)
     if channel.unbiased:
         errors = [float(model_error(channel, prior, n, v)["expected_model_error"]) for v in (own, values)]
-        if errors[0] <= UNBIASED_IS_WORTH * errors[1]:
+        if errors[0] <= errors[1]:
             return own, None
     return values, rho
 

@@ -1,12 +1,25 @@
-"""Messages of different ranges of one domain, each with its own centre, in one estimate."""
+"""Messages of different ranges in one estimate, and channels whose corrected labels keep a bias."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from features_party.training.holdout import estimate_on_rows
-from tests.support.messages import rr
+from features_party.training.estimate import estimate
+from features_party.training.holdout import HIDES, estimate_on_rows, identify
+from features_party.training.intervals import Interval
+from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.channels.base import Channel
+from shared.domain import Domain
+from shared.errors import InvalidMechanism
+from shared.privacy import Epsilon
+from tests.support.messages import draw, rr
+
+FloatArray = npt.NDArray[np.float64]
+HUNDRED = Domain.parse("0:100")
 
 
 def test_messages_of_different_ranges_are_judged_about_one_centre() -> None:
@@ -20,3 +33,76 @@ def test_messages_of_different_ranges_are_judged_about_one_centre() -> None:
     assert found.mse is not None
     assert found.mse.estimate == pytest.approx(np.mean((f - labels) ** 2))
     assert found.mse_below_constant.estimate == pytest.approx(np.mean((5.0 - labels) ** 2 - (f - labels) ** 2))
+
+
+# --- a bias that is small under the prior ------------------------------------------------------------------------
+
+
+def skewed() -> FloatArray:
+    weights = np.exp(-np.arange(HUNDRED.k) / 15.0)
+    return np.asarray(weights / weights.sum(), np.float64)
+
+
+def biased(mechanism: str, epsilon: str, options: dict[str, object] | None = None) -> Channel:
+    channel = MECHANISMS[mechanism].design(HUNDRED, skewed(), Epsilon.parse(epsilon), "squared", options or {}, 100_000)
+    assert not channel.unbiased
+    return channel
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "options"), [("balanced", "2", {}), ("one-bit", "3", {"clip": "auto"})]
+)
+def test_no_predictions_can_hide_more_than_the_bound(mechanism: str, epsilon: str, options: dict[str, object]) -> None:
+    """Exactly, over all labels: predictions along the bias hide the bound itself, others less."""
+    channel, p = biased(mechanism, epsilon, options), skewed()
+    known = identify(channel, p, 10_000)
+    bias = channel.moments(known.first)[0] - (channel.labels - known.centre)
+    assert known.bias == pytest.approx(np.sqrt(p @ bias**2))
+    assert known.bias > 0.0
+    assert p @ bias == pytest.approx(0.0, abs=1e-6)
+    rng = np.random.default_rng(4)
+    for f in (bias, -bias, channel.labels - p @ channel.labels, rng.normal(size=HUNDRED.k)):
+        hidden, bound = abs(2.0 * p @ (f * bias)), 2.0 * known.bias * np.sqrt(p @ f**2)
+        assert hidden <= bound * (1 + 1e-9)
+    assert abs(2.0 * p @ bias**2) == pytest.approx(2.0 * known.bias * np.sqrt(p @ bias**2))
+
+
+def test_the_interval_holds_a_gain_that_the_bias_hides() -> None:
+    """Predictions along the bias, so many rows that chance hardly matters: the control has no bound, and misses."""
+    channel, p = biased("one-bit", "3", {"clip": "auto"}), skewed()
+    n, rng = 400_000, np.random.default_rng(5)
+    index = rng.choice(HUNDRED.k, n, p=p)
+    labels, outputs = HUNDRED.values[index], draw(channel, HUNDRED.values[index])
+    known = identify(channel, p, n)
+    bias = channel.moments(known.first)[0] - (channel.labels - known.centre)
+    constant = float(p @ channel.labels)
+    f = constant + 8.0 * bias[index]
+    truth = float(np.mean((constant - labels) ** 2 - (f - labels) ** 2))
+    rows = np.arange(n)
+    found = estimate_on_rows(f, constant, [channel], np.zeros(n, np.int8), outputs, rows, priors=[p])
+    assert found.mse is None
+    assert "keep a bias" in found.mse_why
+    assert holds(found.mse_below_constant, truth)
+    seen = replace(known, first=known.first[outputs], bias=0.0)
+    assert not holds(estimate(f, constant, seen, rows).mse_below_constant, truth)
+
+
+def holds(interval: Interval, truth: float) -> bool:
+    return interval.low <= truth <= interval.high
+
+
+def test_more_rows_ask_for_less_bias() -> None:
+    channel = biased("balanced", "2")
+    few, many = (identify(channel, skewed(), rows) for rows in (100, 100_000_000))
+    assert many.bias < few.bias
+    assert many.noise > few.noise
+
+
+def test_a_bias_that_hides_everything_is_refused() -> None:
+    bins = rr("0:100", 30.0, cuts=(50,))
+    with pytest.raises(InvalidMechanism, match="bins and clipping hide"):
+        identify(bins)
+    with pytest.raises(InvalidMechanism, match="bins and clipping hide"):
+        identify(bins, skewed(), 1000)
+    spread = float(np.sqrt(skewed() @ (HUNDRED.values - skewed() @ HUNDRED.values) ** 2))
+    assert identify(rr("0:100", 30.0, cuts=(10, 25, 50)), skewed(), 1000).bias < HIDES * spread

@@ -35,6 +35,24 @@ def test_no_other_pair_is_better(epsilon: str, shape: float) -> None:
     assert max(figures.values()) > 1.2 * figures[found]
 
 
+@pytest.mark.parametrize("epsilon", ["0.5", "2", "6"])
+@pytest.mark.parametrize("sold", [0.03, 0.3])
+def test_no_other_pair_is_better_for_labels_that_are_mostly_zero(epsilon: str, sold: float) -> None:
+    domain, n = Domain.parse("0:30"), 200_000
+    prior = np.exp(-domain.values / 8.0)
+    prior[0] = 0.0
+    prior *= sold / prior.sum()
+    prior[0] = 1.0 - sold
+    found = best_clip(domain, prior, E(epsilon), n)
+    figures = {
+        pair: model_error(one_bit_channel(domain, E(epsilon), pair), prior, n)["expected_model_error"]
+        for pair in itertools.combinations([Decimal(i) for i in range(31)], 2)
+    }
+    assert found[0] == 0
+    assert figures[found] <= min(figures.values()) * (1 + 1e-6)
+    assert max(figures.values()) > 1.2 * figures[found]
+
+
 def test_a_large_domain_and_listed_values() -> None:
     domain = Domain.parse("0:1000000:0.5")
     prior = np.exp(-domain.values / 1e4)
