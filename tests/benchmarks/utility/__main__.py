@@ -19,6 +19,7 @@ from tests.benchmarks.utility import (
     table_gap,
     table_peers,
     table_prior,
+    table_sums,
 )
 from tests.benchmarks.utility.cells import HERE, INFINITE, ROOT, Cell
 from tests.benchmarks.utility.checks import violations
@@ -41,6 +42,7 @@ PARTS: dict[str, Part] = {
     "coverage": (table_coverage.cells, table_coverage.tables),
     "conversions": (table_conversions.cells, table_conversions.tables),
     "rare": (table_conversions.cells_rare, table_conversions.tables_rare),
+    "sums": (table_sums.cells, table_sums.tables),
     "peers": (table_peers.cells, table_peers.tables),
     "combined": (table_combined.cells, table_combined.tables),
 }

@@ -19,12 +19,10 @@ RANDOMIZING = (
     "labels_party/kinds/message/plan.py",
     "labels_party/kinds/message/engine.py",
     "shared/*.py",
+    "shared/channels/*.py",
 )
-TRAINING = (
-    *(f"features_party/{name}.py" for name in ("correction", "holdout", "recentring")),
-    "features_party/training/*.py",
-)
-HARNESS = ("sources.py", "message.py")
+TRAINING = ("features_party/training/*.py", "features_party/training/learners/*.py")
+HARNESS = ("sources.py", "message.py", "sales.py")
 OF_KIND = {
     "train": ("training.py",),
     "prior": ("randomizing.py",),

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shared.domain import Domain
+from tests.benchmarks.utility.sales import KINDS as SALES
+from tests.benchmarks.utility.sales import sales
 from tests.support import real_data
 from tests.support.real_data import ID, Task
 
@@ -72,7 +74,7 @@ def split(name: str, seed: int, rows: int = 0) -> Split:
     """At most `rows` training rows (0: all) and half as many test rows, chosen at random by seed."""
     if name in _files:
         return _of_paper(name, seed, rows)
-    task = TASKS[name](seed)
+    task = sales(name, seed) if name in SALES else TASKS[name](seed)
     names = [ID, task.label]
     train, test = _some(task.train, rows, seed), _some(task.test, rows // 2, seed)
     return _split(
