@@ -129,13 +129,14 @@ def read_for_training(settings: Settings, features: Path, id_column: str, text: 
 def train_files(services: Services, files: Files, learning: Learning, progress: Progress) -> dict[str, Any]:
     """Train on files and save the model to the folder `out`; returns its card."""
     files.check()
+    earlier = None if learning.warm_start is None else services.models.named(learning.warm_start)
     progress("reading features", 0.0)
     table = read_for_training(services.settings, files.features, files.id_column, tuple(learning.categorical))
     messages = services.messages.accept_all(files.messages, files.labels_key)
     if files.unmatched is not None:
         list_unmatched(join(messages, table, "none"), files.unmatched, force=files.force)
     with replacing(files.out, files.force) as temporary:
-        return services.trainer.train(messages, table, learning, temporary, progress)
+        return services.trainer.train(messages, table, learning, temporary, progress, earlier=earlier)
 
 
 # --- calibrations -----------------------------------------------------------------------------------------------

@@ -119,13 +119,13 @@ def build_card(
             "noise_variance": model.capacity.noise_variance,
             "label_variance": model.capacity.label_variance,
             "error_estimate": estimate.as_card() if isinstance(estimate, ErrorEstimate | ClassMetrics) else None,
-            "error_estimate_why": _why(model, joined, estimate),
+            "error_estimate_why": _why(estimate),
         },
         "notes": list(model.notes),
     }
 
 
-def _why(model: TrainedModel, joined: Joined, estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
+def _why(estimate: ErrorEstimate | ClassMetrics | str | None) -> str:
     """How the error was estimated, or why it was not."""
     if isinstance(estimate, str):
         return estimate
@@ -134,12 +134,7 @@ def _why(model: TrainedModel, joined: Joined, estimate: ErrorEstimate | ClassMet
             "from privatized labels of rows that the judged models did not see, by the channel alone; these models saw "
             "fewer rows than this one, which is on average a little better"
         )
-    if model.classes is not None or all(m.manifest.read_channel().unbiased for m in joined.messages):
-        return "too few rows to hold some out"
-    return (
-        "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not show a "
-        "model's true error"
-    )
+    return "too few rows to hold some out"
 
 
 def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:

@@ -107,8 +107,9 @@ def evaluate_on_messages(
         raise InvalidInput("The message has another label or label domain than the model was trained on.")
     channels, classes = [m.manifest.read_channel() for m in messages], saved.model.classes
     if classes is None:
-        for channel in channels:
-            identify(channel)  # refuses before any work
+        priors = [message.prior() for message in messages]
+        for channel, prior, message in zip(channels, priors, messages, strict=True):
+            identify(channel, prior, message.manifest.n)  # refuses before any work
     elif any(channel.domain != classes for channel in channels):
         raise InvalidInput("The message clipped its labels to a part of the label domain, so it has other classes.")
     joined = join(messages, table)
@@ -119,7 +120,7 @@ def evaluate_on_messages(
     predictions = saved.model.predict(joined.features(), threads=threads)
     if classes is None:
         rows = joined.message, joined.bins, joined.position
-        found = estimate_on_rows(predictions, saved.model.mean, channels, *rows).as_json()
+        found = estimate_on_rows(predictions, saved.model.mean, channels, *rows, priors=priors).as_json()
     else:
         told = told_indicators(channels, joined.message, joined.bins)
         shares = np.asarray(saved.model.constant)

@@ -17,8 +17,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from features_party.models.folder import SavedModel
 from features_party.models.store import Models
-from features_party.models.trainer import Trainer, check_learning, check_one_label
+from features_party.models.trainer import Trainer, check_learning, check_one_label, default_loss, warm_of
 from features_party.receive.messages import Messages
 from features_party.storage import tables
 from features_party.storage.home import Home
@@ -67,14 +68,16 @@ class Trainings:
 
         The same `call` again has the same answer, and no effect.
         """
-        earlier = self.database.read("training.seen", call.earlier)
-        if earlier is not None:
-            return earlier[1]
+        answered = self.database.read("training.seen", call.earlier)
+        if answered is not None:
+            return answered[1]
         check_learning(wanted)
         table = wanted.feature_table
         self.feature_tables.get(table)
         messages = [self.messages.open(release) for release in wanted.messages]
         check_one_label(messages)
+        if (earlier := self._earlier(wanted)) is not None:
+            warm_of(earlier, wanted.model, wanted.loss or default_loss(messages))
         training_id = fresh_id("tr")
         row = {
             "id": training_id,
@@ -197,7 +200,8 @@ class Trainings:
     def _train(self, training_id: str, request: dict[str, Any], stopping: Callable[[], bool]) -> None:
         messages = [self.messages.open(digest) for digest in request["digests"]]
         table = self.feature_tables.open(request["feature_table"], text=request["categorical"])
-        learning = Learning(**{name: request[name] for name in Learning.model_fields})
+        learning = Learning(**{name: request[name] for name in Learning.model_fields if name in request})
+        earlier = self._earlier(learning)
         last = 0.0
 
         def report(step: str, share: float) -> None:
@@ -217,7 +221,10 @@ class Trainings:
             self._set(connection, training_id, **done)
 
         folder = self.models.folder(model_of(training_id))
-        self.trainer.train(messages, table, learning, folder, report, actor=training_id, finish=finish)
+        self.trainer.train(messages, table, learning, folder, report, training_id, finish, earlier)
+
+    def _earlier(self, learning: Learning) -> SavedModel | None:
+        return None if learning.warm_start is None else self.models.open(learning.warm_start)
 
     def _progress(self, connection: Connection, training_id: str, step: str, share: float) -> None:
         self._refuse_cancelled(connection, training_id)

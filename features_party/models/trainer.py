@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from features_party.models.card import build_card
-from features_party.models.folder import save_model
+from features_party.models.folder import SavedModel, save_model
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
@@ -23,7 +23,8 @@ from features_party.training.class_metrics import ClassMetrics, indicators_of, j
 from features_party.training.classes import are_classes
 from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
 from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
-from features_party.training.holdout import estimate_on_rows
+from features_party.training.holdout import estimate_on_rows, identify
+from features_party.training.intervals import NO_FOLDS, Folds
 from features_party.training.learner import CrossFit
 from features_party.training.learner import part as part_of
 from features_party.training.learners import learner
@@ -31,6 +32,7 @@ from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import LossCorrection, RowGradients, Told
 from features_party.training.recentring import recentred
+from features_party.training.warm import Warm
 from shared.audit.events import TRAINED, Event, Subject
 from shared.audit.store import AuditStore, Clock
 from shared.channels.base import Channel
@@ -45,6 +47,12 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+
+HIDDEN = (
+    "none: with this channel E[corrected label | label] differs from the label, so privatized labels do not show a "
+    "model's true error"
+)
 
 
 def check_learning(learning: Learning) -> None:
@@ -69,8 +77,10 @@ class Trainer:
         progress: Progress | None = None,
         actor: str = "cli",
         finish: Callable[[Connection, dict[str, Any]], None] | None = None,
+        earlier: SavedModel | None = None,
     ) -> dict[str, Any]:
-        """Train on accepted messages, save the model to the folder `out`, and return its card.
+        """Train on accepted messages, save the model to the folder `out`, and return its card. `earlier`: what
+        `learning.warm_start` names.
 
         Whatever `progress` raises ends the training; `finish` shares the transaction of the audit event.
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
@@ -79,10 +89,10 @@ class Trainer:
         report, began = progress or self._silent, time.monotonic()
         check_learning(learning)
         check_one_label(messages)
+        loss = learning.loss or default_loss(messages)
+        warm = None if earlier is None else warm_of(earlier, learning.model, loss)
         report("joining", 0.0)
         joined = join(messages, table, learning.correction)
-        loss = learning.loss or default_loss(messages)
-        # error estimates need more: channels that are unbiased exactly
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         domain = common_domain(messages)
@@ -93,7 +103,7 @@ class Trainer:
             )
         classes = loss == LOG and are_classes(domain)
         unknown = next((why for why in map(indicators_of, channels) if isinstance(why, str)), "") if classes else ""
-        estimable = not unknown if classes else all(channel.unbiased for channel in channels)
+        estimable = not unknown if classes else _estimable(messages, channels)
         # an ensemble brings its out-of-fold predictions along, other models are trained once more for the estimate
         share = 0.55 if estimable and not ((comparable or classes) and learning.model == "gbdt") else 0.96
         examples = Examples(
@@ -104,20 +114,23 @@ class Trainer:
             unbiased=comparable,
             groups=joined.position,
             told=_told(joined, channels, domain, loss),
-            cells=_cells(joined, channels) if comparable and (learning.model, loss) == ("gbdt", "squared") else None,
+            cells=_cells(joined, channels)
+            if comparable and learning.model == "gbdt" and loss in ("squared", "absolute")
+            else None,
         )
-        recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude)
+        recipe = Recipe(learning.model, loss, learning.categorical, learning.exclude, warm=warm)
 
         def fitted(rows: IntArray | None, part: Progress) -> tuple[TrainedModel, CrossFit | None]:
             chosen = examples if rows is None else examples.take(rows)
             return fit(chosen, recipe, threads=self.threads, progress=part)
 
         model, cross = fitted(None, part_of(report, 0.02, share))
+        why = unknown or ("" if estimable else HIDDEN)
         estimate = self._estimate(joined, cross, channels, examples.features, fitted, report) if estimable else None
         report("saving", 0.99)
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         seconds = round(time.monotonic() - began, 2)
-        card = save_model(out, model, build_card(model, joined, domain, estimate or unknown or None, now, seconds))
+        card = save_model(out, model, build_card(model, joined, domain, estimate or why or None, now, seconds))
 
         def record(connection: Connection) -> None:
             self.audit.append(connection, trained_event(messages, card, actor))
@@ -137,8 +150,8 @@ class Trainer:
         report: Progress,
     ) -> ErrorEstimate | ClassMetrics | None:
         if cross is not None and len(joined.position) >= MIN_ROWS:
-            every, folds = np.arange(len(joined.position)), int(cross.fold.max()) + 1
-            return _judged(joined, channels, every, cross.predictions, cross.constants, folds)
+            told = cross.rows
+            return _judged(joined, channels, told, cross.predictions[told], cross.constants[told], cross.folds)
 
         def fit_and_predict(train: IntArray, held: IntArray) -> tuple[FloatArray, float | FloatArray]:
             model, _ = fitted(train, lambda what, done: report(f"held-out estimate, {what}", 0.57 + 0.41 * done))
@@ -150,18 +163,33 @@ class Trainer:
         return _judged(joined, channels, *found)
 
 
+def _estimable(messages: list[AcceptedMessage], channels: list[Channel]) -> bool:
+    try:
+        for message, channel in zip(messages, channels, strict=True):
+            identify(channel, message.prior(), message.manifest.n)
+    except InvalidMechanism:
+        return False
+    return True
+
+
+def warm_of(earlier: SavedModel, kind: str, loss: str) -> Warm:
+    """What a training takes over. Raises InvalidInput where there is nothing to take."""
+    return Warm.of(earlier.model, kind, loss, [str(message["release"]) for message in earlier.card["messages"]])
+
+
 def _judged(
     joined: Joined,
     channels: list[Channel],
     held: IntArray,
     predictions: FloatArray,
     constants: float | FloatArray,
-    folds: int = 0,
+    folds: Folds = NO_FOLDS,
 ) -> ErrorEstimate | ClassMetrics | None:
     """Of predictions for the rows `held`, float64[h], or float64[h, k] of classes."""
     message, bins, examples = joined.message[held], joined.bins[held], joined.position[held]
     if predictions.ndim == 1:
-        return estimate_on_rows(predictions, constants, channels, message, bins, examples, folds)
+        priors = [message.prior() for message in joined.messages]
+        return estimate_on_rows(predictions, constants, channels, message, bins, examples, folds, priors)
     indicators = told_indicators(channels, message, bins)
     assert not isinstance(indicators, str)  # or it was not estimable
     found = judge_classes(predictions, np.asarray(constants), indicators, examples, folds)

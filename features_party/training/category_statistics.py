@@ -24,6 +24,7 @@ Codes = npt.NDArray[np.int32]
 
 FEWEST = 65  # values, missing included; smaller categories are split one value at a time
 MOST_CATEGORIES = 3  # those of the most values
+ALIKE = 1.25  # pairs of values of two categories for each value, up to which they say the same
 MOST_NUMBERS = 4
 MOST_PAIRS = 2  # of columns, the first that were chosen
 COORDINATES = 8
@@ -75,7 +76,7 @@ def learn_statistics(
     of each."""
     plain = len(sizes) - len(crossed)
     large = sorted((at for at in range(plain) if sizes[at] >= FEWEST), key=lambda at: (-sizes[at], at))
-    large = sorted(large[:MOST_CATEGORIES])
+    large = sorted(_unlike(large, codes)[:MOST_CATEGORIES])
     pairs = [plain + at for at, sides in enumerate(crossed) if sides][:MOST_PAIRS]
     shown = [*large, *pairs]
     places = {at: codes[:, at] + 1 for at in shown}
@@ -98,6 +99,19 @@ def learn_statistics(
         for axis, values in enumerate(_coordinates(at, others, places, sizes)):
             found.append(Statistic(f"{category_names[at]}: coordinate {axis + 1}", at, _table(values), trees_only=True))
     return tuple(found)
+
+
+def _unlike(categories: list[int], codes: Codes) -> list[int]:
+    """Without those that say what an earlier one says, such as a product's name beside its number: nearly one value of
+    one comes with each value of the other."""
+    kept: list[int] = []
+    for at in categories:
+        own = codes[:, at].astype(np.int64)
+        values = len(np.unique(own))
+        pairs = (len(np.unique(own * (int(codes[:, other].max()) + 2) + codes[:, other])) for other in kept)
+        if all(count > ALIKE * values for count in pairs):
+            kept.append(at)
+    return kept
 
 
 def _table(values: FloatArray) -> Float32:

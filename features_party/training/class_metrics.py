@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.calibration import LEAST
-from features_party.training.intervals import FloatArray, Groups, Interval, interval, rate, stretch_of
+from features_party.training.intervals import NO_FOLDS, FloatArray, Folds, Groups, Interval, interval, rate
 from features_party.training.objectives import inverse
 from features_party.training.probabilities import CLEAR, MIN_EXAMPLES
 from features_party.training.ranking import influences, macro_auc
@@ -64,17 +64,17 @@ class ClassMetrics:
 
 
 def judge_classes(
-    predictions: FloatArray, constants: FloatArray, indicators: FloatArray, examples: Groups, folds: int = 0
+    predictions: FloatArray, constants: FloatArray, indicators: FloatArray, examples: Groups, folds: Folds = NO_FOLDS
 ) -> ClassMetrics | str:
     """For N rows: predictions float64[N, k], the class shares float64[k] (or [N, k]) that they are compared with,
     indicators (or g) float64[N, k], and the example integer[N] of each; rows of one example are taken together.
 
-    `folds` ≥ 2: the predictions are out of so many folds. Fewer than 30 examples: a sentence why there is no estimate.
+    `folds`: how predictions are out of fold. Fewer than 30 examples: a sentence why there is no estimate.
     """
     numbers, group = np.unique(examples, return_inverse=True)
     if len(numbers) < MIN_EXAMPLES:
         return f"not estimated: {len(numbers)} examples are too few for an interval, which needs {MIN_EXAMPLES}"
-    stretch, worst, g = stretch_of(folds), -float(np.log(LEAST)), indicators
+    stretch, worst, g = folds.stretch, -float(np.log(LEAST)), indicators
     c = np.broadcast_to(constants, g.shape)
     at = np.arange(len(g))
     own, theirs = _log_losses(predictions, g), _log_losses(c, g)

@@ -113,21 +113,22 @@ def choose_crossings(
     done: Callable[[float], None] = lambda _share: None,
     weights: FloatArray | None = None,
     left: Left | None = None,
+    among: frozenset[str] | None = None,
 ) -> tuple[tuple[Crossing, ...], tuple[float | None, ...]]:
     """The crossings for labels float64[n], and by crossing the rows by which its effects are shrunk (None: as those of
     a category).
 
     `number_names` are of the first numbers, those that come straight from columns; the others are not crossed.
     `weights` float64[n] are of mean 1 (None: all alike). `left`: what trees leave of labels that they did not
-    see (None: there are no trees).
+    see (None: there are no trees). `among`: the names of candidates, where not all are to be looked at.
     """
     if len(labels) > ROWS:
         # which rows are looked at says nothing; it is fixed so that training is repeatable
         rows = np.sort(np.random.default_rng(2).permutation(len(labels))[:ROWS])
         encoded, labels, weights = encoded.take(rows), labels[rows], None if weights is None else weights[rows]
-    if len(labels) < LEAST_ROWS:
+    if len(labels) < LEAST_ROWS or among == frozenset():
         return (), ()
-    search = _Search(encoded, labels, weights, left, list(sizes), len(number_names), done)
+    search = _Search(encoded, labels, weights, left, list(sizes), len(number_names), among, done)
     categories = [(name, Side(at, sizes[at]), at) for at, name in enumerate(category_names) if sizes[at] > 2]
     numbers = list(_repeated(encoded, number_names, len(sizes)))
     search.take(Candidate(name, (side,), (at,)) for name, side, at in numbers)
@@ -184,6 +185,7 @@ class _Search:
     left: Left | None
     sizes: list[int]
     numbers: int
+    among: frozenset[str] | None
     done: Callable[[float], None]
     crossings: list[Crossing] = field(default_factory=list)
     shrinkage: list[float | None] = field(default_factory=list)
@@ -201,7 +203,8 @@ class _Search:
 
     def take(self, candidates: Iterable[Candidate]) -> None:
         """Those that pass, the one that explains most first."""
-        queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in candidates]
+        wanted = [one for one in candidates if self.among is None or one.name in self.among]
+        queue = [(np.inf, -1, candidate, Moments(0.0, 0.0)) for candidate in wanted]
         looked, every, failed = 0, max(len(queue), 1), 0
         held = self.growing.held
         while queue and failed < TRIED and len(self.crossings) < MOST_CROSSINGS:

@@ -1,8 +1,10 @@
 """Categories as numbers: random effects of each value on the corrected label, estimated jointly and out of fold.
 
 Model: z = μ + Σ_c u_c[value] + e, u_c ~ (0, τ_c²), e ~ (0, σ²). The best linear predictor shrinks a value's mean by
-λ_c = σ²/τ_c² rows, so the label noise decides how much one value with few rows may say. σ² and τ_c² come from the
-method of moments (one-way analysis of variance); the joint solution comes from a few rounds of backfitting.
+λ_c = σ²/τ_c² rows, so the label noise decides how much one value with few rows may say. The joint solution comes from a
+few rounds of backfitting. σ² and τ_c² start from the method of moments for each column by itself (one-way analysis of
+variance) and then follow the joint effects (MacKay 1992: τ² is Σu² over the number of effects that the labels tell), so
+that two columns which say the same, such as a product's number and its name, share it.
 
 Rows that are trained on get the effects of the folds they are not in: with noisy labels a value's own mean would
 otherwise hand its noise to the trees. Later rows get the average over the folds, which lies between the values that the
@@ -13,19 +15,25 @@ Reads corrected labels only, so it costs no ε.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
+
+from features_party.training.words import Named, Words
 
 FloatArray = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
 
+NO_WORDS: Mapping[int, Words] = MappingProxyType({})
 FOLDS = 5
-ROUNDS = 6
+ROUNDS = 8
+ALONE = 2  # rounds before the variances follow
 FEW = 1 << 20  # places that may be counted through whatever the rows
+SMALLEST_SHRINKAGE = 1e-3  # rows
 LARGEST_SHRINKAGE = 1e4  # rows: where the moments see no effect at all, a value still needs a finite prior weight
 
 
@@ -48,10 +56,11 @@ class Effects:
 @dataclass(frozen=True)
 class Moments:
     """Of the effects of one column's values on residuals: `shrinkage` is λ = σ²/τ² in rows, between almost 0 (a value's
-    mean is believed) and LARGEST_SHRINKAGE; `explained` the variance of the shrunken effects."""
+    mean is believed) and LARGEST_SHRINKAGE; `explained` the variance of the shrunken effects; `noise` is σ²."""
 
     shrinkage: float
     explained: float
+    noise: float = 0.0
 
     @classmethod
     def of(cls, residual: FloatArray, places: npt.NDArray[np.integer], weights: FloatArray | None = None) -> Moments:
@@ -76,9 +85,10 @@ class Moments:
         spread = total - float(np.sum(counts.astype(np.float64) ** 2)) / total
         tau2 = (between - groups * within) / spread if spread > 0 else 0.0
         if tau2 <= within / LARGEST_SHRINKAGE:
-            return cls(LARGEST_SHRINKAGE, 0.0)
-        shrinkage = max(within / tau2, 1e-3)
-        return cls(shrinkage, tau2 * float(np.sum(counts * (counts / (counts + shrinkage)))) / total)
+            return cls(LARGEST_SHRINKAGE, 0.0, within)
+        shrinkage = max(within / tau2, SMALLEST_SHRINKAGE)
+        explained = tau2 * float(np.sum(counts * (counts / (counts + shrinkage)))) / total
+        return cls(shrinkage, explained, within)
 
 
 def fit_effects(
@@ -87,24 +97,46 @@ def fit_effects(
     sizes: Sequence[int],
     known: Sequence[float | None] = (),
     weights: FloatArray | None = None,
+    words: Mapping[int, Words] = NO_WORDS,
 ) -> Effects:
     """Joint effects of `sizes[c]` values (missing included) on `labels` float64[n] with `weights` float64[n] of mean 1
     (None: all alike), codes int32[n, c]. `known`: the λ of the last columns; None, and elsewhere, that of the column by
-    itself."""
+    itself. `words`: of columns whose values are texts."""
     columns = [codes[:, at] + 1 for at in range(codes.shape[1])]
     residual = labels - (np.average(labels, weights=weights) if labels.size else 0.0)
-    counts = [np.bincount(column, weights, minlength=size) for column, size in zip(columns, sizes, strict=True)]
-    given = [None] * (len(columns) - len(known)) + [*known]
-    shrinkage = [
-        Moments.of(residual, c, weights).shrinkage if g is None else g for c, g in zip(columns, given, strict=True)
+    counts = [
+        np.bincount(column, weights, minlength=size).astype(np.float64)
+        for column, size in zip(columns, sizes, strict=True)
     ]
+    given = [None] * (len(columns) - len(known)) + [*known]
+    alone = [
+        Moments.of(residual, c, weights) if g is None else Moments(g, 0.0) for c, g in zip(columns, given, strict=True)
+    ]
+    shrinkage, named = [one.shrinkage for one in alone], {}
+    for at, of in words.items():
+        if alone[at].explained > 0.0:  # half of what values say may be their words'
+            named[at] = Named(of, alone[at].noise / shrinkage[at] / (2.0 * of.usual))
+            shrinkage[at] *= 2.0
+    noise = min((one.noise for one in alone if one.noise > 0.0), default=0.0)
     tables = [np.zeros(size) for size in sizes]
-    for _ in range(ROUNDS if len(sizes) > 1 else 1):
+    for step in range(ROUNDS if len(sizes) > 1 or named else 1):
+        freedom = 0.0
+        found = list(shrinkage)
         for at, column in enumerate(columns):
             residual = residual + tables[at][column]
             sums = np.bincount(column, residual if weights is None else weights * residual, minlength=sizes[at])
-            tables[at] = sums / (counts[at] + shrinkage[at])
+            by_words = named[at].fit(sums, counts[at], shrinkage[at], noise) if at in named else 0.0
+            own = (sums - counts[at] * by_words) / (counts[at] + shrinkage[at])
+            tables[at] = by_words + own
             residual = residual - tables[at][column]
+            told = float(np.sum(counts[at] / (counts[at] + shrinkage[at])))
+            freedom += told
+            if given[at] is None:
+                found[at] = noise * told / max(float(own @ own), 1e-300)
+        if noise > 0.0 and step >= ALONE:
+            squares = float(np.sum(residual**2 if weights is None else (weights * residual) ** 2))
+            noise = squares / max(float(counts[0].sum()) - freedom, 1.0)
+            shrinkage = [min(max(one, SMALLEST_SHRINKAGE), LARGEST_SHRINKAGE) for one in found]
     return Effects(tuple(tables), tuple(shrinkage))
 
 
@@ -115,6 +147,7 @@ def out_of_fold(
     done: Callable[[float], None] = lambda _share: None,
     known: Sequence[float | None] = (),
     weights: FloatArray | None = None,
+    words: Mapping[int, Words] = NO_WORDS,
 ) -> tuple[Float32, Effects]:
     """float32[n, c]: each row's effects from the other folds, and the averages over folds for later rows.
 
@@ -130,7 +163,7 @@ def out_of_fold(
     for index in range(FOLDS):
         inside = fold == index
         told = None if weights is None else weights[~inside]
-        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known, told))
+        folds.append(fit_effects(codes[~inside], labels[~inside], sizes, known, told, words))
         out[inside] = folds[-1].apply(codes[inside])
         done((index + 1) / FOLDS)
     averages = tuple(np.mean(tables, axis=0) for tables in zip(*(f.tables for f in folds), strict=True))

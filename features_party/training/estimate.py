@@ -3,14 +3,16 @@
 For one example with true label y and prediction f, (f − y)² = f² − 2f·y + y². Functions g, h of the output z with
 E[g(z) | y] = y and E[h(z) | y] = y² for every y of the domain (`holdout.identify`) turn it into f² − 2f·g(z) + h(z),
 whose expectation is exactly the error, whatever the labels' distribution. Where only g exists, the gain over a constant
-prediction c is identified, (c − y)² − (f − y)² = c² − f² − 2(c − f)·y.
+prediction c is identified, (c − y)² − (f − y)² = c² − f² − 2(c − f)·y. A g with a bias b(y) changes its expectation by
+2E[(f − c)·b], which is at most 2·√(E(f − c)²·E b²): by so much its interval is wider on either side.
 
 With out-of-fold predictions this is the mean error of the models of the folds, which saw (folds − 1)/folds of the rows
 each; the final model saw all and is as a rule a little better. Its own error varies with the rows that it happened to
 learn from, which the rows' spread does not show: the standard error is therefore stretched by √(1 + folds/(folds − 1))
-(Nadeau & Bengio 2003). Intervals reach further to the better side by `pessimism`, what the missing rows cost by the
-common rule (`shared.channels.model_error`). `tests/simulation/test_final_error_coverage.py` and `make soak
-PARTS=error_intervals` count how often they hold the final model's error.
+(Nadeau & Bengio 2003), or by √(1 + 1/(folds − 1)) where one fold was enough. Intervals reach further to the better side
+by `pessimism`, what the missing rows cost by the common rule (`shared.channels.model_error`).
+`tests/simulation/test_final_error_coverage.py` and `make soak PARTS=error_intervals` count how often they hold the
+final model's error.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from features_party.training.intervals import Interval, interval, stretch_of
+from features_party.training.intervals import NO_FOLDS, Folds, Interval, interval
 from features_party.training.probabilities import Probabilities, probability_members
 from shared.channels.model_error import effective_parameters
 
@@ -67,6 +69,7 @@ class Identified:
     slack: float
     why: str
     noise: float = 0.0  # the variance of `first` around its expectation for an example
+    bias: float = 0.0  # of `first`, as a root mean square over the labels, in their units
 
     def about(self, centre: float) -> Identified:
         """The same about another centre: (y − c)² = (y − centre)² + 2(centre − c)(y − centre) + (centre − c)²."""
@@ -80,19 +83,21 @@ def estimate(
     constants: float | FloatArray,
     known: Identified,
     examples: npt.NDArray[np.integer],
-    folds: int = 0,
+    folds: Folds = NO_FOLDS,
 ) -> ErrorEstimate:
     """For N rows: predictions float64[N], the constant that each is compared with, and what its output says.
 
     Rows of one example (`examples` integer[N], the same number) share its label, so they are not independent: the
-    standard errors take them together. `folds` ≥ 2: predictions are out of so many folds.
+    standard errors take them together. `folds`: how the predictions are out of fold.
     """
-    stretch = stretch_of(folds)
+    stretch = folds.stretch
     f, c = predictions - known.centre, np.asarray(constants, np.float64) - known.centre
     g, h = known.first, known.second
     _, group = np.unique(examples, return_inverse=True)
     late = pessimism(g, known.noise, folds)
-    gain = interval(c * c - f * f - 2.0 * (c - f) * g, group, stretch).reaching(late)
+    # Cauchy and Schwarz: however the bias hangs together with the predictions
+    hidden = 2.0 * known.bias * math.sqrt(float(np.mean((c - f) ** 2)))
+    gain = interval(c * c - f * f - 2.0 * (c - f) * g, group, stretch, hidden).reaching(late)
     if h is None:
         return ErrorEstimate(len(f), None, None, gain, known.why)
     mse = interval(f * f - 2.0 * f * g + h, group, stretch, known.slack).reaching(-late).of_loss
@@ -100,16 +105,16 @@ def estimate(
     return ErrorEstimate(len(f), mse, constant, gain, known.why)
 
 
-def pessimism(labels: FloatArray, noise: float, folds: int) -> float:
+def pessimism(labels: FloatArray, noise: float, folds: Folds) -> float:
     """About by how much models of (folds − 1)/folds of n rows err more than one of all of them: by the common rule the
-    excess squared error is noise·P/n with P ∝ √n; 0 below two folds. The noise of labels float64[n] is a variance."""
-    n = len(labels)
-    if folds < 2 or n < 2:
+    excess squared error is noise·P/n with P ∝ √n; 0 below two folds. The noise of labels float64[·] is a variance."""
+    n, count = folds.whole(len(labels)), folds.count
+    if count < 2 or n < 2:
         return 0.0
     signal = max(float(np.var(labels)) - noise, 0.0)
     _, parameters = effective_parameters(signal, noise, n)
     excess = min(noise * parameters / n, signal)  # a model that knows nothing predicts the mean
-    return excess * (math.sqrt(folds / (folds - 1)) - 1.0)
+    return excess * (math.sqrt(count / (count - 1)) - 1.0)
 
 
 def held_out(

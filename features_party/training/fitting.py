@@ -25,6 +25,8 @@ from features_party.training.model import TrainedModel
 from features_party.training.objectives import Told
 from features_party.training.threads import blas_threads
 from features_party.training.together import Together
+from features_party.training.warm import Warm
+from features_party.training.words import learn_words
 from shared.domain import Domain
 from shared.errors import InvalidLoss, InvalidTable
 from shared.schemas.training import Learning
@@ -51,7 +53,7 @@ class Examples:
     models can be compared on them. `groups` integer[n]: rows of one example, whose features are the same and whose
     outputs are taken together. `told`: the gradients of the absolute or the log loss by the channels of privatized
     labels; `cells`: the likelihood of distributions of labels by the same, where they tell more than a mean, for the
-    ensemble of the squared loss.
+    ensemble of the squared loss, and of the absolute one where that is replaced by it.
     """
 
     features: pa.Table
@@ -97,8 +99,8 @@ class Examples:
 class Recipe:
     """How: a model and a loss; columns to treat as categories or to leave out; a capacity other than the rule's, at
     which nothing is validated; whether models of trees see what large categories say without labels
-    (training/category_statistics.py), and crossed effects (crossed_effects.py); and what the learner alone takes
-    (`mlp_fit.Settings`)."""
+    (training/category_statistics.py), and crossed effects (crossed_effects.py); what the learner alone takes
+    (`mlp_fit.Settings`); and what an earlier model found worth looking at."""
 
     model: str = "gbdt"
     loss: str = "squared"
@@ -108,6 +110,7 @@ class Recipe:
     category_statistics: bool = True
     crossings: bool = True
     settings: Any = None
+    warm: Warm | None = None
 
 
 def fit(
@@ -164,6 +167,7 @@ def fit(
             lambda share: progress("crossed effects", 0.03 + 0.02 * share),
             label_weights,
             lambda *rows: left_by_trees(Sample(*rows), by_squares),
+            None if recipe.warm is None else recipe.warm.crossings,
         )
         schema, encoded = schema.with_crossings(chosen, encoded)
     if kind.of_trees and recipe.category_statistics:
@@ -180,8 +184,11 @@ def fit(
         unbiased=examples.unbiased,
         validate=recipe.capacity is None and clean and objective not in ("absolute", LOG),
         told=told,
+        median=loss == "absolute",
         shrinkage=shrinkage,
         settings=recipe.settings,
+        members=None if recipe.warm is None else recipe.warm.members,
+        words=learn_words([column.vocabulary for column in schema.categories]),
     )
     # classes have effects of labels of their own (class_contrast.py), which know the channels
     effect_weights = None if classes is not None else label_weights
@@ -205,7 +212,13 @@ def fit(
         bounds=bounds,
         mean=mean if bounds is None else float(np.clip(mean, *bounds)),
         capacity=task.capacity,
-        notes=(*notes, *_several(together), *found.notes, *left_out),
+        notes=(
+            *notes,
+            *_several(together),
+            *found.notes,
+            *left_out,
+            *(() if recipe.warm is None else (recipe.warm.note,)),
+        ),
         classes=None if classes is None else examples.domain,
     )
     return trained, found.cross if together is None or found.cross is None else found.cross.take(together.which)

@@ -16,6 +16,28 @@ ADDED = np.array([1.0, 1.0, 0.0, 0.0])  # Agresti & Coull 1998: z²/2 ones and a
 
 
 @dataclass(frozen=True)
+class Folds:
+    """Predictions are by models of the other of `count` folds, for the rows of the first `used` ones (None: of all);
+    without folds, by one model that is judged itself."""
+
+    count: int = 0
+    used: int | None = None
+
+    @property
+    def stretch(self) -> float:
+        """By how much errors vary more than their rows show (Nadeau & Bengio 2003); 1 without folds."""
+        used = self.count if self.used is None else self.used
+        return math.sqrt(1.0 + used / (self.count - 1)) if self.count > 1 else 1.0
+
+    def whole(self, rows: int) -> int:
+        """How many rows all folds have where those that are judged have `rows`."""
+        return rows if self.used is None else round(rows * self.count / self.used)
+
+
+NO_FOLDS = Folds()
+
+
+@dataclass(frozen=True)
 class Interval:
     """An estimate with its standard error and 95 % interval (normal, from the rows' own spread)."""
 
@@ -66,9 +88,3 @@ def rate(labels: FloatArray, group: Groups, stretch: float = 1.0) -> Interval:
     more = np.concatenate([labels, ADDED])
     found = interval(more, np.concatenate([group, group.max() + 1 + np.arange(len(ADDED))]), stretch)
     return Interval(float(labels.mean()), found.standard_error, found.low, found.high).within(0.0, 1.0)
-
-
-def stretch_of(folds: int) -> float:
-    """By how much errors of out-of-fold predictions vary more than their rows show (Nadeau & Bengio 2003); 1 below two
-    folds."""
-    return math.sqrt(1.0 + folds / (folds - 1)) if folds > 1 else 1.0

@@ -4,8 +4,8 @@ fitted. A learner is a module of `training/learners/` and its name in `shared.sc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -15,9 +15,11 @@ from features_party.training.capacity import Capacity
 from features_party.training.cells import CellLikelihood
 from features_party.training.effects import Effects, out_of_fold
 from features_party.training.encoding import Encoded, FeatureSchema, Float32
+from features_party.training.intervals import Folds
 from features_party.training.links import Link
 from features_party.training.objectives import Told
 from features_party.training.spread import Spread
+from features_party.training.words import Words
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -77,16 +79,19 @@ class Sample:
     def seen(self, task: Task, done: Callable[[float], None] = lambda _share: None) -> tuple[Seen, Effects]:
         """These rows with out-of-fold effects of their categories, and the effects for later rows."""
         weights = self.weights if self.label_weights is None else self.label_weights
-        seen, effects = out_of_fold(self.encoded.codes, self.labels, task.sizes, done, task.shrinkage, weights)
+        seen, effects = out_of_fold(
+            self.encoded.codes, self.labels, task.sizes, done, task.shrinkage, weights, task.words
+        )
         return Seen(self.encoded, seen, task.sizes), effects
 
 
 @dataclass(frozen=True)
 class Task:
     """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
-    so that held-out ones can tell models apart. `told`: gradients by the channels, row by row;
-    `shrinkage`: of the last categories, which are crossings, the λ of their effects (effects.py); `settings`: what one
-    learner alone takes."""
+    so that held-out ones can tell models apart. `told`: gradients by the channels, row by row; `median`: the label's
+    median around the mean is predicted, where the sample has cells; `shrinkage`: of the last categories, which are
+    crossings, the λ of their effects (effects.py); `settings`: what one learner alone takes; `members`: of an ensemble,
+    those that are looked at (None: all); `words`: of categories whose values are texts."""
 
     sizes: list[int]
     loss: str
@@ -97,8 +102,11 @@ class Task:
     unbiased: bool = False
     validate: bool = False
     told: Told | None = None
+    median: bool = False
     shrinkage: tuple[float | None, ...] = ()
     settings: Any = None
+    members: frozenset[str] | None = None
+    words: Mapping[int, Words] = field(default_factory=dict)
 
     @property
     def positive(self) -> bool:
@@ -183,14 +191,24 @@ class Body(ABC):
 @dataclass(frozen=True)
 class CrossFit:
     """Per row, from models that did not see its fold: `predictions` and the `constants` they are compared with,
-    float64[n] (float64[n, k] of classes); `fold` int8[n]."""
+    float64[n] (float64[n, k] of classes); `fold` int8[n]. Of rows in the first `used` folds (None: all)."""
 
     predictions: FloatArray
     constants: FloatArray
     fold: npt.NDArray[np.int8]
+    used: int | None = None
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """int64[h]: the rows that have predictions."""
+        return np.flatnonzero(self.fold < (self.folds.count if self.used is None else self.used))
+
+    @property
+    def folds(self) -> Folds:
+        return Folds(int(self.fold.max()) + 1, self.used)
 
     def take(self, rows: npt.NDArray[np.int64]) -> CrossFit:
-        return CrossFit(self.predictions[rows], self.constants[rows], self.fold[rows])
+        return replace(self, predictions=self.predictions[rows], constants=self.constants[rows], fold=self.fold[rows])
 
 
 @dataclass(frozen=True)

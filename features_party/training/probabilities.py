@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from features_party.training.calibration import LEAST, equal_groups, logits, slope
-from features_party.training.intervals import FloatArray, Groups, Interval, interval, rate, stretch_of
+from features_party.training.intervals import NO_FOLDS, FloatArray, Folds, Groups, Interval, interval, rate
 from features_party.training.ranking import auc
 
 GROUPS = 10
@@ -72,18 +72,18 @@ def judge(
     labels: FloatArray,
     examples: Groups,
     ends: tuple[float, float] = (0.0, 1.0),
-    folds: int = 0,
+    folds: Folds = NO_FOLDS,
 ) -> Probabilities | str:
     """For N rows: predictions float64[N], the constant (or float64[N]) that they are compared with, labels (or g)
     float64[N], and the example integer[N] of each; rows of one example share a label, so they are taken together.
 
-    `ends` are the two labels: all is moved to 0 and 1, and predictions are cut there. `folds` ≥ 2: the predictions are
-    out of so many folds. Fewer than 30 examples: a sentence why there is no estimate.
+    `ends` are the two labels: all is moved to 0 and 1, and predictions are cut there. `folds`: how predictions
+    are out of fold. Fewer than 30 examples: a sentence why there is no estimate.
     """
     numbers, group = np.unique(examples, return_inverse=True)
     if len(numbers) < MIN_EXAMPLES:
         return f"not estimated: {len(numbers)} examples are too few for an interval, which needs {MIN_EXAMPLES}"
-    stretch, worst = stretch_of(folds), -float(np.log(LEAST))
+    stretch, worst = folds.stretch, -float(np.log(LEAST))
     width = ends[1] - ends[0]
     f, g = np.clip((predictions - ends[0]) / width, 0.0, 1.0), (labels - ends[0]) / width
     c = np.broadcast_to((np.asarray(constants, np.float64) - ends[0]) / width, g.shape)

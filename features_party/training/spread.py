@@ -15,6 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 
 KNOTS, SMOOTH, RIDGE = 7, 1.0, 1e-3
 ENOUGH = 100_000  # rows for the few figures of a curve
+MEDIANS = 33  # knots of predictions at which a median is kept
 STEPS, HALVINGS, SETTLED = 60, 12, 1e-2  # the last: of a log likelihood, which is known to about 1
 
 
@@ -77,6 +78,36 @@ def fit_curve(told: CellLikelihood, predictions: FloatArray) -> Curve:
 
 
 @dataclass(frozen=True)
+class Median:
+    """What a prediction of the mean says of the median: `values` float64[b] at `knots` float64[b], straight lines
+    between them, constant outside."""
+
+    knots: FloatArray
+    values: FloatArray
+
+    def __call__(self, predictions: FloatArray) -> FloatArray:
+        """float64[n]"""
+        return np.asarray(np.interp(predictions, self.knots, self.values), np.float64)
+
+    @property
+    def bends(self) -> FloatArray:
+        """float64[b]: by how much the slope changes at each knot."""
+        slopes = np.diff(self.values) / np.diff(self.knots)
+        return np.asarray(np.diff(slopes, prepend=0.0, append=0.0), np.float64)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"knots": self.knots.tolist(), "values": self.values.tolist()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Median:
+        """Raises KeyError, TypeError or ValueError."""
+        knots = reading.numbers(data["knots"], most=reading.FLOAT32)
+        if len(knots) == 0 or np.any(np.diff(knots) <= 0.0):
+            raise ValueError("the knots of a median do not rise")
+        return cls(knots, reading.numbers(data["values"], len(knots), reading.FLOAT32))
+
+
+@dataclass(frozen=True)
 class Spread:
     """How labels are distributed around a model's predictions."""
 
@@ -92,6 +123,11 @@ class Spread:
     def quantiles(self, predictions: FloatArray, shares: FloatArray) -> FloatArray:
         """float64[n, q]: as `Cells.quantiles`."""
         return self.cells.quantiles(self.curve(predictions), shares)
+
+    def medians(self, predictions: FloatArray) -> Median:
+        """The median of the label around a prediction, for predictions spread like float64[n]."""
+        knots = np.unique(np.quantile(predictions, np.linspace(0.0, 1.0, MEDIANS)))
+        return Median(knots, self.quantiles(knots, np.array([0.5]))[:, 0])
 
     def as_json(self) -> dict[str, Any]:
         return {"cells": self.cells.as_json(), "curve": self.curve.as_json()}

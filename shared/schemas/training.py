@@ -34,6 +34,14 @@ class Learning(Ask):
         default=[], max_length=10_000, description="Columns to treat as categories (text already is)."
     )
     exclude: list[str] = Field(default=[], max_length=10_000, description="Columns to leave out.")
+    warm_start: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        examples=["m_0123456789abcdef"],
+        description="An earlier model, such as yesterday's, by id (on the command line also by folder): its members "
+        "and crossed effects alone are looked at, which is quicker. Weights and sizes come from the new labels.",
+    )
 
 
 class Training(Learning):

@@ -71,3 +71,14 @@ def test_looking_makes_no_home(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     assert "keygen" in shell.refused("models", "list", code=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_warm_start_is_named_by_folder_or_id(shell: Shell, tmp_path: Path) -> None:
+    asked = ("train", "--message", "sent/m.parquet", "--features", "f.parquet", "--id-column", "click_id")
+    card = shell.json(*asked, "--model", "trees", "--warm-start", "one", "--out", "three")
+    earlier = json.loads((tmp_path / "one" / "card.json").read_text())
+    assert any(earlier["messages"][0]["release"] in note for note in card["notes"])
+    linear = shell.json("models", "list")[0]["id"]
+    assert "leave the warm start out" in shell.refused(*asked, "--warm-start", linear, "--out", "four", code=2)
+    assert "There is no model 'm_none'" in shell.refused(*asked, "--warm-start", "m_none", "--out", "four", code=1)
+    assert not (tmp_path / "four").exists()

@@ -95,6 +95,19 @@ def test_a_training_keeps_its_name_and_note(api: Api) -> None:
     assert refused.status_code == 422
 
 
+def test_a_warm_start_is_a_model_of_the_service(api: Api) -> None:
+    first = api.finished(ask(api, model="trees")["id"])
+    again = api.finished(ask(api, model="trees", warm_start=first["model"])["id"])
+    assert again["request"]["warm_start"] == first["model"]
+    card = api.trainer.get(f"/v1/models/{again['model']}/card").json()
+    assert any("depends on the messages of that one, too: rel_1" in note for note in card["notes"])
+    body = {"feature_table": api.table(), "messages": ["rel_1"], "model": "trees"}
+    for wrong, status in (("m_none", 404), ("/etc", 404)):
+        assert api.trainer.post("/v1/trainings", json=body | {"warm_start": wrong}).status_code == status
+    other = api.trainer.post("/v1/trainings", json=body | {"model": "linear", "warm_start": first["model"]})
+    assert (other.status_code, other.json()["code"]) == (422, "invalid-input")
+
+
 @pytest.mark.usefixtures("no_torch")
 def test_a_network_where_pytorch_is_missing_is_refused_when_asked_for(idle: Api) -> None:
     body = {"feature_table": idle.table(), "messages": ["rel_1"], "model": "mlp"}

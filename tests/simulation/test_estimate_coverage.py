@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from features_party.training.estimate import ErrorEstimate, Identified, estimate, held_out
 from features_party.training.holdout import estimate_on_rows, identify
-from features_party.training.intervals import Interval
+from features_party.training.intervals import NO_FOLDS, Folds, Interval
 from labels_party.mechanisms.laplace import laplace_channel
 from shared.channels.base import Channel
 from shared.domain import Domain
@@ -97,7 +97,7 @@ def test_cross_fitted_intervals_cover(channel: Channel) -> None:
         found = judge(channel, drawn)
         gain += covered(found.mse_below_constant, drawn.gain)
         mse += not squares or covered(found.mse, drawn.mse)
-        final += covered(judge(channel, drawn, FOLDS).mse_below_constant, drawn.final)
+        final += covered(judge(channel, drawn, Folds(FOLDS)).mse_below_constant, drawn.final)
         middle, half = found.mse_below_constant.estimate, 0.5 * 1.96 * found.mse_below_constant.standard_error
         halved += middle - half <= drawn.gain <= middle + half
     assert gain >= BOUND
@@ -107,7 +107,7 @@ def test_cross_fitted_intervals_cover(channel: Channel) -> None:
     assert halved < BOUND
 
 
-def judge(channel: Channel, drawn: Drawn, folds: int = 0) -> ErrorEstimate:
+def judge(channel: Channel, drawn: Drawn, folds: Folds = NO_FOLDS) -> ErrorEstimate:
     rows = np.arange(len(drawn.bins))
     return estimate_on_rows(drawn.predictions, drawn.constants, [channel], np.zeros_like(rows), drawn.bins, rows, folds)
 

@@ -19,12 +19,14 @@ from tests.support.final_errors import Rows, coverage
 DRAWS, TRAINED = 80, 600
 
 
-@pytest.mark.parametrize(("mechanism", "epsilon"), [("one-bit", "2"), ("discrete-laplace", "8")])
-def test_intervals_hold_the_final_models_error(mechanism: str, epsilon: str) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "used"), [("one-bit", "2", None), ("discrete-laplace", "8", None), ("one-bit", "4", 1)]
+)
+def test_intervals_hold_the_final_models_error(mechanism: str, epsilon: str, used: int | None) -> None:
     rows = Rows.of(real_data.bike(0))
     even = np.full(rows.domain.k, 1.0 / rows.domain.k)
     channel = MECHANISMS[mechanism].design(rows.domain, even, Epsilon.parse(epsilon), "squared", {})
-    found = coverage(rows, channel, np.random.default_rng(8), TRAINED, DRAWS)
+    found = coverage(rows, channel, np.random.default_rng(8), TRAINED, DRAWS, used=used)
     assert ("mse" in found) == (mechanism != "one-bit")
     for one in found.values():
         assert one.tried == DRAWS

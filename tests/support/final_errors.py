@@ -13,7 +13,7 @@ from scipy.stats import binom
 from features_party.training.encoding import FeatureSchema
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
 from features_party.training.holdout import identify
-from features_party.training.intervals import NORMAL_95, Interval
+from features_party.training.intervals import NORMAL_95, Folds, Interval
 from shared.channels.base import Channel
 from shared.domain import Domain
 from tests.support.real_data import ID, Task
@@ -82,9 +82,9 @@ class Known:
         return replace(self.says, first=self.says.first[outputs], second=second)
 
 
-def trial(rows: Rows, known: Known, rng: np.random.Generator, trained: int) -> Trial:
-    """`trained` rows at random with a draw of their own, a ridge of all and one of each fold's others; all other rows
-    judge."""
+def trial(rows: Rows, known: Known, rng: np.random.Generator, trained: int, used: int | None = None) -> Trial:
+    """`trained` rows at random with a draw of their own, a ridge of all and one of each fold's others, or of the first
+    `used`; all other rows judge."""
     order = rng.permutation(len(rows.index))
     here, there = order[:trained], order[trained:]
     seen = known.drawn(rows.index[here], rng)
@@ -101,8 +101,10 @@ def trial(rows: Rows, known: Known, rng: np.random.Generator, trained: int) -> T
         train, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         predictions[held] = np.clip(x[held] @ fitted(train), low, high)
         constants[held] = z[train].mean()
-    every = np.arange(trained)
-    told = estimate(predictions, constants, seen, every, FOLDS)
+    every, folds = np.arange(trained), Folds(FOLDS, used)
+    at = np.flatnonzero(fold < (FOLDS if used is None else used))
+    second = None if seen.second is None else seen.second[at]
+    told = estimate(predictions[at], constants[at], replace(seen, first=seen.first[at], second=second), at, folds)
     truth = rows.domain.values[rows.index[there]]
     mse = float(np.mean((np.clip(rows.design[there] @ fitted(every), low, high) - truth) ** 2))
     return Trial(told, mse, float(np.mean((z.mean() - truth) ** 2)) - mse)
@@ -128,13 +130,19 @@ class Coverage:
 
 
 def coverage(
-    rows: Rows, channel: Channel, rng: np.random.Generator, trained: int, most: int, until: float = np.inf
+    rows: Rows,
+    channel: Channel,
+    rng: np.random.Generator,
+    trained: int,
+    most: int,
+    until: float = np.inf,
+    used: int | None = None,
 ) -> dict[str, Coverage]:
     """Of `most` trials, or fewer where time.monotonic() passes `until`: of the gain over the constant, and of the
-    squared error where the channel identifies it."""
+    squared error where the channel identifies it. `used`: so many folds were enough."""
     known, found = Known.of(channel), {"gain": Coverage()}
     for _ in range(most):
-        one = trial(rows, known, rng, trained)
+        one = trial(rows, known, rng, trained, used)
         found["gain"].add(one.told.mse_below_constant, one.gain)
         if one.told.mse is not None:
             found.setdefault("mse", Coverage()).add(one.told.mse, one.mse)

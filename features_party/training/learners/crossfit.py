@@ -34,7 +34,7 @@ FOLD_SEARCH = (
 )
 PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
-MANY = 200_000  # rows from which validation takes fewer folds
+MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 _TREES = {False: "trees", True: "trees on top"}
 GROUPS = {
@@ -69,6 +69,10 @@ def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
     return np.asarray((rng.permutation(count) % folds)[which], np.int8)
 
 
+def _group(member: str) -> str:
+    return next(group for group, names in GROUPS.items() if member in names)
+
+
 def _few(task: Task) -> bool:
     """Whether there are few effective rows."""
     return task.capacity.effective_rows <= CLEAR_ROWS
@@ -84,11 +88,21 @@ class Fold:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the first fold leaves to the others: the members that are worth their time (None: all), and the numbers of
-    trees to compare."""
+    """What the first fold leaves to the others: the members that are worth their time (None: all), the numbers of
+    trees to compare, and whether the others are needed at all: not those of MANY rows whose labels tell members apart
+    well enough in one fold."""
 
     members: frozenset[str] | None = None
     stages: dict[str, list[int]] = field(default_factory=dict)
+    enough: bool = False
+
+    @classmethod
+    def among(cls, members: frozenset[str] | None) -> Plan:
+        """Of these members, and of what they stand on."""
+        if members is None:
+            return cls()
+        groups = {_group(name) for name in members}
+        return cls(frozenset(groups | {NEEDS[group] for group in groups if group in NEEDS}))
 
     @classmethod
     def after(cls, out: dict[tuple[str, int], FloatArray], constants: FloatArray, held: Sample, task: Task) -> Plan:
@@ -98,8 +112,8 @@ class Plan:
         labels, w = held.labels, held.row_weights
         rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
         parts = {group: [out[n, rounds[n]] for n in names if n in rounds] for group, names in GROUPS.items()}
-        noise = task.capacity.noise_variance
-        return cls(frozenset(worthwhile(parts, NEEDS, constants, labels, w, noise)), stages)
+        kept, told = worthwhile(parts, NEEDS, constants, labels, w, task.capacity.noise_variance)
+        return cls(frozenset(kept), stages, enough=told and task.capacity.rows >= MANY)
 
     def wants(self, group: str) -> bool:
         return self.members is None or group in self.members
@@ -107,14 +121,14 @@ class Plan:
 
 def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[Member], Effects, CrossFit]:
     """Members on every fold's complement, their weights, and those with a weight on all rows."""
-    labels, w = sample.labels, sample.row_weights
+    labels = sample.labels
     fold = assign_folds(len(labels), sample.groups)
     count = int(fold.max()) + 1
     constants = np.empty(len(labels))
     out: dict[tuple[str, int], FloatArray] = {}
-    share, plan = 1.0 / (count + 1), Plan()
+    share, plan = 1.0 / (count + 1), Plan.among(task.members)
     kernel: Kernel | None = None
-    if len(labels) > FOLD_SEARCH and _few(task):
+    if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
         seen, _ = sample.seen(task)
         kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", share * done))
     for index in range(count):
@@ -131,20 +145,45 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
             out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
         if index == 0:
             plan = Plan.after({key: p[held] for key, p in out.items()}, constants[held], apart, task)
+        if plan.enough:
+            break
+    told = np.flatnonzero(fold <= index)
+    # weights are never judged on rows that chose them
+    groups = None if sample.groups is None else sample.groups[told]
+    side = fold[told] if index else assign_folds(len(told), groups)
+    kept = {key: p[told] for key, p in out.items() if plan.wants(_group(key[0]))}
+    chosen, found = _weighted(kept, constants[told], sample.take(told), side, task)
+    predictions = np.full(len(labels), np.nan)
+    predictions[told] = np.clip(found, *task.bounds)
+    seen, effects = sample.seen(task)
+    members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
+    return members, effects, CrossFit(predictions, constants, fold, index + 1)
+
+
+def _weighted(
+    out: dict[tuple[str, int], FloatArray],
+    constants: FloatArray,
+    held: Sample,
+    side: npt.NDArray[np.int8],
+    task: Task,
+) -> tuple[dict[str, tuple[float, int]], FloatArray]:
+    """By member its weight and number of trees, and float64[h]: the weighted sum, a row's by weights from other sides.
+
+    `out` float64[h] by member and number of trees, `constants` float64[h], both out of fold, for the rows `held`, of
+    which each is on one `side` int8[h].
+    """
+    labels, w = held.labels, held.row_weights
     rounds = best_rounds(out, constants, labels, w, task.capacity.rounds)
     # a member that some fold did not have is none
     names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
     table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
     found = np.empty(len(labels))
-    for index in range(count):
-        others, held = fold != index, fold == index
+    for index in range(int(side.max()) + 1):
+        others, own = side != index, side == index
         shares = stacked(table[others], constants[others], labels[others], w[others])
-        found[held] = constants[held] + (table[held] - constants[held, None]) @ shares
+        found[own] = constants[own] + (table[own] - constants[own, None]) @ shares
     shares = stacked(table, constants, labels, w)
-    chosen = {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}
-    seen, effects = sample.seen(task)
-    members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
-    return members, effects, CrossFit(np.clip(found, *task.bounds), constants, fold)
+    return {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}, found
 
 
 def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:

@@ -25,23 +25,26 @@ from features_party.training.learners.forward import Forward
 from features_party.training.learners.gaussian import Gaussian
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
 from features_party.training.likelihood import RowLikelihood
-from features_party.training.spread import Spread
+from features_party.training.spread import Median, Spread
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}
+MEDIANS = "what is predicted is the median of the labels around the mean that was learned, as the channels tell it"
 NOTHING = "these labels say too little of the features: the model predicts the mean for everybody"
 
 
 @dataclass(frozen=True)
 class Ensemble(Learner):
     """mean + Σ weight·(prediction − mean), each prediction clipped to `bounds` first; weights are at least 0 and need
-    not sum to 1, so that the sum shrinks to the mean where the labels say little."""
+    not sum to 1, so that the sum shrinks to the mean where the labels say little. `median` turns that sum into the
+    label's median; such a model keeps no spread, which is around means."""
 
     mean: float
     bounds: tuple[float, float]
     parts: tuple[Member, ...]
     spread: Spread | None = None
+    median: Median | None = None
 
     link = None
     of_trees = True
@@ -55,8 +58,15 @@ class Ensemble(Learner):
             return Trees.fit(sample, task, progress)
         members, effects, cross = fit_validated(sample, task, progress)
         mean = float(np.clip(sample.mean, *task.bounds))
-        spread = None if sample.cells is None else Spread.around(cross.predictions, sample.cells)
-        return Fit(cls(mean, task.bounds, tuple(members), spread), effects, cross)
+        if sample.cells is None:
+            return Fit(cls(mean, task.bounds, tuple(members)), effects, cross)
+        told = cross.rows
+        spread = Spread.around(cross.predictions[told], sample.cells.take(told))
+        if not task.median:
+            return Fit(cls(mean, task.bounds, tuple(members), spread), effects, cross)
+        median = spread.medians(cross.predictions[told])
+        cross = replace(cross, predictions=median(cross.predictions))
+        return Fit(cls(mean, task.bounds, tuple(members), median=median), effects, cross, (MEDIANS,))
 
     @classmethod
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
@@ -111,7 +121,7 @@ class Ensemble(Learner):
             else:
                 predictions = member.body.predict(seen, threads)
             found += member.weight * (np.clip(predictions, *self.bounds) - self.mean)
-        return found
+        return found if self.median is None else self.median(np.clip(found, *self.bounds))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         """The members' own by their weights; trees on top count half their base."""
@@ -137,7 +147,11 @@ class Ensemble(Learner):
                 prediction = graph.clip(graph.linked(found, member.body.link), *self.bounds)
                 moved = graph.add("Sub", prediction, graph.constant(self.mean, np.float64))
                 score = graph.add("Add", score, graph.add("Mul", moved, graph.constant(member.weight, np.float64)))
-        return score
+        if self.median is None:
+            return score
+        above = graph.add("Sub", graph.clip(score, *self.bounds), graph.constant([self.median.knots], np.float64))
+        raised = graph.add("MatMul", graph.add("Relu", above), graph.constant(self.median.bends[:, None], np.float64))
+        return graph.add("Add", raised, graph.constant(self.median.values[0], np.float64))
 
     def _member_nodes(self, member: Member, graph: Graph, ports: Ports, matrix: str, scores: list[str]) -> str:
         if not isinstance(member.body, Trees | Forward):
@@ -156,6 +170,7 @@ class Ensemble(Learner):
             "mean": self.mean,
             "bounds": list(self.bounds),
             "spread": None if self.spread is None else self.spread.as_json(),
+            "median": None if self.median is None else self.median.as_json(),
             "members": [
                 {
                     "name": m.name,
@@ -183,7 +198,9 @@ class Ensemble(Learner):
         low, high = reading.numbers(data["bounds"], 2).tolist()
         told = data.get("spread")  # models of before this was learned have none
         spread = None if told is None else Spread.from_json(told)
-        return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members), spread)
+        middle = data.get("median")  # so do these not know it
+        median = None if middle is None else Median.from_json(middle)
+        return cls(reading.number(data["mean"]), (low, reading.number(high, low)), tuple(members), spread, median)
 
 
 def _stands_on(body: Any, base: Any) -> bool:

@@ -51,11 +51,11 @@ def worthwhile(
     labels: FloatArray,
     weights: FloatArray,
     noise: float,
-) -> set[str]:
-    """The groups of members that the weighted sum needs: one after the other is left out, the one that costs least
-    first, while the error on true labels is surely (by a standard error) less than SLIGHT above that of all. None is
-    left out where labels are too few or too noisy to see SLIGHT: what a weight gains by chance, the variance of a label
-    over the rows, must be less even at TOLD standard errors.
+) -> tuple[set[str], bool]:
+    """The groups of members that the weighted sum needs, and whether labels tell: one after the other is left out, the
+    one that costs least first, while the error on true labels is surely (by a standard error) less than SLIGHT above
+    that of all. None is left out where labels are too few or too noisy to see SLIGHT: what a weight gains by chance,
+    the variance of a label over the rows, must be less even at TOLD standard errors.
 
     `parts` are predictions float64[n] by group; a group that another one `needs` stays as long as that. `noise` is the
     variance that the labels have from the mechanism.
@@ -68,11 +68,11 @@ def worthwhile(
 
     kept = {group for group, members in parts.items() if members}
     if not kept:
-        return kept
+        return kept, False
     all_of_them = errors(kept)
     slight = SLIGHT * max(float(all_of_them.mean()) - noise, 0.0)
     if TOLD**2 * float(all_of_them.mean()) / len(labels) > slight:
-        return kept
+        return kept, False
     while len(kept) > 1:
         held = {needs[group] for group in kept if group in needs}
         more = {group: errors(kept - {group}) - all_of_them for group in sorted(kept - held)}
@@ -80,7 +80,7 @@ def worthwhile(
         if more[slightest].mean() + more[slightest].std() / np.sqrt(len(labels)) > slight:
             break
         kept.remove(slightest)
-    return kept
+    return kept, True
 
 
 def best_rounds(

@@ -322,3 +322,14 @@ def test_partners_at_random_say_nothing() -> None:
     """The control, seen at 0.76 against 0.77: the gain comes from partners, not from more columns."""
     having, lacking = errors(lambda n, seed: by_partner(n, seed, shuffled=True))
     assert having > 0.8 * lacking
+
+
+def test_a_category_that_says_what_another_says_has_no_statistics() -> None:
+    """A name beside a number: one comes with the other, but for a misprint here and there."""
+    rng = np.random.default_rng(6)
+    number, shop = rng.integers(0, 90, 3000), rng.integers(0, 80, 3000)
+    name = np.where(rng.random(3000) < 0.003, number + 1, number)
+    found, _, _ = learned({}, [91, 92, 81], number=list(number), name=list(name), shop=list(shop))
+    assert {s.split(":")[0] for s in found} == {"name", "shop"}
+    found, _, _ = learned({}, [91, 81], number=list(number), shop=list(shop))
+    assert {s.split(":")[0] for s in found} == {"number", "shop"}

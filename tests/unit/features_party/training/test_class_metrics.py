@@ -15,6 +15,7 @@ from features_party.training.class_metrics import (
     judge_classes,
     told_indicators,
 )
+from features_party.training.intervals import NO_FOLDS, Folds
 from shared.channels.base import Channel
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.messages import draw, laplace, rr
@@ -23,7 +24,7 @@ W = ClassWorld.of(400, 3, 1)
 TRUE = np.eye(3)[W.labels.astype(int)]
 
 
-def judged(f: np.ndarray, g: np.ndarray, examples: np.ndarray | None = None, folds: int = 0) -> ClassMetrics:
+def judged(f: np.ndarray, g: np.ndarray, examples: np.ndarray | None = None, folds: Folds = NO_FOLDS) -> ClassMetrics:
     found = judge_classes(f, W.shares, g, np.arange(len(f)) if examples is None else examples, folds)
     assert isinstance(found, ClassMetrics)
     return found
@@ -101,11 +102,13 @@ def test_outputs_of_two_messages_say_what_their_own_channels_say() -> None:
 def test_rows_of_one_example_and_folds_widen_intervals() -> None:
     plain = judged(W.truth, TRUE)
     twice = judged(np.repeat(W.truth, 2, axis=0), np.repeat(TRUE, 2, axis=0), np.repeat(np.arange(400), 2))
-    folds = judged(W.truth, TRUE, folds=4)
+    folds = judged(W.truth, TRUE, folds=Folds(4))
+    first = judged(W.truth, TRUE, folds=Folds(4, used=1))
     for name in ("log_loss", "log_loss_below_constant", "macro_auc"):
-        one, same, wide = (getattr(found, name).standard_error for found in (plain, twice, folds))
+        one, same, wide, of_one = (getattr(found, name).standard_error for found in (plain, twice, folds, first))
         assert same == pytest.approx(one, rel=0.02), name
         assert wide == pytest.approx(one * np.sqrt(1 + 4 / 3), rel=1e-6), name
+        assert of_one == pytest.approx(one * np.sqrt(1 + 1 / 3), rel=1e-6), name
 
 
 def test_rare_classes_do_not_count_and_too_few_rows_are_a_sentence() -> None:

@@ -128,7 +128,7 @@ def test_moments_by_hand() -> None:
     assert found.explained == pytest.approx(6 * 2 / (2 + 2 / 6))
     assert Moments.of(residual, places + 7) == found  # what a place is called says nothing
     assert Moments.of(residual[[0, 2, 1, 3]], places).explained < found.explained
-    assert Moments.of(np.array([1.0, -1.0, 1.0, -1.0]), places) == Moments(LARGEST_SHRINKAGE, 0.0)
+    assert Moments.of(np.array([1.0, -1.0, 1.0, -1.0]), places) == Moments(LARGEST_SHRINKAGE, 0.0, 2.0)
 
 
 @pytest.mark.parametrize(("truth", "name"), [(by_price, "price"), (by_pair, "kind × price")])

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
 from features_party.training.capacity import choose_capacity
 from features_party.training.encoding import Encoded
-from features_party.training.learner import Sample, Task
+from features_party.training.learner import CrossFit, Sample, Task
+from features_party.training.learners import crossfit
 from features_party.training.learners.crossfit import Plan
 from features_party.training.learners.stacking import worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
+from shared.domain import Domain
+from tests.support.training import fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]
 ROWS = 3000
@@ -98,6 +102,12 @@ MEAN, ALIKE = np.zeros(ROWS), np.ones(ROWS)
 
 
 def kept(parts: dict[str, list[FloatArray]], needs: dict[str, str] | None = None, noise: float = 0.0) -> set[str]:
+    return told(parts, needs, noise)[0]
+
+
+def told(
+    parts: dict[str, list[FloatArray]], needs: dict[str, str] | None = None, noise: float = 0.0
+) -> tuple[set[str], bool]:
     return worthwhile(parts, needs or {}, MEAN, LABELS, ALIKE, noise)
 
 
@@ -130,10 +140,14 @@ def test_noise_of_the_labels_is_no_error_of_a_member() -> None:
 def test_none_is_left_out_where_noise_hides_what_it_is_worth() -> None:
     """A member that is nothing but the mean, among labels of which one part in a thousand is signal."""
     nothing = {"a": [GOOD], "b": [NOISE * 1e-3]}
-    assert kept(nothing) == {"a"}
+    assert told(nothing) == ({"a"}, True)
     rows = len(LABELS)
     error = float(np.mean((LABELS - GOOD) ** 2))
-    assert kept(nothing, noise=error * (1.0 - 890.0 / rows)) == {"a", "b"}  # 9/rows of it is more than 1 % of the rest
+    # 9/rows of it is more than 1 % of the rest
+    assert told(nothing, noise=error * (1.0 - 890.0 / rows)) == (
+        {"a", "b"},
+        False,
+    )
 
 
 def pair(apart: float) -> dict[str, list[FloatArray]]:
@@ -152,3 +166,27 @@ def test_later_folds_take_what_the_first_one_left() -> None:
     assert plan == Plan(frozenset({"trees"}), {"trees": [50, 100]})
     assert (plan.wants("trees"), plan.wants("additive model")) == (True, False)
     assert Plan().wants("additive model")
+
+
+def test_one_fold_is_enough_for_many_rows_whose_labels_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The predictions out of fold are then of the first fold alone; few rows, or noise, ask for all folds."""
+    rng, rows = np.random.default_rng(11), 6000
+    table = pa.table({"x": rng.uniform(size=rows), "group": rng.integers(0, 5, rows).astype(str)})
+    truth = 20.0 * table["x"].to_numpy() + rng.normal(size=rows)
+
+    def validated(noise: float) -> CrossFit:
+        labels = truth + noise * rng.normal(size=rows)
+        _, cross = fit_and_judge(table, labels, noise_variance=noise**2, domain=Domain.parse("0:20"), unbiased=True)
+        assert cross is not None
+        assert np.array_equal(np.isfinite(cross.predictions), np.isin(np.arange(rows), cross.rows))
+        return cross
+
+    assert len(validated(0.0).rows) == rows
+    monkeypatch.setattr(crossfit, "MANY", rows)
+    one = validated(0.0)
+    assert np.array_equal(one.rows, np.flatnonzero(one.fold == 0))
+    assert len(one.rows) < rows / 2
+    assert np.mean((one.predictions[one.rows] - truth[one.rows]) ** 2) < 2.0
+    again = one.take(np.repeat(np.arange(rows), 2))
+    assert np.array_equal(again.rows // 2, np.repeat(one.rows, 2))
+    assert len(validated(200.0).rows) == rows

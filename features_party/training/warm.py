@@ -1,0 +1,43 @@
+"""A warm start: what a model of other labels, such as yesterday's, found to be worth its time need not be looked for.
+
+Its choices are taken over, never its predictions; weights and sizes come from the new labels, and a
+crossing or a member that they do not speak for is left out as ever. The new model then depends on the messages of the
+other one, too, and says so in its notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from features_party.training.model import TrainedModel
+from shared.errors import InvalidInput
+
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Warm:
+    """The members of an ensemble by name (None: it was not validated) and the names of its crossings; `note` says
+    whose they are."""
+
+    members: frozenset[str] | None
+    crossings: frozenset[str]
+    note: str
+
+    @classmethod
+    def of(cls, model: TrainedModel, kind: str, loss: str, releases: Sequence[str]) -> Warm:
+        """For a training of a model `kind` under `loss`; `releases` are those that `model` was trained on. Raises
+        InvalidInput where it is not of the same, or of a kind that looks for nothing."""
+        if (model.kind, model.loss) != (kind, loss) or model.classes is not None or kind not in ("gbdt", "trees"):
+            of = "of classes" if model.classes is not None else f"'{model.kind}' under the {model.loss} loss"
+            raise InvalidInput(
+                "A warm start takes over what an earlier model 'gbdt' or 'trees' of the same loss looked for. This "
+                f"training is '{kind}' under the {loss} loss, and the earlier model is {of}; leave the warm start out."
+            )
+        members = frozenset(str(one["name"]) for one in model.body.members() if one["weight"] > 0.0)
+        shown = ", ".join(releases[:SHOWN]) + (f" and {len(releases) - SHOWN:,} more" if len(releases) > SHOWN else "")
+        note = (
+            "members and crossed effects were looked for among those of an earlier model alone, so this one depends on "
+            f"the messages of that one, too: {shown}"
+        )
+        return cls(members or None, frozenset(one.name for one in model.schema.crossings), note)

@@ -1,0 +1,88 @@
+"""Words of texts such as product names: what the values of a category share, so that a rare one learns from its like.
+
+A value's effect is Σ_w β_w over its words, β_w ~ (0, τ_w²), and one of its own besides, (0, τ²). With
+noise σ² a row, the mean of n_v rows has the variance τ² + σ²/n_v around the effect of its words, so these are the best
+linear prediction of the means, by conjugate gradients. τ_w² is learned as all variances are (effects.py).
+Which words a value has is in its name: a fact about features, which costs nothing. Nothing is saved beside the effects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+WORD = re.compile(r"\w+")
+FEWEST_VALUES = 65  # fewer are split one at a time by trees
+FEWEST_WORDS = 20  # that two values or more have
+USUAL = 1.5  # words of a value on average, from which its name is a text
+MOST_WORDS = 20_000  # the most frequent ones
+LEAST = 1e-9  # τ_w² in σ²
+STEPS, SETTLED = 50, 1e-4
+
+
+@dataclass(frozen=True)
+class Words:
+    """`of` is sparse float64[places, words]: 1 where the value at a place, 0 for missing, has the word."""
+
+    of: Any
+
+    @classmethod
+    def learn(cls, vocabulary: Sequence[str]) -> Words | None:
+        """None where the values are no texts."""
+        from scipy.sparse import csr_matrix
+
+        if len(vocabulary) < FEWEST_VALUES:
+            return None
+        texts = [sorted(set(WORD.findall(value.lower()))) for value in vocabulary]
+        counts = Counter(word for text in texts for word in text)
+        if sum(map(len, texts)) < USUAL * len(texts):
+            return None
+        known = {word: at for at, (word, count) in enumerate(counts.most_common(MOST_WORDS)) if count > 1}
+        if len(known) < FEWEST_WORDS:
+            return None
+        cells = [(place, known[word]) for place, text in enumerate(texts, 1) for word in text if word in known]
+        rows, columns = zip(*cells, strict=True)
+        return cls(csr_matrix((np.ones(len(cells)), (rows, columns)), shape=(len(texts) + 1, len(known))))
+
+    @property
+    def usual(self) -> float:
+        """How many words a value has on average."""
+        return float(self.of.sum()) / float(self.of.shape[0])
+
+
+@dataclass
+class Named:
+    """Effects of words under their variance τ_w², which follows what was found."""
+
+    words: Words
+    variance: float
+
+    def fit(self, sums: npt.NDArray[Any], counts: npt.NDArray[Any], shrinkage: float, noise: float) -> FloatArray:
+        """float64[places]: what its words say of each value. `shrinkage` is σ²/τ² of the values' own effects, `noise`
+        σ²; `sums` and `counts` [places] are of residuals, in rows or in their weights."""
+        from scipy.sparse import diags, eye
+        from scipy.sparse.linalg import cg
+
+        of = self.words.of
+        told = counts / (counts / shrinkage + 1.0) / noise
+        means = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0.0)
+        system = (of.T @ diags(told) @ of + eye(of.shape[1]) / self.variance).tocsr()
+        along = system.diagonal()
+        found, _ = cg(system, of.T @ (told * means), rtol=SETTLED, maxiter=STEPS, M=diags(1.0 / along))
+        learned = float(np.sum(1.0 - 1.0 / (along * self.variance)))
+        self.variance = max(float(found @ found) / max(learned, 1e-12), LEAST * noise)
+        return np.asarray(of @ found, np.float64)
+
+
+def learn_words(vocabularies: Sequence[Sequence[str]]) -> Mapping[int, Words]:
+    """By position, of the categories whose values are texts."""
+    found = {at: Words.learn(vocabulary) for at, vocabulary in enumerate(vocabularies)}
+    return {at: words for at, words in found.items() if words is not None}
