@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shared.schemas.calibration import Calibration
 
 SHAPES = (
-    "auto (bins; if the loss is absolute monotone, or grid of two scores), bins, monotone, pieces, linear, "
+    "auto (bins), bins, monotone, pieces, linear, "
     "lipschitz, convex, concave or grid; the labels party's calibrate --help tells their options."
 )
 

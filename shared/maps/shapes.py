@@ -34,7 +34,6 @@ class ShapeForm:
     needs: str | None = None
     spaced: bool = False
     scores: tuple[int, ...] = (1,)
-    losses: tuple[str, ...] = LOSSES
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -46,7 +45,7 @@ _VALUES = {"values": (2, MAX_VALUES)}
 _KNOTS = {"knots": (2, MAX_CELLS), "steps": (1, MAX_CELLS)} | _VALUES
 
 FORMS: dict[str, ShapeForm] = {
-    BINS: ShapeForm(texts=("cells",), scores=(1, 2), losses=("squared",)),
+    BINS: ShapeForm(texts=("cells",), scores=(1, 2)),
     "monotone": ShapeForm({"levels": (1, MAX_LEVELS)}),
     "pieces": ShapeForm(_PIECES | _CELLS | _VALUES, needs="pieces"),
     "linear": ShapeForm(_PIECES | _KNOTS, needs="pieces", spaced=True),

@@ -22,7 +22,7 @@ OPTIONS = {
     "grid": "cells (such as cells=8x8), values",
 }
 SHAPES = (
-    "auto (bins; if the loss is absolute monotone, or grid of two scores), bins (one score or two), monotone, pieces, "
+    "auto (bins), bins (one score or two), monotone, pieces, "
     "linear, lipschitz, convex, concave; or grid, of two scores."
 )
 FILE_OF_SCORES = "--scores is the file of scores"

@@ -158,7 +158,8 @@ BAD: list[tuple[dict[str, Any], Any, int, str]] = [
     ({"shape": "monotone", "option": "levels=99"}, None, 422, "invalid-mechanism"),
     ({"option": "cells=0"}, None, 422, "invalid-mechanism"),
     ({"option": "cells=99999"}, None, 422, "invalid-mechanism"),
-    ({"shape": "bins", "loss": "absolute"}, None, 422, "invalid-loss"),
+    ({"loss": "absolute", "epsilon": "0.0000005"}, None, 422, "invalid-epsilon"),
+    ({"loss": "absolute", "option": "levels=2"}, None, 422, "invalid-input"),
     ({"shape": "pieces"}, None, 422, "invalid-input"),
     ({"shape": "pieces", "option": "pieces=0"}, None, 422, "invalid-mechanism"),
     ({"shape": "lipschitz", "option": "lipschitz=x", "scores": "0:9:90"}, None, 422, "invalid-mechanism"),
@@ -306,11 +307,14 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) 
     with LabelsPartyClient("http://testserver", key, http=party._clients[0]) as client:
         assert client.allow_calibrations(batch, "1")["epsilon"] == "1"
         assert client.calibration_allowance(batch)["epsilon_left"] == "1"
-        asked = client.calibrate(batch, SCORES, "0.5", loss="absolute", option=["levels=2"])
+        asked = client.calibrate(batch, SCORES, "0.5", loss="absolute", option=["cells=2"])
         assert client.wait_answer(asked["id"], 30)["state"] == "published"
         first = client.answer_document(asked["id"])
     found = open_calibration(first, party.services.key.public, "features-party")
-    assert (found.loss, found.answer.parameters["options"]) == ("absolute", {"levels": 2})
+    parameters, facts = found.answer.parameters, found.answer.mechanism.facts
+    assert (found.loss, parameters["shape"], parameters["options"]) == ("absolute", "bins", {"cells": "2"})
+    assert (facts["algorithm"], facts["cells"]) == ("medians of cells", "2")
+    assert float(str(facts["rank_error"])) > 0
 
     async def talk() -> bytes:
         transport = httpx.ASGITransport(app)

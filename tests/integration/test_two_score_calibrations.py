@@ -99,7 +99,7 @@ def test_the_second_score_is_read_as_the_second(party: LabelsParty, batch: str) 
 
 
 def test_cells_may_be_fixed_beforehand_by_the_numbers_of_the_scores(party: LabelsParty, batch: str) -> None:
-    asked = {"option": ["cells=4x3", "values=8"], "scores": "0:4:4", "scores_2": "0:30:3", "loss": "absolute"}
+    asked = {"option": "cells=4x3", "scores": "0:4:4", "scores_2": "0:30:3", "loss": "absolute"}
     found = read(party, post(party, batch, SCORES.slice(0, 50), **asked))
     told = found.answer.result["map"]
     assert told["breakpoints"] == [[1, 2, 3], [1, 2]]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
-from labels_party.mechanisms.isotonic.binned import BinnedPlan
+from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
 from labels_party.mechanisms.isotonic.cells import Cells
 from shared.domain import Domain
 from shared.privacy import Epsilon
@@ -27,7 +27,7 @@ X = np.array([0, 0, 1, 1])
 
 def maps(labels: list[int], factor: Fraction = Fraction(1)) -> list[Any]:
     """What a receiver sees of each map: its lower value, to whole labels. Noise of `factor` times the scale."""
-    plan = BinnedPlan(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
+    plan = BinnedMeans(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
     weaker = LaplaceNoise(plan.noise.sensitivity, plan.noise.epsilon / factor)
     y, drawn = np.array(labels), iter(discrete_laplace(weaker, 2 * MAPS).reshape(MAPS, 2))
     return [round(float(plan.fit(X, y, lambda _scale, _n: next(drawn)).values[0])) for _ in range(MAPS)]
@@ -45,7 +45,7 @@ def test_control_noise_of_two_thirds_of_the_scale_is_found() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [4, 4, 4, 4]])
 def test_as_many_draws_whatever_the_labels(labels: list[int]) -> None:
     asked = list[int]()
-    plan = BinnedPlan(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
+    plan = BinnedMeans(Domain.parse("0:4"), (Cells.even(2, 2),), len(X), Epsilon.parse("1"))
 
     def noise(_noise: LaplaceNoise, n: int) -> Any:
         asked.append(n)

@@ -30,7 +30,8 @@ from labels_party.labels.digests import mask
 from labels_party.labels.parsing import floats_of, positions
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
-from labels_party.mechanisms.isotonic.binned import BinnedPlan
+from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.fit import constrained
 from labels_party.mechanisms.isotonic.grid import loss_grid
@@ -128,7 +129,9 @@ def in_a_grid(index: Index) -> Any:
 
 # the work follows what was drawn, which is shown anyhow; at this ε no label has a say in that
 HARDLY = Epsilon.parse("0.0001")
-BINS = BinnedPlan(DOMAIN, (Cells.even(len(IDS), 8),), len(IDS), Epsilon.parse("1"))
+EIGHT = (Cells.even(len(IDS), 8),)
+BINS = BinnedMeans(DOMAIN, EIGHT, len(IDS), Epsilon.parse("1"))
+MEDIANS = BinnedMedians(DOMAIN, EIGHT, len(IDS), HARDLY)
 SCORES, GRID, CONVEX = np.arange(len(IDS)), Poset.grid(2, 3), ShapeOptions(knots=2, steps=1, values=3)
 PLACES = np.random.default_rng(3).integers(0, 64, (len(IDS), 1))
 RANKS = plan_quantiles(["0.5"], Epsilon.parse("1"), len(IDS), DOMAIN.k, method=EACH)
@@ -140,6 +143,7 @@ STEPS |= {f"isotonic, {loss}": fitting(loss) for loss in ("squared", "absolute")
 STEPS |= {"median by ranks": median_by_ranks, "median by slices": median_by_slices(0)}
 STEPS |= {
     "calibration by bins": lambda index: BINS.sums(SCORES, index),
+    "calibration by medians": lambda index: MEDIANS.fit(SCORES, index),
     "isotonic, convex": convex,
     "partial order": in_a_grid,
 }
@@ -147,7 +151,7 @@ STEPS |= {"median by slices, recursive": median_by_slices(20), "rectangle": rect
 for method in METHODS:
     STEPS[f"{method} learns"], STEPS[f"{method} answers"] = predicting(method)
 # what they write to follows the labels, and how soon a processor can write there again, by a few nanoseconds
-ADDRESSED = {"histogram", "isotonic, absolute", "median by ranks"}
+ADDRESSED = {"histogram", "isotonic, absolute", "median by ranks", "calibration by medians"}
 # and how soon what is sorted by labels is in order
 ADDRESSED |= {"median by slices", "median by slices, recursive", "rectangle", "adaptive training"}
 ALPHA = 1e-6 / len(STEPS) / 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +29,7 @@ from labels_party.mechanisms.private_prediction.lattice import laplace_noise, no
 from shared.costs.slices import SliceNoise
 from shared.domain import Domain
 from shared.privacy import Epsilon
-from tests.privacy_audit import test_binned_epsilon, test_prediction_epsilon
+from tests.privacy_audit import test_binned_epsilon, test_median_cells_epsilon, test_prediction_epsilon
 from tests.privacy_audit import test_own_features_epsilon as own
 from tests.privacy_audit.test_median_epsilon import ONE, OTHER
 from tests.soak.conftest import Scale
@@ -188,13 +188,16 @@ def of_features(draw: Any, pair: Any) -> tuple[Symbols, Symbols]:
     return one, other
 
 
+def by_maps(maps: Callable[[], list[Any]]) -> Symbols:
+    return lambda n: list(itertools.islice(itertools.chain.from_iterable(iter(maps, None)), n))
+
+
 def by_bins(labels: list[int]) -> Symbols:
-    return lambda n: list(itertools.islice(itertools.chain.from_iterable(_bins(labels)), n))
+    return by_maps(lambda: test_binned_epsilon.maps(labels))
 
 
-def _bins(labels: list[int]) -> Iterator[list[Any]]:
-    while True:
-        yield test_binned_epsilon.maps(labels)
+def by_medians(labels: list[int]) -> Symbols:
+    return by_maps(lambda: test_median_cells_epsilon.maps(labels, "1", Keystream()))
 
 
 AUDITS: dict[str, Callable[[], tuple[Symbols, Symbols]]] = {
@@ -202,11 +205,20 @@ AUDITS: dict[str, Callable[[], tuple[Symbols, Symbols]]] = {
     "median by slices": lambda: (by_slices(ONE), by_slices(OTHER)),
     "map by total order": lambda: (by_total_order([0, 0, 2]), by_total_order([2, 0, 2])),
     "map by bins": lambda: (by_bins([0, 0, 4, 4]), by_bins([4, 0, 4, 4])),
+    "map by medians": lambda: (
+        by_medians(test_median_cells_epsilon.LABELS),
+        by_medians(test_median_cells_epsilon.NEIGHBOUR),
+    ),
     **{name: (lambda name=name: by_method(name)) for name in METHODS},  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 }
 AUDITS["rectangle"] = lambda: of_features(own.rectangles, own.RECTANGLES)
 AUDITS["linear model"] = lambda: of_features(own.models, own.MODELS)
-AT_ONCE = {"map by bins": test_binned_epsilon.MAPS, "rectangle": own.RUNS, "linear model": own.RUNS}  # drawn together
+AT_ONCE = {  # drawn together
+    "map by bins": test_binned_epsilon.MAPS,
+    "map by medians": test_median_cells_epsilon.MAPS,
+    "rectangle": own.RUNS,
+    "linear model": own.RUNS,
+}
 
 
 def audited(one: Symbols, other: Symbols, seconds: float, at_once: int, alpha: float) -> tuple[float, float, int]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from labels_party.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.kinds.calibration.scores import Scores
-from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, auto_shape, fitted, parse_options
+from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, fitted, parse_options
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import RUNS, SEALED, Batch
 from labels_party.labels.chunks import Chunks
@@ -68,7 +68,7 @@ class CalibrationWish:
         epsilon, loss, two = Epsilon.parse(asked.epsilon, positive=True), asked.loss, asked.scores_2 is not None
         if loss not in LOSSES:
             raise InvalidLoss(f"The loss of a calibration is {' or '.join(LOSSES)}.")
-        shape = auto_shape(loss, 2 if two else 1) if asked.shape == AUTO else asked.shape
+        shape = BINS if asked.shape == AUTO else asked.shape  # it errs least where nothing is known of the map
         options = parse_options(shape, asked.options)
         if two and 2 not in FORMS[shape].scores:
             raise InvalidInput(
@@ -101,7 +101,7 @@ def _terms(domain: Domain, epsilon: Epsilon, parameters: Mapping[str, Any], n: i
     options = parameters["options"]
     n, distinct = min(n, scores.sent), min(n, scores.distinct)
     axes = SHAPES[parameters["shape"]].axes
-    cells = () if axes is None else axes(options, scores.numbers, sizes, n, epsilon)
+    cells = () if axes is None else axes(options, scores.numbers, sizes, n, epsilon, parameters["loss"])
     return Terms(domain, sizes[0], epsilon, parameters["loss"], n, distinct, options, scores.numbers[0], cells)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
+from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.mechanisms.isotonic.binning import default_bins
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
 from labels_party.mechanisms.isotonic.fit import Design, design
@@ -18,7 +20,14 @@ from labels_party.mechanisms.isotonic.shape_options import TAKES, ShapeOptions
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from shared.documents.kind import Facts
-from shared.documents.kinds.calibration import BinsFacts, GridFacts, KnotsFacts, MonotoneFacts, PiecesFacts
+from shared.documents.kinds.calibration import (
+    BinsFacts,
+    GridFacts,
+    KnotsFacts,
+    MediansFacts,
+    MonotoneFacts,
+    PiecesFacts,
+)
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidMechanism
 from shared.maps.monotone import MonotoneMap
@@ -65,7 +74,7 @@ class Terms:
     cells: tuple[Cells, ...] = ()
 
 
-Axes = Callable[[Options, IntArray, Sequence[int], int, Epsilon], tuple[Cells, ...]]
+Axes = Callable[[Options, IntArray, Sequence[int], int, Epsilon, str], tuple[Cells, ...]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class ShapeEntry:
     """`plan` says what a reader should know of the fit, and refuses, before anything is charged, all that `fit` could
     refuse. `fit` gets x int[m] below `x_size` (of two scores int[2, m]) and label positions int[m], m ≥ 0, and is ε-DP
     in the labels. `axes`: the cells along each score, from options, public numbers int64[scores, m] with m ≥ 1, of how
-    many there can be of each, n and ε."""
+    many there can be of each, n, ε and the loss."""
 
     form: ShapeForm
     plan: Callable[[Terms], Facts]
@@ -111,21 +120,27 @@ def _fit_monotone(terms: Terms, x: Any, labels: Any) -> MonotoneMap:
     return isotonic(x, labels, *given, levels=levels, places=terms.sent)
 
 
-# --- means of public cells --------------------------------------------------------------------------------
+# --- means and medians of public cells --------------------------------------------------------------------
 
 
-def _bins_axes(options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon) -> Any:
-    most = bins_cells(options.get("cells", default_bins(n, epsilon, len(sizes))), len(sizes))
+def _bins_axes(
+    options: Options, numbers: IntArray, sizes: Sequence[int], n: int, epsilon: Epsilon, loss: str
+) -> tuple[Cells, ...]:
+    most = bins_cells(options.get("cells", default_bins(n, epsilon, len(sizes), loss)), len(sizes))
     return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
 
 
-def _binned(terms: Terms) -> BinnedPlan:
-    return BinnedPlan(terms.domain, terms.cells, terms.n, terms.epsilon, terms.loss)
+def _binned(terms: Terms) -> BinnedMeans | BinnedMedians:
+    kind = BinnedMedians if terms.loss == "absolute" else BinnedMeans
+    return kind(terms.domain, terms.cells, terms.n, terms.epsilon)
 
 
 def _plan_bins(terms: Terms) -> Facts:
     found = _binned(terms)
-    cells, bound = "x".join(map(str, found.shape)), f"{found.excess_bound:.6g}"
+    cells = "x".join(map(str, found.shape))
+    if isinstance(found, BinnedMedians):
+        return MediansFacts(algorithm="medians of cells", cells=cells, rank_error=f"{found.rank_error:.6g}")
+    bound = f"{found.excess_bound:.6g}"
     return BinsFacts(algorithm="noisy sums of cells", cells=cells, excess_bound=bound)
 
 
@@ -157,7 +172,7 @@ def _constrained(shape: str) -> ShapeEntry:
 # --- two scores (the paper's Algorithm 3) -----------------------------------------------------------------
 
 
-def _grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int], _n: int, _epsilon: Epsilon) -> Any:
+def _grid_axes(options: Options, numbers: IntArray, sizes: Sequence[int], *_more: Any) -> Any:
     most = grid_cells(str(options.get("cells", GRID_CELLS)))
     return tuple(axis_cells(x, size, m) for x, size, m in zip(numbers, sizes, most, strict=True))
 
@@ -185,11 +200,6 @@ SHAPES: dict[str, ShapeEntry] = {
     **{shape: _constrained(shape) for shape in TAKES},
     GRID: ShapeEntry(FORMS[GRID], _plan_grid, _fit_grid, _grid_axes),
 }
-
-
-def auto_shape(loss: str, scores: int = 1) -> str:
-    """The shape that errs least where nothing is known of the map: see `labels_party.mechanisms.isotonic.binned`."""
-    return BINS if loss == "squared" else MONOTONE if scores == 1 else GRID
 
 
 def _plain(text: str) -> str:

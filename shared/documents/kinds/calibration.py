@@ -16,7 +16,7 @@ from shared.documents.adjacency import REPLACE_ONE
 from shared.documents.kind import Facts, Kind, check_charge
 from shared.documents.members import Strict
 from shared.errors import InvalidInput, MalformedAnswer, UnsupportedVersion
-from shared.maps.shapes import FORMS, GRID, most_pieces
+from shared.maps.shapes import FORMS, GRID, LOSSES, most_pieces
 from shared.schemas.calibration import Calibration as Asked
 
 if TYPE_CHECKING:
@@ -56,6 +56,14 @@ class BinsFacts(Facts):
     algorithm: Literal["noisy sums of cells"]
     cells: str
     excess_bound: str
+
+
+class MediansFacts(Facts):
+    """Cells along each score; by how many labels the median of any cell misses half of them, 19 times in 20."""
+
+    algorithm: Literal["medians of cells"]
+    cells: str
+    rank_error: str
 
 
 class PiecesFacts(Facts):
@@ -169,15 +177,15 @@ def _rule(answer: Answer, given: CalibrationParameters, said: CalibrationResult)
 
 def _check_shape(given: CalibrationParameters, grids: tuple[ScoreGrid, ...], pieces: tuple[int, ...]) -> None:
     form, most = FORMS.get(given.shape), most_pieces(given.shape, given.options, len(grids))
-    if form is None or given.loss not in form.losses or (form.spaced and grids[0].steps is None):
-        raise MalformedAnswer("the shape of a calibration has another loss, or other numbers of scores.")
+    if form is None or given.loss not in LOSSES or (form.spaced and grids[0].steps is None):
+        raise MalformedAnswer("the loss or the shape of a calibration is not known, or it has other numbers of scores.")
     if [str(grid) for grid in grids] != [given.scores, given.scores_2][: len(grids)]:
         raise MalformedAnswer("how scores are numbered is not in its one spelling.")
     if most is not None and any(have > limit for have, limit in zip(pieces, most, strict=True)):
         raise MalformedAnswer("the map has more pieces than its shape.")
 
 
-FACTS = (MonotoneFacts, BinsFacts, PiecesFacts, KnotsFacts, GridFacts)
+FACTS = (MonotoneFacts, BinsFacts, MediansFacts, PiecesFacts, KnotsFacts, GridFacts)
 KIND = Kind(CALIBRATION, CalibrationParameters, CalibrationResult, _rule, Asked, "scores", "calibrate", FACTS)
 
 

@@ -2,7 +2,7 @@
 
 Losses are squared differences over the squared range of the labels, so that 1 is the worst. Excess is over the best
 monotone function of the same examples (pooled adjacent violators, without privacy). Bounds: `proved` is what the code
-states for itself (`depth.excess_bound` and the spacing of the outputs; of bins `BinnedPlan.excess_bound`, and
+states for itself (`depth.excess_bound` and the spacing of the outputs; of bins `BinnedMeans.excess_bound`, and
 1/(4·cells) of the squared range, the most that a monotone function loses by being constant on each), `theorem 3` the
 paper's rate log|X|·(1 + log²(εn))/(εn) without its constant. `points` and `domain` are Algorithm 1, with that many
 levels; `bins` are noisy sums of that many public cells.
@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
-from labels_party.mechanisms.isotonic.binned import BinnedPlan, default_bins
+from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.mechanisms.isotonic.binning import default_bins
 from labels_party.mechanisms.isotonic.depth import Cuts, excess_bound, planned
 from labels_party.mechanisms.isotonic.surfaces import axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
@@ -104,7 +105,7 @@ def binned(swept: str, shape: str, n: int, epsilon: str, bits: int, runs: int) -
     size, asked, found = 1 << bits, Epsilon.parse(epsilon), []
     for seed in range(runs):
         x, y = examples(shape, n, size, seed)
-        plan = BinnedPlan(DOMAIN, (axis_cells(x, size, default_bins(n, asked)),), n, asked)
+        plan = BinnedMeans(DOMAIN, (axis_cells(x, size, default_bins(n, asked)),), n, asked)
         found.append(float(np.mean((plan.fit(x, y).apply(x) - y) ** 2)) / LABELS**2 - least(x, y))
     proved = plan.excess_bound / LABELS**2 / n + 1 / (4 * plan.count)
     return row(swept, shape, n, epsilon, bits, "bins", plan.count, found, proved)

@@ -23,6 +23,7 @@ from tests.support.asking import population as declared
 FloatArray = npt.NDArray[np.float64]
 LIFETIME = Epsilon.parse("1000")
 CARRIED = "carried"
+DESIGNED_FOR = {"absolute": "absolute"}  # a loss that models are trained with; for others the squared one, as published
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def private_prior(plan: ReleasePlan, counts: npt.NDArray[np.int64]) -> FloatArra
 def make_message(cell: Cell, split: Split) -> Message:
     """Everything but the draw; the channel is proved to keep the ε that is left for the labels."""
     given = carried_prior(cell, split) if cell.prior == CARRIED else None
-    loss = "log" if split.domain.nominal else "squared"  # classes have no other
+    loss = "log" if split.domain.nominal else DESIGNED_FOR.get(split.loss, "squared")  # classes have no other
     plan = make_plan(request(cell, given, loss), population(split), split.n)
     assert plan.split.total == Epsilon.parse(cell.epsilon)
     prior = given if given is not None else private_prior(plan, np.bincount(split.index, minlength=split.domain.k))

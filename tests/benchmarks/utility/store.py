@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,10 @@ Result = dict[str, Any]
 class Store:
     """Lines {"cell", "digest", "result"}; of several lines of one cell the last one counts."""
 
-    def __init__(self, path: Path, keep: bool = False) -> None:
-        """`keep`: accept cells that other source files computed."""
-        self.path, self.keep = path, keep
+    def __init__(self, path: Path, keep: bool = False, earlier: Path | None = None) -> None:
+        """`keep`: accept cells that other source files computed. `earlier`: a gzipped file of more lines, older ones,
+        such as the one that is committed with the report."""
+        self.path, self.keep, self.earlier = path, keep, earlier
 
     def add(self, cell: Cell, result: Result) -> None:
         """Append whole lines only: one writer at a time, and a torn line of a killed one is ended first."""
@@ -40,17 +43,22 @@ class Store:
     def read(self) -> dict[Cell, Result]:
         """Every cell that counts. A torn line is passed over; its cell is computed again."""
         found: dict[Cell, Result] = {}
-        if not self.path.exists():
-            return found
-        with self.path.open("rb") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                    cell = Cell(**record["cell"])
-                    current = record["digest"] == digest(cell.kind, cell.data)
-                    result = dict(record["result"])
-                except (ValueError, TypeError, KeyError):
-                    continue
-                if current or self.keep:
-                    found[cell] = result
+        for line in self._lines():
+            try:
+                record = json.loads(line)
+                cell = Cell(**record["cell"])
+                current = record["digest"] == digest(cell.kind, cell.data)
+                result = dict(record["result"])
+            except (ValueError, TypeError, KeyError):
+                continue
+            if current or self.keep:
+                found[cell] = result
         return found
+
+    def _lines(self) -> Iterator[bytes]:
+        if self.earlier is not None and self.earlier.exists():
+            with gzip.open(self.earlier, "rb") as packed:
+                yield from packed
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                yield from file

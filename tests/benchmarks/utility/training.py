@@ -41,6 +41,7 @@ def train(cell: Cell) -> dict[str, Any]:
         | errors(predictions, data.test_labels)
         | {
             "constant_mse": float(np.mean((data.truth.mean() - data.test_labels) ** 2)),
+            "constant_mae": float(np.mean(np.abs(np.median(data.truth) - data.test_labels))),
             "constant_poisson": poisson(np.full(1, data.truth.mean()), data.test_labels),
             "rows": data.n,
             "test_rows": len(data.test_labels),

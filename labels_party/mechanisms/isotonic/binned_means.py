@@ -1,0 +1,65 @@
+"""Calibration by noisy sums of public cells, for the squared loss: see `binning.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from labels_party.mechanisms.entropy import MAX_NOISE_SCALE, LaplaceNoise, discrete_laplace
+from labels_party.mechanisms.isotonic.binning import CellPlan, IntArray
+from labels_party.mechanisms.isotonic.grid import UNITS, in_units
+from labels_party.mechanisms.isotonic.total_order import AnyInts
+from shared.errors import InvalidEpsilon
+from shared.maps.monotone import MonotoneMap
+from shared.maps.monotone_grid import MonotoneGrid
+
+Noise = Callable[[LaplaceNoise, int], IntArray]
+
+
+@dataclass(frozen=True)
+class BinnedMeans(CellPlan):
+    """Means, for the squared loss, by noisy sums."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if UNITS / self.epsilon.fraction > MAX_NOISE_SCALE / 2:
+            raise InvalidEpsilon("ε is too small for a calibration: its noise would not fit into 64 bits.")
+
+    @property
+    def noise(self) -> LaplaceNoise:
+        """Of the cells' sums, in 1/UNITS of the range: a label moves one of them by UNITS at most."""
+        return LaplaceNoise(UNITS, self.epsilon.fraction)
+
+    @property
+    def excess_bound(self) -> float:
+        """The most by which the expected squared error, summed over all examples, exceeds that of the best monotone
+        map that is constant on cells of n/cells examples each, in squared label units (but for rounding).
+
+        It is Σ of the cells' examples times the variance of the noise in their means: the map f nearest to noisy means
+        ȳ + z, and f* nearest to ȳ, have ‖f − ȳ‖² − ‖f* − ȳ‖² ≤ 2⟨f − f*, z⟩ − ‖f − f*‖² ≤ ‖z‖².
+        """
+        wide = float(self.domain.value(self.domain.k - 1) - self.domain.value(0))
+        return 2 * (self.count * wide / float(self.epsilon)) ** 2 / self.n
+
+    def fit(self, x: AnyInts, y_positions: AnyInts, noise: Noise = discrete_laplace) -> MonotoneMap | MonotoneGrid:
+        """As `CellPlan.fit`.
+
+        Guarantee. Labels are whole numbers 0 … UNITS of the domain's range; replacing one moves one cell's sum by UNITS
+        at most. Each sum gets discrete Laplace noise of scale UNITS/ε (or above), drawn exactly, one draw a cell
+        whatever is in it; all else follows from the noisy sums, x and public numbers. Cells are disjoint, so they
+        cost ε together (parallel composition). What is done does not depend on a label.
+        """
+        sums, counts = self.sums(x, y_positions)
+        noisy = sums + noise(self.noise, self.count).reshape(self.shape)
+        return self._map(noisy / np.maximum(counts, 1), counts)
+
+    def sums(self, x: AnyInts, y_positions: AnyInts) -> tuple[IntArray, IntArray]:
+        """int64[M] or int64[a, b], twice: the sum of the labels of each cell, in 1/UNITS of the range, which is not
+        private yet; and how many there are. Raises InvalidInput."""
+        at, labels = self._placed(x, y_positions)
+        # of whole numbers far below 2⁵³, so that floats hold their sums
+        sums = np.bincount(at, weights=in_units(self.domain, labels, UNITS), minlength=self.count)
+        counts = np.bincount(at, minlength=self.count)
+        return sums.astype(np.int64).reshape(self.shape), counts.reshape(self.shape)
