@@ -312,7 +312,7 @@ def test_both_python_clients_ask_wait_and_fetch(party: LabelsParty, batch: str) 
         first = client.answer_document(asked["id"])
     found = open_calibration(first, party.services.key.public, "features-party")
     parameters, facts = found.answer.parameters, found.answer.mechanism.facts
-    assert (found.loss, parameters["shape"], parameters["options"]) == ("absolute", "bins", {"cells": "2"})
+    assert (found.loss, parameters["shape"], parameters["options"]) == ("absolute", "bins", {"cells": 2})
     assert (facts["algorithm"], facts["cells"]) == ("medians of cells", "2")
     assert float(str(facts["rank_error"])) > 0
 

@@ -52,7 +52,7 @@ def terms(epsilon: str = "1", **changes: Any) -> Terms:
 def cells_of(shape: str, options: dict[str, Any], numbers: Any) -> tuple[Cells, ...]:
     axes = SHAPES[shape].axes
     assert axes is not None
-    return axes(parse_options(shape, options), numbers, [GRID.size] * len(numbers), 60, Epsilon.parse("1"))
+    return axes(parse_options(shape, options), numbers, [GRID.size] * len(numbers), 60, Epsilon.parse("1"), "squared")
 
 
 def read(ids: list[str], *scores: list[Any]) -> Scores:
