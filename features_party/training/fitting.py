@@ -53,7 +53,7 @@ class Examples:
     models can be compared on them. `groups` integer[n]: rows of one example, whose features are the same and whose
     outputs are taken together. `told`: the gradients of the absolute or the log loss by the channels of privatized
     labels; `cells`: the likelihood of distributions of labels by the same, where they tell more than a mean, for the
-    ensemble of the squared loss, and of the absolute one where that is replaced by it.
+    ensemble of the squared loss, and of the absolute one where that predicts medians around its means.
     """
 
     features: pa.Table
@@ -88,6 +88,11 @@ class Examples:
         features, cells = self.features.take(rows.first), None if self.cells is None else self.cells.together(rows)
         one = replace(self, features=features, labels=labels, noise_variance=variances, groups=None)
         return replace(one, told=told, cells=cells), rows
+
+    @property
+    def apart(self) -> int:
+        """How many examples there are: rows, or groups of them."""
+        return len(self.labels) if self.groups is None else len(np.unique(self.groups))
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -137,7 +142,11 @@ def fit(
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
     ruled, weights = _judged(labels, examples.noise_variance, spread)
     gradients = None if isinstance(examples.told, ClassLikelihood) or not kind.of_trees else examples.told
-    objective, notes, told = _objective(loss, ruled, gradients)
+    clean = examples.unbiased or ruled.noise_variance == 0.0
+    validate = recipe.capacity is None and clean
+    medians = validate and examples.cells is not None and kind.medians_from is not None
+    medians = medians and examples.apart >= (kind.medians_from or 0)
+    objective, notes, told = _objective(loss, ruled, gradients, medians)
     label_weights, squares = weights, ruled
     classes: ClassLikelihood | None = None
     if loss == LOG:
@@ -173,7 +182,6 @@ def fit(
     if kind.of_trees and recipe.category_statistics:
         progress("statistics of categories", 0.02)
         schema, encoded = schema.with_statistics(encoded)
-    clean = examples.unbiased or ruled.noise_variance == 0.0
     task = Task(
         sizes=schema.sizes,
         loss=objective,
@@ -182,7 +190,7 @@ def fit(
         threads=threads,
         smooth=len(schema.number_names) - sum(statistic.trees_only for statistic in schema.statistics),
         unbiased=examples.unbiased,
-        validate=recipe.capacity is None and clean and objective not in ("absolute", LOG),
+        validate=validate and objective not in ("absolute", LOG),
         told=told,
         median=loss == "absolute",
         shrinkage=shrinkage,
@@ -288,11 +296,15 @@ def _signal(labels: FloatArray, noise: FloatArray) -> float:
     return max(0.0, float(np.average(variances - levels, weights=told)))
 
 
-def _objective(loss: str, capacity: Capacity, told: Told | None) -> tuple[str, tuple[str, ...], Told | None]:
-    """What is minimised in training, notes on it, and the gradients that are used for it."""
+def _objective(
+    loss: str, capacity: Capacity, told: Told | None, medians: bool
+) -> tuple[str, tuple[str, ...], Told | None]:
+    """What is minimised in training, notes on it, and the gradients that are used for it. `medians`: around means."""
     share = capacity.signal_share
     if loss != "absolute" or capacity.noise_variance <= 0.0:
         return loss, (), None
+    if medians:  # which err less than gradients do, where both can be had
+        return "squared", (), None
     # as noisy as the mean's: then the median is worth having
     if told is not None and told.noise * share <= 1.0 - share:
         return loss, ("the absolute loss was trained on by its expected gradients under the channel",), told

@@ -223,10 +223,12 @@ class Fit:
 
 class Learner(Body):
     """A model that can be asked for. `of_trees`: it takes the absolute loss's gradients by the channel, and sees what
-    large categories say without labels. `own_categories`: it has a place for each value, instead of effects."""
+    large categories say without labels. `own_categories`: it has a place for each value, instead of effects.
+    `medians_from`: of so many examples on it predicts medians around means that it learned, where cells tell them."""
 
     of_trees: ClassVar[bool] = False
     own_categories: ClassVar[bool] = False
+    medians_from: ClassVar[int | None] = None
 
     @classmethod
     def require(cls) -> None:

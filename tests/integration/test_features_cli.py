@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.classes import k_ary
 from tests.support.features_cli import Shell, key_file
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 
@@ -300,3 +301,29 @@ def test_quantiles_from_messages_of_several_outputs(shell: Shell) -> None:
     assert np.all((low <= middle) & (middle <= high))
     refused = shell.refused("predict", "--model", "bit", *TABLE, "--interval", "0.8", "--out", "q.parquet", code=2)
     assert "knows no quantiles" in refused
+
+
+def test_medians_where_outputs_tell_them_and_means_elsewhere(shell: Shell) -> None:
+    """Under the absolute loss, of labels with a tail: the card says which of the two is predicted."""
+    sender, n, rng = Sender(), 3000, np.random.default_rng(4)
+    sender.public_key(shell.folder)
+    ids, x = [f"e-{i}" for i in range(2 * n)], rng.uniform(-1.0, 1.0, 2 * n)
+    labels = np.minimum(np.floor(rng.exponential(2.5 + 2.0 * np.sin(3.0 * x))), 10.0)
+    pq.write_table(pa.table({"click_id": ids, "x": x, "bought": labels}), shell.folder / "features.parquet")
+    told, error = {}, {}
+    for name, channel in (("several", k_ary(11, "2.5")), ("bit", one_bit(epsilon=2.5))):
+        sender.write(
+            shell.folder / f"{name}.parquet", ids[:n], labels[:n], channel, epsilon="2.5", release=f"rel_{name}"
+        )
+        for loss in ("squared", "absolute"):
+            out = f"{name}-{loss}"
+            ask = ("--message", f"{name}.parquet", *KEY, *TABLE, "--exclude", "bought", "--loss", loss, "--out", out)
+            told[out] = " ".join(shell.json("train", *ask)["notes"])
+            judged = shell.json(
+                "evaluate", "--model", out, "--examples", "features.parquet", "--label-column", "bought"
+            )
+            error[out] = judged["mae"]
+    assert "the median of the labels" in told["several-absolute"]
+    assert "replaced by the squared one" in told["bit-absolute"]
+    assert error["several-absolute"] < 0.97 * error["several-squared"]
+    assert error["bit-absolute"] == error["bit-squared"]

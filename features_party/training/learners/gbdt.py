@@ -48,6 +48,7 @@ class Ensemble(Learner):
 
     link = None
     of_trees = True
+    medians_from = SMALLEST
 
     @classmethod
     def fit(cls, sample: Sample, task: Task, progress: Progress) -> Fit:

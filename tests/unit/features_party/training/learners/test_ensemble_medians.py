@@ -16,6 +16,7 @@ from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.learners.gbdt import MEDIANS, Ensemble
 from features_party.training.model import TrainedModel
+from features_party.training.objectives import LossCorrection, RowGradients
 from features_party.training.spread import Median
 from shared.domain import Domain
 from shared.errors import InvalidFile, InvalidInput
@@ -35,12 +36,16 @@ def rows(n: int, seed: int) -> tuple[pa.Table, FloatArray]:
 
 
 @cache
-def trained(loss: str) -> tuple[TrainedModel, Any]:
-    n, channel = 3000, k_ary(11, "2.5")
+def trained(loss: str, n: int = 3000) -> tuple[TrainedModel, Any]:
+    """With gradients of the loss by the channel beside its cells, as the trainer has both."""
+    channel, none = k_ary(11, "2.5"), np.zeros(n, np.int8)
     features, labels = rows(n, 1)
     outputs, correction = draw(channel, labels), correct(channel, "debias")
-    cells = CellLikelihood.through([channel], np.zeros(n, np.int8), outputs)
-    given = {"noise_variance": correction.noise_variance, "domain": TEN, "unbiased": True, "cells": cells}
+    cells = CellLikelihood.through([channel], none, outputs)
+    shares = np.bincount(outputs, minlength=11) / n
+    told = RowGradients((LossCorrection.absolute(channel, None, shares),), none, outputs)
+    given: dict[str, Any] = {"noise_variance": correction.noise_variance, "domain": TEN, "unbiased": True}
+    given |= {"cells": cells} | ({"told": told} if loss == "absolute" else {})
     with quick_validation():
         return fit_and_judge(features, correction.corrected[outputs], loss=loss, **given)
 
@@ -54,6 +59,12 @@ def test_medians_have_the_smaller_absolute_error_and_say_so() -> None:
     assert MEDIANS not in by_means.notes
     with pytest.raises(InvalidInput, match="squared loss"):
         by_medians.predict_quantiles(features, [0.5])
+
+
+def test_of_too_few_rows_for_an_ensemble_trees_learn_by_gradients() -> None:
+    model, cross = trained("absolute", 49)
+    assert cross is None
+    assert model.notes == ("the absolute loss was trained on by its expected gradients under the channel",)
 
 
 def test_it_is_judged_by_the_medians_that_it_predicts() -> None:
