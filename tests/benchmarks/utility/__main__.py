@@ -20,6 +20,7 @@ from tests.benchmarks.utility import (
     table_losses,
     table_peers,
     table_prior,
+    table_rows,
     table_sums,
 )
 from tests.benchmarks.utility.cells import HERE, INFINITE, ROOT, Cell
@@ -37,6 +38,7 @@ Part = tuple[Callable[[Settings], Iterator[Cell]], Callable[[Results], Iterator[
 # in the order of computing: what judges the targets comes first
 PARTS: dict[str, Part] = {
     "gap": (table_gap.cells, table_gap.tables),
+    "rows": (table_rows.cells, table_rows.tables),
     "table1": (table_errors.cells, table_errors.tables),
     "table2": (table_errors.cells_2, table_errors.tables_2),
     "auto": (table_auto.cells, table_auto.tables),

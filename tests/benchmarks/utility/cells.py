@@ -28,6 +28,7 @@ OF_KIND = {
     "prior": ("randomizing.py",),
     "joint": ("randomizing.py",),
     "coverage": ("coverage.py",),
+    "curve": ("curve.py", "training.py"),
     "conversions": ("conversions.py",),
     "rare": ("conversions.py",),
     "peers": (
@@ -37,7 +38,7 @@ OF_KIND = {
     ),
     "combined": ("combined.py",),
 }
-TRAINED = ("train", "coverage", "conversions", "rare", "peers", "combined")
+TRAINED = ("train", "coverage", "curve", "conversions", "rare", "peers", "combined")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Cell:
     `kind`: "train" (a message, a model, its test error), "prior" (label loss over many private priors), "joint" (the
     density of true and randomized labels), "coverage" (how often the stated interval holds the true error),
     "conversions" and "rare" (models of labels of two values, as probabilities), "peers" (methods of others), "combined"
-    (of several messages).
+    (of several messages), "curve" (no privacy on some of the rows).
     `capacity` scales the effective rows that the size of a quick learner is chosen for; `rows` caps the training rows,
     0 for all.
     """

@@ -22,7 +22,7 @@ EVERY = 30.0  # seconds between the lines that stand for a progress bar where th
 
 def compute(cell: Cell) -> Result:
     """The cell's result, or why the service refuses it, with the seconds it took."""
-    from tests.benchmarks.utility import combined, conversions, coverage, randomizing, training
+    from tests.benchmarks.utility import combined, conversions, coverage, curve, randomizing, training
     from tests.benchmarks.utility.peers import cell as peers_cell
 
     how: Mapping[str, Callable[[Cell], Result]] = {
@@ -30,6 +30,7 @@ def compute(cell: Cell) -> Result:
         "prior": randomizing.prior_loss,
         "joint": randomizing.joint_density,
         "coverage": coverage.coverage,
+        "curve": curve.curve,
         "conversions": conversions.conversions,
         "rare": conversions.rare,
         "peers": peers_cell.peers,

@@ -61,7 +61,7 @@ def sized(column: Column, data: str, epsilon: str, settings: Settings) -> list[C
     return [_all_rows(cell_of(column, data, epsilon, settings), settings, *one) for one in LEARNERS_RR]
 
 
-def _ours(data: str, epsilon: str, settings: Settings) -> Cell:
+def ours(data: str, epsilon: str, settings: Settings) -> Cell:
     return _all_rows(cell_of(AUTO, data, epsilon, settings), settings, "full", 1.0)
 
 
@@ -79,7 +79,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
                 wanted: list[Cell] = []
                 for epsilon in settings.at(e for e in EPSILONS if (e in LOW) == low):
                     if seed < _seeds(data, epsilon, settings):
-                        wanted += [*sized(RR_ON_BINS, data, epsilon, settings), _ours(data, epsilon, settings)]
+                        wanted += [*sized(RR_ON_BINS, data, epsilon, settings), ours(data, epsilon, settings)]
                 wanted += _none(data, settings) if wanted else []
                 yield from (replace(cell, seed=seed) for cell in wanted)
 
@@ -87,7 +87,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 def gap(results: Results, data: str, epsilon: str) -> Gap | None:
     """Over the seeds of which every term is there; None without one."""
     settings = results.settings
-    terms = (sized(RR_ON_BINS, data, epsilon, settings), _none(data, settings), [_ours(data, epsilon, settings)])
+    terms = (sized(RR_ON_BINS, data, epsilon, settings), _none(data, settings), [ours(data, epsilon, settings)])
     found: list[list[float]] = []
     for seed in range(_seeds(data, epsilon, settings)):
         errors = [[results.one(replace(cell, seed=seed), "mse") for cell in cells] for cells in terms]
@@ -116,7 +116,7 @@ def tables(results: Results) -> Iterator[Table]:
                 goal, met = f"≤ {WORSE_THAN_RR:g} × RR-on-Bins", found.ratio <= WORSE_THAN_RR
             else:
                 goal, met = _goal(target, found)
-            cells = results.of(_ours(data, epsilon, results.settings))
+            cells = results.of(ours(data, epsilon, results.settings))
             chosen = " / ".join(sorted({result["chosen"] for result in cells}))
             closed = (
                 f"{found.closed.mean:.1%} ± {found.closed.std:.1%}"
