@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.benchmarks.utility import __main__ as command
 from tests.benchmarks.utility import table_gap, table_losses, table_rows
 from tests.benchmarks.utility.cells import INFINITE, Cell
 from tests.benchmarks.utility.curve import curve
@@ -66,3 +67,8 @@ def test_goals_of_a_loss_are_shares_of_what_a_constant_leaves() -> None:
     assert row[-3:] == ["60.0% ± 14.1%", "≥ 50%", "yes"]
     assert table.records[0]["bins_mean"] == 0.19
     assert table_gap.data_of(settings) == []
+
+
+def test_a_strange_part_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--only", "gap,columns"]) == 2
+    assert "no part 'columns'; there are gap, rows," in capsys.readouterr().err
