@@ -7,7 +7,7 @@ an example lies in one cell; isotonic regression of the noisy means is free (pos
 where they are flat. A median errs by some 3/ε ranks, of m. The algorithms choose cuts by the exponential mechanism
 instead, level by level, each with a share of ε: their guarantees hold for any Lipschitz loss and for cuts anywhere, and
 cost log factors and worse constants (Ghazi, Kamath, Kumar & Manurangsi 2022; binning: Zadrozny & Elkan 2001; medians by
-ranks: McSherry & Talwar 2007; `make around ARGS=isotonic` has all).
+ranks: McSherry & Talwar 2007; `make around ARGS="isotonic medians"` has all).
 """
 
 from __future__ import annotations
