@@ -6,6 +6,7 @@ not protected by noise, but nothing hands them out either.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -146,8 +147,8 @@ class FeatureStore:
             raise Unavailable("The table of features cannot be read; it may have been replaced meanwhile.") from None
         return _chosen(pa.Table.from_batches(batches), names)
 
-    def count(self, sealed_key: str, key: str, schema: Schema) -> int:
-        """How many examples of the batch sealed at `sealed_key` have features; ids and features alone are read.
+    def count(self, sealed: Sequence[str], key: str, schema: Schema) -> int:
+        """How many examples of the batch `sealed` in these objects have features; ids and features alone are read.
 
         Raises InvalidTable, InvalidRows (whatever is wrong with the columns of `schema`), Unavailable."""
         import pyarrow as pa
@@ -157,7 +158,7 @@ class FeatureStore:
         schema.check(table)
         known, found = table[ID].combine_chunks(), 0
         try:
-            for rows in self.vault.scan(sealed_key):
+            for rows in itertools.chain.from_iterable(map(self.vault.scan, sealed)):
                 found += int(pc.sum(pc.is_in(rows.column(0).cast(pa.large_string()), value_set=known)).as_py() or 0)
         except OSError:
             raise Unavailable("The batch was written again meanwhile; try again.") from None

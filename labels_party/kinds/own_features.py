@@ -129,14 +129,14 @@ class FeatureKind(AnswerKind[Wish[S]], PreviewedKind[S, Wish[S]]):
     def _planned(self, batch: Batch, population: Population, wish: Wish[S]) -> tuple[Planned, str]:
         require_order(population.domain, f"A {self.name.replace('-', ' ')}")
 
-        def look(connection: Connection) -> tuple[str, str]:
+        def look(connection: Connection) -> tuple[list[str], str]:
             sealed = self.features.batches.segments(connection, batch.id, SEALED)
-            return sealed[0].key if sealed else "", self.features.key(connection, batch.id)
+            return [s.key for s in sealed], self.features.key(connection, batch.id)
 
-        sealed_key, features_key = self.features.database.read(f"{self.name}.features", look)
-        if not sealed_key:
+        sealed, features_key = self.features.database.read(f"{self.name}.features", look)
+        if not sealed:
             raise Conflict(f"The labels of batch '{batch.id}' were purged meanwhile.")
-        n = self.features.count(sealed_key, features_key, wish.schema)
+        n = self.features.count(sealed, features_key, wish.schema)
         if n < 1:
             raise InvalidInput("No example of the batch has features; send a table of features with its example ids.")
         return self.planned(wish, population.domain, n), features_key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from labels_party.storage.secrets import Secrets
 if TYPE_CHECKING:
     import pyarrow as pa
 
+PART = re.compile(r"\.\d{5}(?=\.parquet$)")
+
 
 def digest_key(secrets_: Secrets, label: str) -> bytes:
     """Digests of ids are comparable within one label name, whatever the population is called (invariant 8)."""
@@ -22,8 +25,14 @@ def digest_key(secrets_: Secrets, label: str) -> bytes:
 
 
 def mask_key(secrets_: Secrets, stored: str) -> bytes:
-    """A keystream for each stored object: the same id twice never shows how two labels differ."""
-    return secrets_.derive("mask:" + stored)
+    """A keystream for each stored object: the same id twice never shows how two labels differ. The parts of one sealed
+    batch have one keystream together: no id is in two of them."""
+    return secrets_.derive("mask:" + PART.sub("", stored))
+
+
+def part_of(stored: str, number: int) -> str:
+    """The vault's key of a part of the sealed object `stored`; parts follow each other in the order of ids."""
+    return stored.removesuffix(".parquet") + f".{number:05d}.parquet"
 
 
 def example_schema(unit: bool = False) -> pa.Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection
@@ -66,6 +66,6 @@ def commit(
     return reply
 
 
-def delete(vault: LabelVault, keys: Sequence[str]) -> None:
+def delete(vault: LabelVault, keys: Iterable[str]) -> None:
     for key in keys:
         vault.delete(key)

@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.at_rest import digest_key, mask_key, masked_rows, masked_schema, positions_of
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
+from labels_party.labels.changes import delete
 from labels_party.labels.digests import siphash128
 from labels_party.labels.erased import run_of, text_of
 from labels_party.labels.parsing import ID, canonical_column
@@ -181,15 +182,16 @@ class Erasures:
         """Write the sealed batch again without the labels of `held`, and put it in the old one's place."""
         stored = self.database.read("erasure.sealed", lambda c: self.batches.segments(c, batch.id, SEALED))
         if not stored:  # purged
-            self.database.write("erasure.purged", lambda c: self._replace(c, population, batch, held, None, ""))
+            self.database.write("erasure.purged", lambda c: self._replace(c, population, batch, held, {}))
             return
-        key = f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet"
+        keys = {old: f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet" for old in stored}
         try:
-            self.vault.put(key, self._without(population, stored[0].key, key, held), masked_schema())
+            for old, key in keys.items():
+                self.vault.put(key, self._without(population, old.key, key, held), masked_schema())
             self.database.fault("erasure.written")
-            self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, stored[0], key))
+            self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, keys))
         except (Changed, FileNotFoundError):
-            self.vault.delete(key)
+            delete(self.vault, keys.values())
             raise
 
     def _without(self, population: Population, old: str, new: str, held: Run) -> Iterator[pa.RecordBatch]:
@@ -205,25 +207,27 @@ class Erasures:
             yield masked_rows(ids, plain, keys[1])
 
     def _replace(
-        self, connection: Connection, population: Population, batch: Batch, held: Run, old: Segment | None, key: str
+        self, connection: Connection, population: Population, batch: Batch, held: Run, keys: dict[Segment, str]
     ) -> None:
+        """`keys` of the objects that take the place of the old ones; none of a purged batch."""
         charged = standing(connection, batch.id)
         now = self.batches.segments(connection, batch.id, SEALED)
         # a draw in progress reads the old object; its release is published first, then this comes
-        if any(s.drawing for s in charged) or [s.key for s in now] != ([old.key] if old else []):
+        if any(s.drawing for s in charged) or now != list(keys):
             raise Changed
         # a purge that has begun may have listed what it deletes: nothing new comes in between
-        if old is not None and self.batches.get(connection, batch.id)[0].purged is not None:
+        if keys and self.batches.get(connection, batch.id)[0].purged is not None:
             raise Changed
         published = [s.id for s in charged if s.state == PUBLISHED]
-        if old is not None:
-            s = segments
+        s = segments
+        for old, key in keys.items():
             where = (s.c.batch == batch.id, s.c.kind == SEALED, s.c.number == old.number)
             connection.execute(sa.update(s).where(*where).values(key=key))
             self.batches.add_segment(connection, batch.id, ERASED, old.key, old.rows)
+        if keys:
             self.batches.retire_uploads(connection, batch.id)  # they hold the labels as well
             self.batches.retire_predictors(connection, batch.id)  # they learned from them
-        effect = PURGED if old is None else AFTER if published else BEFORE
+        effect = PURGED if not keys else AFTER if published else BEFORE
         details = {"examples": len(held[0]), "effect": effect, "published": published}
         details |= {"ids_mac": self._mac(population, held)}
         subject = Subject(population.id, population.name, population.label, batch.id)

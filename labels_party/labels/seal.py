@@ -258,15 +258,18 @@ class _Size:
 
 
 class SealedLabels:
-    """Reads a sealed batch back: the one place where masked labels become domain positions again."""
+    """Reads a sealed batch back from its objects, which follow each other in the order of ids: masked labels become
+    domain positions again here, and in tasks of an engine that get `keys`."""
 
-    def __init__(self, vault: LabelVault, secrets_: Secrets, key: str) -> None:
-        self.vault, self.key, self._mask_key = vault, key, mask_key(secrets_, key)
+    def __init__(self, vault: LabelVault, secrets_: Secrets, *objects: str) -> None:
+        self.vault, self.objects = vault, objects
+        self.keys = tuple(mask_key(secrets_, name) for name in objects)
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
-        for batch in ahead(self.vault.scan(self.key)):
-            yield batch.column(0), positions_of(batch, self._mask_key).astype(np.int64)
+        for name, key in zip(self.objects, self.keys, strict=True):
+            for batch in ahead(self.vault.scan(name)):
+                yield batch.column(0), positions_of(batch, key).astype(np.int64)
 
 
 __all__ = ["SHOWN_IDS", "IncompleteLabels", "SameExamples", "SealedLabels", "Sealer", "TooManyExamples"]

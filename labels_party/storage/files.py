@@ -1,9 +1,8 @@
-"""The labels party's home folder, its secret, and space set aside."""
+"""The labels party's home folder and its secret."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +48,3 @@ class Home(AnyHome):
         if len(data) != 32:
             raise InvalidFile(f"'{path}' is damaged: it must hold 32 bytes. Restore it from a backup.")
         return Secrets(data)
-
-
-def reserve(path: Path, size: int) -> None:
-    """Have the file system set `size` bytes aside for `path`. Raises OSError (no space)."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.posix_fallocate(handle, 0, size) if hasattr(os, "posix_fallocate") else os.truncate(handle, size)
-    finally:
-        os.close(handle)

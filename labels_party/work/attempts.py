@@ -46,7 +46,7 @@ class Lease:
     work: Work
     batch: Batch
     population: Population
-    sealed_key: str
+    sealed: tuple[str, ...]  # objects of the vault, in the order of ids
     attempt: int
 
     @property
@@ -157,8 +157,9 @@ class Attempts(ABC):
             .values(state=DRAWING, attempt=attempt, lease_owner=self.worker.name, lease_until=until)
         )
         batch, population = self.works.about(connection, work)
-        (sealed,) = self.batches.segments(connection, batch.id, SEALED)
-        return Lease(work, batch, population, sealed.key, attempt)
+        sealed = tuple(s.key for s in self.batches.segments(connection, batch.id, SEALED))
+        assert sealed
+        return Lease(work, batch, population, sealed, attempt)
 
     def publish(self, connection: Connection, lease: Lease, **values: object) -> None:
         """Transaction 2. Only the attempt that holds the lease may publish, and only once. Raises Fenced."""

@@ -21,7 +21,7 @@ from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.standing import ENDED, PUBLISHED
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.files import INPUTS, reserve
+from labels_party.storage.files import INPUTS
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import work as table
 from labels_party.storage.tables import work_files
@@ -30,7 +30,7 @@ from labels_party.work.identity import Workplace
 from labels_party.work.kind import Drawn, Job, ProgressHook, WorkFile, no_progress
 from labels_party.work.store import ENVELOPE, Works
 from shared.errors import LabelDPError, Unavailable
-from shared.service.folders import LEFTOVER_SECONDS, fsync_folder
+from shared.service.folders import LEFTOVER_SECONDS, fsync_folder, reserve
 
 
 class Pipeline(Attempts):
@@ -111,7 +111,7 @@ class Pipeline(Attempts):
             population=lease.population,
             today=timestamp(self.batches.clock())[:10],
             spent=partial(self.spent, lease),
-            labels=SealedLabels(self.vault, self.secrets, lease.sealed_key),
+            labels=SealedLabels(self.vault, self.secrets, *lease.sealed),
             folder=folder,
             inputs=self.works.folder / work.inputs if work.inputs else None,
             progress=progress,

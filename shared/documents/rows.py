@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +40,29 @@ def message_schema(outputs: int) -> pa.Schema:
     )
 
 
+def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
+    """Space for a file from public facts. Bins and labels count at their largest (16 bytes a row), since only their
+    size could depend on what was drawn; ids at their plain size, headers and a margin on top."""
+    groups = rows // ROW_GROUP + 1
+    ids = -(-id_bytes * rows // max(n, 1)) if rows < n else id_bytes
+    return (ids + 16 * rows) * 21 // 20 + groups * 8192 + (1 << 20)
+
+
 def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]], channel: Channel) -> int:
     """Write (ids, bins) chunks in order; returns the number of rows. The file is fsynced.
 
     The bytes depend on the written content alone (invariant 5).
     """
+    with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
+        rows = write_rows(file, chunks, channel)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    return rows
+
+
+def write_rows(file: BinaryIO, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]], channel: Channel) -> int:
+    """As `write_message`, from the beginning of an open file; it stands at the end of what was written then."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -58,14 +76,10 @@ def write_message(path: Path, chunks: Iterable[tuple[pa.Array, npt.NDArray[Any]]
             columns = [ids.cast(pa.string()), pa.array(bins.astype(kind, copy=False)), pa.array(outputs[bins])]
             yield pa.record_batch(columns, schema=schema)
 
-    with path.open("r+b" if path.exists() else "wb") as file:  # space may have been reserved in it
-        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
-            for batch in ahead(made()):
-                writer.write_batch(batch, row_group_size=ROW_GROUP)
-                rows += batch.num_rows
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
+    with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=["label"], store_schema=True) as writer:
+        for batch in ahead(made()):
+            writer.write_batch(batch, row_group_size=ROW_GROUP)
+            rows += batch.num_rows
     return rows
 
 

@@ -27,6 +27,15 @@ def fsync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def reserve(path: Path, size: int) -> None:
+    """Have the file system set `size` bytes aside for `path`. Raises OSError (no space)."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, size) if hasattr(os, "posix_fallocate") else os.truncate(handle, size)
+    finally:
+        os.close(handle)
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Write `data` beside `path`, then rename: a reader sees the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")

@@ -297,7 +297,7 @@ def test_space_is_reserved_for_every_file_before_anything_is_drawn(
         reserve(path, size)
 
     reserve = engine.reserve
-    prior = LocalEngine._prior
+    prior = LocalEngine()._prior
 
     def checked(job: Any) -> Any:
         assert set(reserved) == {"manifest.dsse.json", "message.parquet", "prior.parquet"}

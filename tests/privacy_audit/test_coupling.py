@@ -89,13 +89,13 @@ def test_so_it_does_with_every_other_prior(name: str, options: Any, tmp_path: Pa
 def counts_of(patch: Patch) -> list[Any]:
     """The raw counts that the engine last read, for bugs to use."""
     seen: list[Any] = []
-    read = engine_module._histogram
+    read = LocalEngine.histogram
 
     def reading(*about: Any) -> Any:
         seen[:] = [read(*about)]
         return seen[0]
 
-    patch.setattr(engine_module, "_histogram", reading)
+    patch.setattr(LocalEngine, "histogram", reading)
     return seen
 
 
@@ -180,11 +180,11 @@ def cells_by_the_labels(patch: Patch) -> None:
 def labels_read_once_more(patch: Patch) -> None:
     draw = LocalEngine._bought
 
-    def looking(job: Any) -> Any:
-        engine_module._histogram(job, "looking", 0.1)
-        return draw(job)
+    def looking(self: LocalEngine, job: Any) -> Any:
+        self.histogram(job, np.zeros(1, np.int64), "looking", 0.1)
+        return draw(self, job)
 
-    patch.setattr(LocalEngine, "_bought", staticmethod(looking))
+    patch.setattr(LocalEngine, "_bought", looking)
 
 
 def a_prior_file_of_the_labels(patch: Patch) -> None:

@@ -114,7 +114,7 @@ class Outcomes:
 
 @contextmanager
 def intercepted(world: World, outcomes: Outcomes, public: Domain) -> Iterator[None]:
-    prior_of = LocalEngine._prior
+    prior_of = LocalEngine()._prior
     cells: list[Index] = []
 
     def choose(scores: Any, rate: Fraction, _source: Any, _sizes: Any = None) -> int:
@@ -166,7 +166,7 @@ def live(pair: Pair, index: tuple[int, ...], plan: ReleasePlan, outcomes: Outcom
     try:
         with intercepted(world, outcomes, pair.domain):
             drawn = LocalEngine().draw(job)
-        entries = [kind_module._entry(folder, role, name, rows) for role, name, rows in drawn.files]
+        entries = [kind_module._entry(folder, file) for file in drawn.files]
         account = Account(Epsilon.parse("1000000"), plan.split.total)
         about = (KEY, "rel_0", _batch(n), population, population.audiences, "2026-01-01", plan.split)
         members = charged_members(*about, account, plan.split.total)

@@ -92,15 +92,15 @@ def by_functions(index: list[int], y: int, other: int, domain: str, releases: in
         return designs[key]
 
     if plan.prior_source != ESTIMATED and not plan.clip_quantiles:
-        channel = design(job, LocalEngine._prior(job), ())
+        channel = design(job, LocalEngine()._prior(job), ())
         seen = functools.cache(lambda j: symbol(float(channel.outputs[j]), None, y, other, values, channel.m))
         return [seen(j) for j in sample(channel, np.full(releases, index[0])).tolist()]
     found = []
     with noise_in_bulk():
         for _ in range(releases):
-            bought = LocalEngine._bought(job)
+            bought = LocalEngine()._bought(job)
             ends = population.domain.place(bought.population.domain) if plan.clip_quantiles else ()
-            prior = LocalEngine._prior(bought)
+            prior = LocalEngine()._prior(bought)
             channel = design(bought, prior, ends)
             clipped = np.concatenate([chunk for _, chunk in bought.labels.chunks()])
             output = channel.outputs[int(sample(channel, clipped)[0])]

@@ -109,7 +109,7 @@ def seen_counts() -> Iterator[dict[str, NoisyCounts]]:
     found: dict[str, NoisyCounts] = {}
     drawn: list[tuple[Fraction, list[int]]] = []
     draw: Callable[..., Any] = prior_module.discrete_laplace
-    estimate = LocalEngine._prior
+    estimate = LocalEngine()._prior
 
     def watched_draw(asked: LaplaceNoise, n: int) -> Any:
         noise = draw(asked, n)

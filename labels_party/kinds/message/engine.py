@@ -1,4 +1,4 @@
-"""The engine port: from sealed labels to privatized files. Local today; Spark implements the same call.
+"""The engine port: from sealed labels to privatized files, in this process or (`labels_party.spark`) on a cluster.
 
 An engine runs only for a charged release under a lease. It writes into the attempt's folder and shows nothing to
 anybody (invariant 2): a prior, a count or an output becomes visible with the publication of the attempt, or never.
@@ -7,33 +7,43 @@ anybody (invariant 2): a prior, a count or an output becomes visible with the pu
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.kinds.message.clipping import ClippedLabels, Indexed, buy, clip_cells, clip_loss, clip_prior
+from labels_party.kinds.message.clipping import (
+    ClippedLabels,
+    Indexed,
+    buy,
+    candidates,
+    clip_cells,
+    clip_loss,
+    clip_prior,
+)
 from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan, resolve, uniform
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.mechanisms.sampling import sample
-from labels_party.storage.files import reserve
 from labels_party.work.kind import ProgressHook
 from shared.ahead import ahead
 from shared.channels.base import Channel
 from shared.documents.manifest import PRIOR_FILE
-from shared.documents.rows import ROW_GROUP, write_message, write_prior
+from shared.documents.rows import largest_encoding, write_message, write_prior
 from shared.domain import Domain
 from shared.errors import EpsilonNotProved, Unavailable
 from shared.losses import get_loss
+from shared.service.folders import reserve
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Chunk = tuple["pa.Array", npt.NDArray[Any]]
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,27 +62,50 @@ class DrawJob:
 
 
 @dataclass(frozen=True)
+class Written:
+    """A file of the attempt. `sha256`: what it must be, where somebody else wrote it."""
+
+    role: str
+    name: str
+    rows: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
 class Drawn:
     channel: Channel
     prior: npt.NDArray[np.float64] | None
     expected_loss: float | None
-    files: tuple[tuple[str, str, int], ...]  # (role, name, rows)
+    files: tuple[Written, ...]
     mechanism: str
     why: str
     domain: Domain  # the population's, or the part of it that was bought
 
 
-class Engine(Protocol):
+class Engine(ABC):
+    """Passes over the sealed labels: the histogram for a clipping bound and the one for the prior (each only if ε_clip,
+    ε_prior paid for it), then the draw. An engine is how the passes are made; all noise is drawn here but the draw's.
+    """
+
+    def check(self, plan: ReleasePlan, domain: Domain) -> None:  # noqa: B027 - most engines refuse nothing
+        """Refuse, before it is charged, what the engine cannot do. Raises InvalidInput."""
+
+    @abstractmethod
+    def reserve(self, job: DrawJob) -> None:
+        """Set space for the largest possible files aside. Raises OSError."""
+
+    @abstractmethod
+    def histogram(self, job: DrawJob, starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
+        """int64[k]: how many labels each position has, only for what an ε of the job's plan pays for. Of the cells that
+        begin at `starts` only the sums matter: they may stand at the first position of each. Raises as `draw`."""
+
+    @abstractmethod
+    def write(self, job: DrawJob, channel: Channel) -> list[Written]:
+        """Draw every label and write the files of the message, durable, in the order of ids. Raises as `draw`."""
+
     def draw(self, job: DrawJob) -> Drawn:
         """Write the attempt's files, durable. Raises Unavailable when the disk or the randomness fails,
         EpsilonNotProved where a draw would cost more than its part of the charge."""
-
-
-class LocalEngine:
-    """Passes over the sealed labels: the histogram for a clipping bound and the one for the prior (each only if ε_clip,
-    ε_prior paid for it), then the draw."""
-
-    def draw(self, job: DrawJob) -> Drawn:
         try:
             return self._draw(job)
         except OSError as error:
@@ -82,10 +115,8 @@ class LocalEngine:
             ) from None
 
     def _draw(self, job: DrawJob) -> Drawn:
-        parts = list(_parts(job.n, job.rows_per_file))
         # space first: whether the disk fills up must not depend on what was drawn
-        for name, rows in parts:
-            reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
+        self.reserve(job)
         reserve(job.folder / PRIOR_FILE, largest_prior(job.population.domain.k))
         job = self._bought(job)
         plan, domain = job.plan, job.population.domain
@@ -94,26 +125,24 @@ class LocalEngine:
         channel = chosen.channel
         if not channel.satisfies(plan.split.randomize):  # proved again from its weights, just before labels are drawn
             raise EpsilonNotProved("The randomizer does not prove the ε that is charged, so no label was drawn.")
-        feed = _Feed(ahead(self._sampled(job, channel)))
-        files = []
-        for name, rows in parts:
-            written = write_message(job.folder / name, feed.take(rows), channel)
-            files.append(("message", name, written))
+        files = self.write(job, channel)
         expected = None
         if prior is not None:
-            files.append(("prior", PRIOR_FILE, write_prior(job.folder / PRIOR_FILE, domain.values, prior)))
+            rows = write_prior(job.folder / PRIOR_FILE, domain.values, prior)
+            files.append(Written("prior", PRIOR_FILE, rows))
             expected = float(channel.expected_loss(prior, get_loss(plan.loss)))
         else:
             (job.folder / PRIOR_FILE).unlink()
         return Drawn(channel, prior, expected, tuple(files), chosen.mechanism, chosen.why, domain)
 
-    @staticmethod
-    def _bought(job: DrawJob) -> DrawJob:
+    def _bought(self, job: DrawJob) -> DrawJob:
         """The job on the domain between the bounds that ε_clip buys here; as it is where none are bought."""
         plan, domain = job.plan, job.population.domain
         if not plan.clip_quantiles:
             return job
-        counts = _histogram(job, "choosing the range", 0.1)
+        grid = candidates(domain)
+        starts = np.union1d(np.minimum(np.concatenate([grid, grid + 1]), domain.k - 1), [0])
+        counts = self.histogram(job, starts, "choosing the range", 0.1)
         ends = buy(counts, domain, plan.clip_quantiles, plan.split.clip)
         part = domain.part(*ends)
         return replace(
@@ -124,17 +153,38 @@ class LocalEngine:
             given_prior=None if job.given_prior is None else clip_prior(job.given_prior, ends),
         )
 
-    @staticmethod
-    def _prior(job: DrawJob) -> npt.NDArray[np.float64] | None:
+    def _prior(self, job: DrawJob) -> npt.NDArray[np.float64] | None:
         plan, k = job.plan, job.population.domain.k
         if job.given_prior is not None:
             return job.given_prior
         if plan.prior_source == ESTIMATED:
             assert plan.cells is not None
-            counts = _histogram(job, "estimating the prior", 0.4)
+            counts = self.histogram(job, plan.cells[:-1], "estimating the prior", 0.4)
             method: Any = plan.prior_method
             return estimate_prior(counts, plan.split.prior, plan.cells, method)
         return uniform(k) if plan.prior_source == "uniform" else None
+
+
+class LocalEngine(Engine):
+    def reserve(self, job: DrawJob) -> None:
+        for name, rows in _parts(job.n, job.rows_per_file):
+            reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
+
+    def histogram(self, job: DrawJob, _starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
+        k, done = job.population.domain.k, 0
+        counts = np.zeros(k, np.int64)
+        for _, index in job.labels.chunks():
+            counts += np.bincount(index, minlength=k)
+            done += len(index)
+            job.progress(what, share * done / job.n)
+        return counts
+
+    def write(self, job: DrawJob, channel: Channel) -> list[Written]:
+        feed = _Feed(ahead(self._sampled(job, channel)))
+        return [
+            Written("message", name, write_message(job.folder / name, feed.take(rows), channel))
+            for name, rows in _parts(job.n, job.rows_per_file)
+        ]
 
     @staticmethod
     def _sampled(job: DrawJob, channel: Channel) -> Iterator[Chunk]:
@@ -145,22 +195,15 @@ class LocalEngine:
             job.progress("drawing", 0.4 + 0.6 * done / job.n)
 
 
-def _histogram(job: DrawJob, what: str, share: float) -> npt.NDArray[np.int64]:
-    """int64[k]: how many labels each position has; only for what an ε of the job's plan pays for."""
-    k, done = job.population.domain.k, 0
-    counts = np.zeros(k, np.int64)
-    for _, index in job.labels.chunks():
-        counts += np.bincount(index, minlength=k)
-        done += len(index)
-        job.progress(what, share * done / job.n)
-    return counts
-
-
 def _parts(n: int, rows_per_file: int) -> Iterator[tuple[str, int]]:
     count = max(1, -(-n // rows_per_file))
     for i in range(count):
-        rows = min(rows_per_file, n - i * rows_per_file)
-        yield ("message.parquet" if count == 1 else f"message-{i:05d}.parquet"), rows
+        yield file_name(i, count), min(rows_per_file, n - i * rows_per_file)
+
+
+def file_name(number: int, count: int) -> str:
+    """Of a file of a message that has `count` of them."""
+    return "message.parquet" if count == 1 else f"message-{number:05d}.parquet"
 
 
 class _Feed:
@@ -179,14 +222,6 @@ class _Feed:
                 ids, bins = ids.slice(0, rows), bins[:rows]
             rows -= len(ids)
             yield ids, bins
-
-
-def largest_encoding(rows: int, id_bytes: int, n: int) -> int:
-    """Space for a file from public facts. Bins and labels count at their largest (16 bytes a row), since only their
-    size could depend on what was drawn; ids at their plain size, headers and a margin on top."""
-    groups = rows // ROW_GROUP + 1
-    ids = -(-id_bytes * rows // max(n, 1)) if rows < n else id_bytes
-    return (ids + 16 * rows) * 21 // 20 + groups * 8192 + (1 << 20)
 
 
 def largest_prior(k: int) -> int:

@@ -19,11 +19,11 @@ from labels_party.work.kind import RELEASES, Asked, Drawn, Job, SchemaKind, Work
 from shared.documents.canonical import digest
 from shared.documents.manifest import FileEntry
 from shared.documents.signing import MANIFEST_TYPE, SigningKey
-from shared.errors import LabelDPError
+from shared.errors import LabelDPError, Unavailable
 from shared.schemas.release import Release
 
 if TYPE_CHECKING:
-    from labels_party.kinds.message.engine import Engine
+    from labels_party.kinds.message.engine import Engine, Written
 
 
 class MessageKind(SchemaKind[Release, ReleaseRequest]):
@@ -42,6 +42,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
     def plan(self, batch: Batch, population: Population, wish: ReleaseRequest) -> Asked:
         assert batch.n is not None
         plan, additional = make_plan(wish, population, batch.n), wish.asked.additional_release
+        self.engine.check(plan, population.domain)
         details = charge_details(plan, additional)
         return Asked(RELEASE, plan.split, plan_json(plan, wish), details, additional)
 
@@ -65,7 +66,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
                 progress=job.progress,
             )
         )
-        entries = [_entry(job.folder, role, name, rows) for role, name, rows in drawn.files]
+        entries = [_entry(job.folder, file) for file in drawn.files]
         population, about = job.population, (job.work.id, job.batch, job.population, job.population.audiences)
         members = charged_members(self.key.public.id, *about, job.today, plan.split, *job.spent())
         manifest = build_manifest(plan, drawn, entries, job.batch, population.domain, members)
@@ -104,8 +105,12 @@ def plan_json(plan: ReleasePlan, wish: ReleaseRequest) -> dict[str, Any]:
     return plan.as_json() | {"given_prior": None if given is None else [float(p) for p in given.probabilities]}
 
 
-def _entry(folder: Path, role: str, name: str, rows: int) -> FileEntry:
-    path = folder / name
+def _entry(folder: Path, written: Written) -> FileEntry:
+    """Raises Unavailable where a file is not what was written: a shared file system may lose bytes."""
+    path = folder / written.name
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileEntry(role=role, name=name, bytes=path.stat().st_size, rows=rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles
+    if written.sha256 not in (None, sha256):
+        raise Unavailable("A file of the message is not what was written; the release stays charged and is drawn anew.")
+    size = path.stat().st_size
+    return FileEntry(role=written.role, name=written.name, bytes=size, rows=written.rows, sha256=sha256)  # type: ignore[arg-type]  # engine's roles

@@ -87,19 +87,19 @@ class Predictors:
         not be paid for), InvalidInput and its kinds.
         """
 
-        def look(connection: Connection) -> tuple[Reply | None, Batch, Population, str, str]:
+        def look(connection: Connection) -> tuple[Reply | None, Batch, Population, list[str], str]:
             batch, population = self.batches.get(connection, batch_id)
             earlier = call.earlier(connection)
             if earlier is not None:
-                return earlier, batch, population, "", ""
+                return earlier, batch, population, [], ""
             self._check(connection, batch_id, asked)
-            (sealed,) = self.batches.segments(connection, batch_id, SEALED)
-            return None, batch, population, sealed.key, self.features.key(connection, batch_id)
+            sealed = [s.key for s in self.batches.segments(connection, batch_id, SEALED)]
+            return None, batch, population, sealed, self.features.key(connection, batch_id)
 
-        earlier, _, population, sealed_key, features_key = self.database.read("predictor.look", look)
+        earlier, _, population, sealed, features_key = self.database.read("predictor.look", look)
         if earlier is not None:
             return earlier
-        n = self.features.count(sealed_key, features_key, schema_of(asked))
+        n = self.features.count(sealed, features_key, schema_of(asked))
         plan = make_plan(asked, population.domain, n)
 
         def store(connection: Connection) -> Reply:
@@ -171,10 +171,10 @@ class Predictors:
             found = self.database.read("predictor.training", lambda c: self._waiting(c, predictor_id))
             if found is None:
                 return False
-            predictor, population, sealed_key = found
+            predictor, population, sealed = found
             key = f"{predictor.batch}/predictor-{secrets.token_hex(8)}.run"
             try:
-                arrays = self._learn(predictor, population, sealed_key)
+                arrays = self._learn(predictor, population, sealed)
             except Unavailable:
                 raise
             except LabelDPError as refusal:
@@ -182,19 +182,19 @@ class Predictors:
                 return False
             self.states.put(key, arrays)
             self.database.fault("predictor.trained")
-            ready = self.database.write("predictor.ready", lambda c: self._ready(c, predictor, sealed_key, key))
+            ready = self.database.write("predictor.ready", lambda c: self._ready(c, predictor, sealed, key))
             if not ready:
                 self.vault.delete(key)
             return ready
 
-    def _waiting(self, connection: Connection, predictor_id: str) -> tuple[Predictor, Population, str] | None:
+    def _waiting(self, connection: Connection, predictor_id: str) -> tuple[Predictor, Population, list[str]] | None:
         predictor = self.get(connection, predictor_id)
         batch, population = self.batches.get(connection, predictor.batch)
-        sealed = self.batches.segments(connection, batch.id, SEALED)
-        return (predictor, population, sealed[0].key) if predictor.state == TRAINING and sealed else None
+        sealed = [s.key for s in self.batches.segments(connection, batch.id, SEALED)]
+        return (predictor, population, sealed) if predictor.state == TRAINING and sealed else None
 
-    def _learn(self, predictor: Predictor, population: Population, sealed_key: str) -> Any:
-        plan, labels = predictor.plan, SealedLabels(self.vault, self.secrets, sealed_key)
+    def _learn(self, predictor: Predictor, population: Population, sealed: list[str]) -> Any:
+        plan, labels = predictor.plan, SealedLabels(self.vault, self.secrets, *sealed)
         key = self.secrets.derive("predictor-parts:" + predictor.id)
         kept = [
             (codes, positions, (siphash128(ids, key)[0] % np.uint64(plan.parts or 1)).astype(np.int64))
@@ -205,11 +205,11 @@ class Predictors:
             raise Unavailable("The features of the batch are not those that the predictor was made for.")
         return METHODS[plan.method].learn(plan, population.domain, x, y, parts)
 
-    def _ready(self, connection: Connection, predictor: Predictor, sealed_key: str, key: str) -> bool:
+    def _ready(self, connection: Connection, predictor: Predictor, sealed: list[str], key: str) -> bool:
         """Whether what was learned counts: of labels that are neither purged nor rewritten for an erasure meanwhile."""
-        sealed = self.batches.segments(connection, predictor.batch, SEALED)
+        now = self.batches.segments(connection, predictor.batch, SEALED)
         batch, _ = self.batches.get(connection, predictor.batch)
-        if [s.key for s in sealed] != [sealed_key] or batch.state != "sealed":
+        if [s.key for s in now] != sealed or batch.state != "sealed":
             return False
         changed = connection.execute(
             sa.update(predictors)

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party.kinds.message.engine import largest_encoding
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS
-from shared.documents.rows import ROW_GROUP, write_message
+from shared.documents.rows import ROW_GROUP, largest_encoding, write_message
 from shared.domain import Domain
 from shared.privacy import Epsilon
 
