@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -63,6 +64,10 @@ from shared.service.faults import FaultHook, no_faults
 from shared.service.idempotency import IdempotencyKeys
 from shared.service.migrations import upgrade
 
+if TYPE_CHECKING:
+    from labels_party.kinds.message.engine import Engine
+    from labels_party.spark.cluster import Cluster
+
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
 ROLES = ("owner", "ingest", "features", "auditor")
 
@@ -97,6 +102,7 @@ class Services:
     pipeline: Pipeline
     allowances: Allowances
     message: MessageKind
+    cluster: Cluster | None  # of the engine 'spark'
     features: FeatureStore
     predictors: Predictors
     queries: Queries
@@ -117,6 +123,8 @@ class Services:
         self.worker.stop()
         self.sender.stop()
         self.pipeline.close()
+        if self.cluster is not None:
+            self.cluster.close()
         self.intake.compaction.close()
         self.database.dispose()
 
@@ -125,14 +133,16 @@ def bootstrap(
     settings: Settings | None = None,
     *,
     existing: bool = False,
+    chosen: dict[str, Any] | None = None,
     faults: FaultHook = no_faults,
     clock: Callable[[], datetime] = utc_now,
 ) -> Services:
     """Services on the home folder and database of `settings` (default: from the environment), migrated to this version.
 
-    `existing` refuses to make a new home. Raises InvalidSettings, Unavailable, NotFound.
+    `existing` refuses to make a new home; `chosen`: settings by an option of a command. Raises
+    InvalidSettings, Unavailable, NotFound.
     """
-    settings = settings or Settings.load()
+    settings = (settings or Settings.load()).model_copy(update=chosen)
     home = Home(settings.home)
     if existing and not home.secret_path.parent.exists():
         raise NotFound(
@@ -165,13 +175,11 @@ def bootstrap(
     priors = PublishedPriors(work)
     sort = LabelSort(vault, secrets, home.spill, settings.memory_limit_mb)
     sealer = Sealer(database, batches, vault, secrets, audit, sort)
-    # imported here: numba, scipy and opendp behind it are needed by those who draw only
-    from labels_party.kinds.message.engine import LocalEngine
-
     workplace, lease = Workplace(home.workers), settings.lease_seconds
     leases = Leases(database, workplace, lease)
     features = FeatureStore(database, batches, vault)
-    message = MessageKind(priors, LocalEngine(), key, settings.rows_per_file)
+    cluster, engine = _engine(settings)
+    message = MessageKind(priors, engine, key, settings.rows_per_file)
     parts = Parts(key, features, work, vault, secrets)
     work.register(message, *(kind.made(parts) for kind in KINDS.values()))
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
@@ -210,6 +218,7 @@ def bootstrap(
         pipeline=pipeline,
         allowances=allowances,
         message=message,
+        cluster=cluster,
         features=features,
         predictors=predictors,
         queries=Queries(predictors, work, home),
@@ -226,6 +235,21 @@ def bootstrap(
         apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
+
+
+def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
+    """Raises InvalidSettings."""
+    # imported here: numba, scipy and opendp behind it are needed by those who draw only
+    from labels_party.kinds.message.engine import LocalEngine
+
+    if settings.engine == "local":
+        return None, LocalEngine()
+    from labels_party.spark.cluster import Cluster
+    from labels_party.spark.engine import SparkEngine
+
+    settings.prepare_spark()
+    cluster = Cluster(settings.spark_master, settings.home / "kernels")
+    return cluster, SparkEngine(cluster)
 
 
 def _check_keys(database: Database, home: Home) -> None:

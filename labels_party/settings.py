@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from shared.errors import InvalidSettings
 from shared.service.settings import ServiceSettings, settings_of, state_folder
 
 
@@ -36,6 +40,13 @@ class Settings(ServiceSettings):
     rows_per_file: int = Field(
         default=20_000_000, ge=1000, description="A message with more rows is split into several files."
     )
+    engine: Literal["local", "spark"] = Field(
+        default="local",
+        description="What draws messages, and seals files of `privatize`: this process, or a cluster of Apache Spark.",
+    )
+    spark_master: str = Field(
+        default="local[*]", description="URL of Spark's master; every worker sees the home folder under its own path."
+    )
     webhook_hosts: str = Field(
         default="",
         description="Hosts that webhooks may lead to, separated by commas; http://HOST also permits plain http there. "
@@ -49,3 +60,13 @@ class Settings(ServiceSettings):
     def keep_kernels(self) -> None:
         """Compiled kernels are kept in the home folder, unless the environment names another place for them."""
         os.environ.setdefault("NUMBA_CACHE_DIR", str(self.home / "kernels"))
+
+    def prepare_spark(self) -> None:
+        """Tasks on this machine run in this Python, unless the environment names another. Raises InvalidSettings where
+        a part is missing."""
+        if find_spec("pyspark") is None:
+            raise InvalidSettings("The engine 'spark' needs PySpark: pip install 'label-dp-service[spark]'.")
+        home = os.environ.get("JAVA_HOME")
+        if shutil.which(f"{home}/bin/java" if home else "java") is None:
+            raise InvalidSettings("The engine 'spark' needs Java 17 or later: install it, or set JAVA_HOME.")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -11,8 +11,9 @@ app, apikey, audit = commands_of(
 )
 
 
-def services(existing: bool = False) -> Any:
-    """`existing`: for commands that only look, which must not make a home, keys and an empty ledger on the way."""
+def services(existing: bool = False, **options: Any) -> Any:
+    """`existing`: for commands that only look, which must not make a home, keys and an empty ledger on the way.
+    `options`: settings that an option of the command gives, or None."""
     from labels_party.bootstrap import bootstrap
 
-    return bootstrap(existing=existing)
+    return bootstrap(existing=existing, chosen={name: value for name, value in options.items() if value is not None})

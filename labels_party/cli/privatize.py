@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,8 @@ from shared.service.party_commands import Json
 if TYPE_CHECKING:
     from shared.schemas.population import Population
     from shared.schemas.release import Release
+
+Engine = Literal["local", "spark"]
 
 
 @command(app)
@@ -41,6 +43,20 @@ def privatize(
         str | None,
         typer.Option("--as", help="Who asks; needed in a four-eyes population.", rich_help_panel=EXPERT_PANEL),
     ] = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option(
+            help="What seals and draws: this process, or Spark; default from LABELS_PARTY_ENGINE (local).",
+            rich_help_panel=EXPERT_PANEL,
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of Spark's master; default from LABELS_PARTY_SPARK_MASTER (local[*]).",
+            rich_help_panel=EXPERT_PANEL,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Turn a file of labels into one signed, privatized message, charged to the ledger."""
@@ -53,7 +69,7 @@ def privatize(
     declared = population_of(rules)
     asked_by = person(name) if name is not None else COMMAND_LINE
     with progress("privatize", as_json) as report:
-        party = services()
+        party = services(engine=engine, spark_master=master)
         work = Message(request_of(party, declared, asked), out, asked_by, warn)
         result = run(party, LabelsFile(labels, id_column, declared, examples), work, report)
     emit(result, as_json, lambda: show_message(result) if "message" in result else show_waiting(result))

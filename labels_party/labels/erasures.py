@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.at_rest import digest_key, mask_key, masked_rows, masked_schema, positions_of
+from labels_party.labels.at_rest import digest_key, mask_key
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
 from labels_party.labels.changes import delete
 from labels_party.labels.digests import siphash128
 from labels_party.labels.erased import run_of, text_of
+from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.parsing import ID, canonical_column
 from labels_party.labels.runs import Run, among, contains, only, run_parts
 from labels_party.labels.standing import PUBLISHED, standing

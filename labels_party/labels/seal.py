@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.aside import UploadsSetAside
-from labels_party.labels.at_rest import digest_key, mask_key, masked_schema, positions_of
+from labels_party.labels.at_rest import digest_key, mask_key
 from labels_party.labels.batches import (
     ASIDE,
     EXAMPLES,
@@ -36,6 +36,7 @@ from labels_party.labels.batches import (
 from labels_party.labels.changes import commit, delete, until_current
 from labels_party.labels.disjoint import Disjoint, SameExamples
 from labels_party.labels.erased import blanked, count_blanked
+from labels_party.labels.masked import masked_schema, positions_of
 from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
 from labels_party.labels.units import Tally, TooManyExamples, Units

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labels_party.labels.at_rest import mask_key, masked_rows, masked_schema, positions_of
+from labels_party.labels.at_rest import mask_key
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.digests import mask, siphash128
+from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.packed import order_of, packed, packed_schema, unpacked, words_for
 from labels_party.labels.parsing import ID
 from labels_party.labels.runs import Run, contains

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labels_party.labels.at_rest import mask_key, masked_rows
+from labels_party.labels.at_rest import mask_key
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.checked import DELETED, Rows
+from labels_party.labels.masked import masked_rows
 from labels_party.labels.submission import Submission
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from labels_party.labels.at_rest import example_schema, masked_schema
 from labels_party.labels.batches import DELETE, EXAMPLES, LABELS, PUBLIC, Batch
+from labels_party.labels.masked import example_schema, masked_schema
 from labels_party.labels.parsing import ID, LABEL, UNIT
 from labels_party.ledger.populations import Population
 

@@ -31,7 +31,7 @@ class LabelVault:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
         return self.root / key
 
     def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
@@ -60,7 +60,7 @@ class LabelVault:
         """Read them back in order."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self._path(key)) as file:
+        with pq.ParquetFile(self.path(key)) as file:
             yield from file.iter_batches(batch_size=ROW_GROUP)
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
@@ -71,7 +71,7 @@ class LabelVault:
 
     def run(self, key: str) -> tuple[U64, U64]:
         """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError."""
-        path = self._path(key)
+        path = self.path(key)
         if path.stat().st_size == 0:
             return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
         data = np.asarray(np.memmap(path, dtype="<u8", mode="r"))
@@ -80,7 +80,7 @@ class LabelVault:
 
     def delete(self, key: str) -> None:
         """Remove an object; no error if it is not there."""
-        self._path(key).unlink(missing_ok=True)
+        self.path(key).unlink(missing_ok=True)
 
     def keys(self, prefix: str) -> list[str]:
         """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
@@ -101,7 +101,7 @@ class LabelVault:
     def _written(self, key: str, failed: list[Exception]) -> Iterator[BinaryIO]:
         """A new file, durable at the end of the block; none is left where the disk fails. `failed`: what somebody else
         is the cause of, who says what is wrong."""
-        path = self._path(key)
+        path = self.path(key)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with path.open("wb") as file:

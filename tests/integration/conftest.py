@@ -12,11 +12,20 @@ import pytest
 from fastapi.testclient import TestClient
 
 from labels_party import cli
+from labels_party.spark.cluster import Cluster
 from tests.support.desk import Desk, watched_desk
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_api import POPULATION, published
 from tests.support.labels_cli import Result, Run
 from tests.support.predicting import fresh_name, tables, with_features
+from tests.support.spark import session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Cluster]:
+    """One session of Spark on this machine for all tests."""
+    with session() as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from labels_party.labels import kernels as kernels  # compiled before anything is timed
 from labels_party.labels import packed as packing
-from labels_party.labels.at_rest import masked_schema
 from labels_party.labels.batches import StaleBatch
+from labels_party.labels.masked import masked_schema
 from labels_party.labels.packed import MOST_WORDS, order_of, packed, unpacked, words_for
 
 MANY = 1 << 24

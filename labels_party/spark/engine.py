@@ -1,0 +1,118 @@
+"""The message's passes as jobs of Spark. The driver charges, draws all noise but the draw's, and publishes as ever.
+
+What counts of a draw is the list that its one action returned: only these files are moved to their names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.kinds.message.clipping import ClippedLabels, candidates
+from labels_party.kinds.message.engine import Counts, DrawJob, Engine, Written, file_name
+from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan
+from labels_party.labels.seal import SealedLabels
+from labels_party.spark.cluster import Cluster
+from labels_party.spark.executor.counting import Counting
+from labels_party.spark.executor.drawing import Drawing
+from labels_party.spark.executor.slices import Slice, SlicedLabels
+from labels_party.spark.staging import staging, take
+from shared.channels.base import Channel
+from shared.documents.rows import largest_encoding
+from shared.domain import Domain
+from shared.errors import InvalidInput, Unavailable
+from shared.service.folders import fsync_folder, reserve
+
+MOST_CELLS = 1 << 14  # counts that one task returns
+MOST_FILES = 2000  # the manifest describes each in about 250 bytes of its mebibyte
+FEWEST_ROWS = 1 << 20  # of a file: smaller ones are not worth a task
+BALLAST = "space"
+
+
+class SparkEngine(Engine):
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def check(self, plan: ReleasePlan, domain: Domain) -> None:
+        cells = 0 if plan.cells is None or plan.prior_source != ESTIMATED else plan.cells.size - 1
+        if plan.clip_quantiles:
+            cells = max(cells, 2 * candidates(domain).size)
+        if cells > MOST_CELLS:
+            raise InvalidInput(
+                f"On Spark a histogram has at most {MOST_CELLS:,} cells, and this one would have {cells:,}; take "
+                "--prior-epsilon auto, a coarser domain, or the local engine."
+            )
+
+    def reserve(self, job: DrawJob) -> None:
+        """Refuses a full disk before labels are read; each task sets aside the space of its own file again."""
+        path = job.folder / BALLAST
+        try:
+            reserve(path, sum(map(_largest, self._labels(job).slices)))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def histogram(self, job: DrawJob, starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
+        labels, k = self._labels(job), job.population.domain.k
+        records = self.cluster.pieces(Counting(labels, starts, k), len(labels.slices))
+        counts = np.zeros(k, np.int64)
+        for record in records:
+            counts[starts] += np.frombuffer(record["counts"], "<i8")
+        job.progress(what, share)
+        return counts
+
+    def write(self, job: DrawJob, channel: Channel) -> list[Written]:
+        labels = self._labels(job)
+        count = len(labels.slices)
+        with staging(job.folder) as folder:
+            records = self.cluster.pieces(Drawing(labels, channel, str(folder)), count)
+            ids = [record[end] for record in records for end in ("first", "last")]
+            whole = [record["rows"] for record in records] == [part.rows for part in labels.slices]
+            if not whole or any(a.encode() > b.encode() for a, b in itertools.pairwise(ids)):
+                raise Unavailable("The files of the draw are not the batch's rows in order; it is drawn anew.")
+            written = []
+            for number, record in enumerate(records):
+                name = file_name(number, count)
+                take(folder / record["name"], record["bytes"], job.folder / name)
+                written.append(Written("message", name, record["rows"], record["sha256"]))
+        fsync_folder(job.folder)
+        job.progress("drawing", 1.0)
+        return written
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _labels(self, job: DrawJob) -> SlicedLabels:
+        """The sealed labels in slices of about one size, which the number of rows and the cluster decide."""
+        found, ends = job.labels, None
+        if isinstance(job.labels, ClippedLabels):
+            found, ends = job.labels.labels, job.labels.ends
+        assert isinstance(found, SealedLabels)
+        wanted = max(FEWEST_ROWS, -(-job.n // (2 * self.cluster.parallelism)))
+        rows = max(min(wanted, job.rows_per_file), -(-job.n // MOST_FILES))
+        objects = zip(found.objects, found.keys, strict=True)
+        parts = (_sliced(found.vault.path(name), key, rows) for name, key in objects)
+        return SlicedLabels(tuple(itertools.chain.from_iterable(parts)), ends)
+
+
+def _largest(part: Slice) -> int:
+    return largest_encoding(part.rows, part.id_bytes, part.rows)
+
+
+def _sliced(path: Path, key: bytes, rows: int) -> Iterator[Slice]:
+    """Consecutive row groups, of at least one group and about `rows` rows; from the file's foot, which is public."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    first, held, size = 0, 0, 0
+    for i, group in enumerate(groups):
+        held += group.num_rows
+        size += group.column(0).total_uncompressed_size
+        last = i + 1 == len(groups)
+        if last or held + groups[i + 1].num_rows > rows:
+            if held:
+                yield Slice(str(path), key, first, i, held, size)
+            first, held, size = i + 1, 0, 0

@@ -1,0 +1,5 @@
+"""What tasks do: from an iterator of Arrow batches and a small picklable job to files and one record a task.
+
+It knows neither Spark nor the party: no settings, no database, no secret. A job holds keys of one batch. Another engine
+that maps a function over iterators of Arrow batches can call it as it is.
+"""

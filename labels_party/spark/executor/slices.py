@@ -1,0 +1,47 @@
+"""Parts of sealed labels that a task reads: whole row groups of one object, in the order of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.masked import positions_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK = 1 << 17
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Row groups `first` … `last` of the object at `path`, masked by `key`. `rows` and `id_bytes` are public."""
+
+    path: str
+    key: bytes = field(repr=False)
+    first: int
+    last: int
+    rows: int
+    id_bytes: int
+
+
+@dataclass(frozen=True)
+class SlicedLabels:
+    """`ends`: positions between which labels are clipped, and counted from the first; None: as they are."""
+
+    slices: tuple[Slice, ...]
+    ends: tuple[int, int] | None
+
+    def chunks(self, number: int) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
+        """(ids, domain positions int64[m]) of the slice `number`. Raises OSError."""
+        import pyarrow.parquet as pq
+
+        part = self.slices[number]
+        with pq.ParquetFile(part.path) as file:
+            for rows in file.iter_batches(batch_size=CHUNK, row_groups=list(range(part.first, part.last + 1))):
+                index = positions_of(rows, part.key).astype(np.int64)
+                yield rows.column(0), index if self.ends is None else np.clip(index, *self.ends) - self.ends[0]
