@@ -25,7 +25,10 @@ Engine = Literal["local", "spark"]
 @command(app)
 def privatize(
     *,
-    labels: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and labels.")],
+    labels: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="Parquet or CSV file with ids and labels; with Spark, Parquet of any store."),
+    ],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
     rules: Population,
     asked: Release,
@@ -37,7 +40,8 @@ def privatize(
         ),
     ],
     examples: Annotated[
-        Path | None, typer.Option(help="File that lists all example ids; without it presence is public.")
+        str | None,
+        typer.Option(metavar="PATH", help="File that lists all example ids; without it presence is public."),
     ] = None,
     name: Annotated[
         str | None,

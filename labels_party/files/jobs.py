@@ -31,10 +31,13 @@ ACTOR = "command line"
 class LabelsFile:
     """A file of labels that becomes a sealed batch of `population`; `examples` lists all of its ids."""
 
-    path: Path
+    path: Path | str
     id_column: str
     population: Population
-    examples: Path | None = None
+    examples: Path | str | None = None
+
+
+Seal = Callable[[Population, str, Callable[[int], None], Progress], str]
 
 
 class Errand(Protocol):
@@ -73,16 +76,11 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
 
 def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Progress) -> tuple[Batch, Population, str]:
     """The batch of a file of labels, or the one that has the same examples; what its owner should know of it."""
-    wanted = file_columns(given.population, given.id_column, given.population.label, listed=given.examples is not None)
-    labels = LabelFile.open(given.path, wanted["labels"])
-    examples = None
-    if given.examples is not None:
-        examples = LabelFile.open(given.examples, wanted["examples"], names_are_public=True)
-    errand.check(given.population, (labels if examples is None else examples).rows or 1)
     files = FileBatches(services.populations, services.batches, services.sealer)
+    seal = _here(files, given, errand) if services.cluster is None else _on_spark(services, files, given)
     population = services.database.read("population.look", lambda c: files.declared(c, given.population))
     try:
-        sealed_id = files.seal(population, labels, examples, ACTOR, lambda n: errand.check(population, n), progress)
+        sealed_id = seal(population, ACTOR, lambda n: errand.check(population, n), progress)
     except SameExamples as same:
         sealed, owner = look(services, same.batch)
         if owner.id != population.id:
@@ -90,6 +88,28 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
         note = f"these examples were sealed at {sealed.sealed}; the labels of then were used, not this file's"
         return sealed, owner, note
     return (*look(services, sealed_id), "")
+
+
+def _here(files: FileBatches, given: LabelsFile, errand: Errand) -> Seal:
+    """By this process, of Parquet or CSV."""
+    wanted = file_columns(given.population, given.id_column, given.population.label, listed=given.examples is not None)
+    labels = LabelFile.open(Path(given.path), wanted["labels"])
+    examples = None
+    if given.examples is not None:
+        examples = LabelFile.open(Path(given.examples), wanted["examples"], names_are_public=True)
+    errand.check(given.population, (labels if examples is None else examples).rows or 1)
+    return lambda population, *about: files.seal(population, labels, examples, *about)
+
+
+def _on_spark(services: Services, files: FileBatches, given: LabelsFile) -> Seal:
+    """By tasks of its cluster, of Parquet on any store."""
+    from labels_party.spark.files import SparkBatches
+
+    assert services.cluster is not None
+    batches = SparkBatches(services.cluster, files)
+    labels = (str(given.path), given.id_column, given.population.label)
+    examples = None if given.examples is None else (str(given.examples), given.id_column)
+    return lambda population, *about: batches.seal(population, labels, examples, *about)
 
 
 def look(services: Services, batch_id: str) -> tuple[Batch, Population]:

@@ -16,7 +16,7 @@ from labels_party.labels.changes import until_current
 from labels_party.labels.known import Known
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.runs import Run
-from labels_party.labels.seal import RETRIES, Passing, Sealer, sealed_key
+from labels_party.labels.seal import RETRIES, Passing, Prepared, Sealer, sealed_key
 from labels_party.labels.sorting import Examples
 from labels_party.labels.submission import Submission, has_units
 from labels_party.ledger.populations import Population, Populations
@@ -122,7 +122,12 @@ class FileBatches:
         actor: str,
         passing: Passing | None = None,
     ) -> str:
-        sealed = self.sealer.prepare(batch, population, held, [run], passing)
+        self.record(self.sealer.prepare(batch, population, held, [run], passing), actor)
+        return batch.id
+
+    def record(self, sealed: Prepared, actor: str) -> None:
+        """The transaction that stores a sealed batch, and its population if it is new. Raises as `Sealer.record`."""
+        batch, population = sealed.batch, sealed.population
 
         def declare(connection: Connection) -> None:
             owner = self.declared(connection, population)
@@ -133,7 +138,6 @@ class FileBatches:
             self.batches.insert(connection, batch)
 
         self.sealer.record("privatize.seal", sealed, actor, first=declare)
-        return batch.id
 
 
 @contextlib.contextmanager

@@ -62,7 +62,9 @@ class Prepared:
 
     batch: Batch
     population: Population
-    keys: tuple[str, ...]  # rows, digests, units
+    objects: tuple[tuple[str, int], ...]  # keys and rows, in the order of ids
+    run_key: str
+    units_key: str
     rows: int
     id_bytes: int
     ids_mac: str
@@ -71,6 +73,11 @@ class Prepared:
     units: int
     tallied: list[Segment]
     erased: int  # erasures of the population that the rows took into account
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of all that was written for it."""
+        return (*(key for key, _ in self.objects), self.run_key, *([self.units_key] if self.units_key else []))
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,34 @@ class Sealer:
             delete(self.vault, keys)
             raise
         return Prepared(
-            batch, population, keys, rows, size.id_bytes, ids_mac, checked, tally, units, tallied, len(erased[0])
+            batch,
+            population,
+            ((keys[0], rows),),
+            keys[1],
+            keys[2],
+            rows,
+            size.id_bytes,
+            ids_mac,
+            checked,
+            tally,
+            units,
+            tallied,
+            len(erased[0]),
+        )
+
+    def adopted(
+        self, batch: Batch, population: Population, objects: list[tuple[str, int]], runs: list[Run], id_bytes: int
+    ) -> Prepared:
+        """As `prepare`, of objects that somebody else wrote, masked as sealed ones are; `runs` hold the digest of every
+        example once. Raises OverlappingBatch, and StaleBatch where some examples are erased; then no run is left."""
+        run = merge(runs)
+        checked = self.disjoint.check(batch, run)
+        if self.database.read("seal.erased", lambda c: count_blanked(c, population.id)):
+            raise StaleBatch("Some examples do not keep their labels.")
+        run_key, rows = f"{batch.id}/sealed-{secrets.token_hex(8)}.run", sum(rows for _, rows in objects)
+        ids_mac = self._put_run(run_key, batch.label, run, runs)
+        return Prepared(
+            batch, population, tuple(objects), run_key, "", rows, id_bytes, ids_mac, checked, None, 0, [], 0
         )
 
     def _put_run(self, key: str, label: str, run: Run, parts: list[Run]) -> str:
@@ -217,8 +251,7 @@ class Sealer:
 
     def _record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         batch, population = sealed.batch, sealed.population
-        key, run_key, units_key = sealed.keys
-        last = self.disjoint.check_again(connection, batch, self.vault.run(run_key), sealed.checked)
+        last = self.disjoint.check_again(connection, batch, self.vault.run(sealed.run_key), sealed.checked)
         if count_blanked(connection, population.id) != sealed.erased:
             raise StaleBatch("An erasure was asked for meanwhile.")
         if sealed.tally is not None:
@@ -227,12 +260,13 @@ class Sealer:
         self.batches.seal(
             connection, batch, seal_order=last + 1, n=sealed.rows, id_bytes=sealed.id_bytes, ids_mac=sealed.ids_mac
         )
-        self.batches.add_segment(connection, batch.id, SEALED, key, sealed.rows)
-        self.batches.add_segment(connection, batch.id, RUNS, run_key, sealed.rows, SEALED)
+        for key, rows in sealed.objects:
+            self.batches.add_segment(connection, batch.id, SEALED, key, rows)
+        self.batches.add_segment(connection, batch.id, RUNS, sealed.run_key, sealed.rows, SEALED)
         if sealed.erased:
             self.batches.retire_uploads(connection, batch.id)  # erased labels may be among them
         if sealed.tally is not None:
-            self.batches.add_segment(connection, batch.id, UNITS, units_key, sealed.units)
+            self.batches.add_segment(connection, batch.id, UNITS, sealed.units_key, sealed.units)
         subject = Subject(population.id, population.name, population.label, batch.id)
         details = {"n": sealed.rows, "presence": batch.presence}
         self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))

@@ -36,9 +36,6 @@ class LabelVault:
 
     def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
         """Store record batches; returns the number of rows. Raises Unavailable, and what the batches raise."""
-        import pyarrow.parquet as pq
-
-        rows = 0
         failed: list[Exception] = []
 
         def watched() -> Iterator[pa.RecordBatch]:
@@ -48,13 +45,15 @@ class LabelVault:
                 failed.append(error)
                 raise
 
-        # masked labels look random: the quickest compression costs least on them
-        options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
-        with self._written(key, failed) as file, pq.ParquetWriter(file, schema, **options) as writer:
-            for batch in _overlapped(watched()):
-                writer.write_batch(batch, row_group_size=ROW_GROUP)
-                rows += batch.num_rows
-        return rows
+        with self._written(key, failed) as file:
+            return _write_rows(file, watched(), schema)
+
+    def adopt(self, key: str, path: Path) -> None:
+        """Take a durable file of the same file system in as an object. Raises OSError."""
+        target = self.path(key)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.rename(target)
+        fsync_folder(target.parent)
 
     def scan(self, key: str) -> Iterator[pa.RecordBatch]:
         """Read them back in order."""
@@ -66,17 +65,11 @@ class LabelVault:
     def put_run(self, key: str, low: U64, high: U64) -> None:
         """Store a sorted run of 128-bit id digests. Raises Unavailable."""
         with self._written(key, []) as file:
-            for half in (low, high):
-                file.write(np.ascontiguousarray(half, "<u8").data)
+            _write_halves(file, low, high)
 
     def run(self, key: str) -> tuple[U64, U64]:
         """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError."""
-        path = self.path(key)
-        if path.stat().st_size == 0:
-            return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-        data = np.asarray(np.memmap(path, dtype="<u8", mode="r"))
-        half = len(data) // 2
-        return data[:half], data[half:]
+        return read_run(self.path(key))
 
     def delete(self, key: str) -> None:
         """Remove an object; no error if it is not there."""
@@ -114,6 +107,49 @@ class LabelVault:
             if failed:
                 raise
             raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
+
+
+def write_masked(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    """A file that a vault can adopt, durable, in a folder that is there. Raises OSError."""
+    with path.open("xb") as file:
+        _write_rows(file, batches, schema)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_run(path: Path, low: U64, high: U64) -> None:
+    """As `write_masked`, of a run."""
+    with path.open("xb") as file:
+        _write_halves(file, low, high)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_run(path: Path) -> tuple[U64, U64]:
+    """As `LabelVault.run`."""
+    if path.stat().st_size == 0:
+        return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    data = np.asarray(np.memmap(path, dtype="<u8", mode="r"))
+    half = len(data) // 2
+    return data[:half], data[half:]
+
+
+def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    import pyarrow.parquet as pq
+
+    rows = 0
+    # masked labels look random: the quickest compression costs least on them
+    options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(file, schema, **options) as writer:
+        for batch in _overlapped(batches):
+            writer.write_batch(batch, row_group_size=ROW_GROUP)
+            rows += batch.num_rows
+    return rows
+
+
+def _write_halves(file: BinaryIO, low: U64, high: U64) -> None:
+    for half in (low, high):
+        file.write(np.ascontiguousarray(half, "<u8").data)
 
 
 def _overlapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

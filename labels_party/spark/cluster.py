@@ -29,6 +29,7 @@ FIXED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
     "spark.log.level": "ERROR",
 }
+PROBLEM = {"problem": "string"}
 ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -54,14 +55,20 @@ class Cluster:
     @property
     def parallelism(self) -> int:
         """Tasks that run at the same time, about. Raises Unavailable."""
+        return int(self.ask(lambda spark: spark.sparkContext.defaultParallelism))
+
+    def ask(self, question: Callable[[SparkSession], Any]) -> Any:
+        """What the driver's session knows without a job. Raises Unavailable."""
         with _told():
-            return int(self._started().sparkContext.defaultParallelism)
+            return question(self._started())
 
     def pieces(self, task: Task, count: int) -> list[dict[str, Any]]:
         """The records of the pieces 0 … count − 1 of `task`, in this order, as one finished action returned them.
 
         Raises Unavailable where the action does not finish, a LabelDPError where a piece failed for good."""
-        found = self.collect(lambda spark: mapped(spark.range(0, count, 1, count), self.hook(task), task.columns))
+        found = self.collect(
+            lambda spark: mapped(spark.range(0, count, 1, count), self.hook(task), task.columns | PROBLEM)
+        )
         found.sort(key=lambda record: int(record["number"]))
         if [record["number"] for record in found] != list(range(count)):
             raise Unavailable("The cluster's action did not return every piece of work once.")
@@ -115,7 +122,7 @@ def mapped(frame: DataFrame, task: Any, columns: dict[str, str]) -> DataFrame:
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         return task(batches)  # type: ignore[no-any-return]  # tasks yield record batches
 
-    return frame.mapInArrow(run, ", ".join(f"{n} {kind}" for n, kind in (columns | {"problem": "string"}).items()))
+    return frame.mapInArrow(run, ", ".join(f"{n} {kind}" for n, kind in columns.items()))
 
 
 @contextlib.contextmanager
@@ -137,7 +144,7 @@ def _told() -> Iterator[None]:
 def _refuse_failed(rows: list[dict[str, Any]]) -> None:
     """Raises LabelDPError: the error may depend on labels or on a draw, so nothing is tried again; only the log says
     what it was."""
-    problems = sorted({row["problem"] for row in rows if row["problem"]})
+    problems = sorted({row["problem"] for row in rows if row.get("problem")})
     if problems:
         log.error("a task failed for good: %s", problems[0])
         raise LabelDPError("The work failed on the cluster; see the log.")

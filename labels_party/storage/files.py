@@ -34,8 +34,9 @@ class Home(AnyHome):
         return self.keys / "secret.key"
 
     def sweep(self) -> None:
-        """Remove what a killed process left in `spill/` over a day ago: masked labels, maybe under the store's mask."""
-        folders.sweep(self.spill.iterdir())
+        """Remove what a killed process left in `spill/`, or was about to store, over a day ago: masked labels, maybe
+        under the store's mask."""
+        folders.sweep([*self.spill.iterdir(), *self.labels.glob("staging-*")])
 
     def secrets(self) -> Secrets:
         """The party's secret, made on first use; losing it means that ids charged earlier are no longer recognised."""

@@ -34,6 +34,7 @@ class Faulty:
     task: Any
     notes: str
     how: str
+    name: str = ""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for record in self.task(batches):
@@ -43,7 +44,7 @@ class Faulty:
 
     def _first(self, number: int) -> bool:
         try:
-            (Path(self.notes) / f"{self.how}-{number}").touch(exist_ok=False)
+            (Path(self.notes) / f"{self.name or self.how}-{number}").touch(exist_ok=False)
         except FileExistsError:
             return False
         return True

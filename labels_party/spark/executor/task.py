@@ -41,14 +41,15 @@ class Task(ABC):
         except (OSError, MemoryError, Unavailable) as error:
             raise TaskFailed(type(error).__name__) from None
         except Exception as error:
-            found = dict.fromkeys(self.columns) | {"number": number, "problem": type(error).__name__}
+            found = {"number": number, "problem": type(error).__name__}
         return as_batch(found, self.columns)
 
 
 def as_batch(record: dict[str, Any], columns: dict[str, str]) -> pa.RecordBatch:
-    """One row, with a column `problem` at its end."""
+    """One row, with a column `problem` at its end; what is not told is zero, or empty."""
     import pyarrow as pa
 
     kinds = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary()}
     fields = [pa.field(name, kinds[kind]) for name, kind in (columns | {"problem": "string"}).items()]
+    record = {name: {"long": 0, "string": "", "binary": b""}[kind] for name, kind in columns.items()} | record
     return pa.RecordBatch.from_pylist([record], schema=pa.schema(fields))

@@ -1,0 +1,149 @@
+"""One range of ids: sorted, each id once, all of them listed, none without a label; written as one sealed object.
+
+Labels stay masked here. A range is held in memory: about its ids and 60 bytes for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.digests import mask, siphash128
+from labels_party.labels.masked import masked_schema
+from labels_party.labels.runs import sort_run
+from labels_party.labels.vault import write_masked, write_run
+from labels_party.spark.executor.arriving import LABELLED, LISTED, REFUSED
+from labels_party.spark.executor.task import TaskFailed, as_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK = 1 << 17
+SHOWN = 20
+WRONG = ("repeated", "unlisted", "listed_again")
+LARGEST = (1 << 31) - 1  # bytes of ids
+
+
+@dataclass(frozen=True, eq=False)
+class Sealing:
+    """Picklable; from blocks of one range to one record. `missing_index` stands for a listed id without a label.
+
+    A record counts what is wrong: `refused` rows, ids `repeated`, `unlisted`, `listed_again` (with the digests of some,
+    16 bytes each) or `missing` (with some of them, which were listed). Then nothing was written.
+    """
+
+    columns: ClassVar[dict[str, str]] = {
+        "number": "long",
+        "name": "string",
+        "rows": "long",
+        "id_bytes": "long",
+        "refused": "long",
+        "missing": "long",
+        "missing_ids": "binary",
+    } | {f"{name}{part}": kind for name in WRONG for part, kind in (("", "long"), ("_digests", "binary"))}
+    key: bytes = field(repr=False)
+    digest_key: bytes = field(repr=False)
+    listed: bool
+    missing_index: int | None
+    staging: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Raises TaskFailed."""
+        try:
+            blocks = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+            if blocks:
+                yield as_batch(self._sealed(blocks), self.columns)
+        except Exception as error:
+            raise TaskFailed(type(error).__name__) from None
+
+    def _sealed(self, blocks: list[tuple[Any, ...]]) -> dict[str, Any]:
+        found: dict[str, Any] = {"number": blocks[0][0]}
+        refused = sum(int(np.frombuffer(row[2], "<i8")[0]) for row in blocks if row[1] == REFUSED)
+        if refused:
+            return found | {"refused": refused}
+        ids, masked = _sorted([row for row in blocks if row[1] == LABELLED])
+        wrong = {"repeated": _repeated(ids)}
+        missing = ids.slice(0, 0)
+        if self.listed:
+            listed, _ = _sorted([row for row in blocks if row[1] == LISTED])
+            wrong |= {"unlisted": _without(ids, listed), "listed_again": _repeated(listed)}
+            missing = _without(listed, ids)
+        found |= {name: len(some) for name, some in wrong.items()}
+        found |= {f"{name}_digests": self._digests(wrong.get(name, missing).slice(0, SHOWN)) for name in WRONG}
+        if len(missing) and self.missing_index is None:
+            some = missing.slice(0, SHOWN).to_pylist()
+            return found | {"missing": len(missing), "missing_ids": "\n".join(some).encode()}
+        if any(map(len, wrong.values())):
+            return found
+        if len(missing):
+            filled = mask(missing, np.full(len(missing), self.missing_index), self.key)
+            ids, masked = _in_order(_joined([ids, missing]), np.concatenate([masked, filled]))
+        return found | self._written(ids, masked)
+
+    def _digests(self, ids: pa.Array) -> bytes:
+        low, high = siphash128(ids, self.digest_key)
+        return np.stack([low, high], 1).astype("<u8").tobytes()
+
+    def _written(self, ids: pa.Array, masked: npt.NDArray[np.uint32]) -> dict[str, Any]:
+        import pyarrow as pa
+
+        name = token_hex(16)
+        rows, run = Path(self.staging) / f"{name}.parquet", Path(self.staging) / f"{name}.run"
+        table = pa.table([ids, pa.array(masked)], schema=masked_schema())
+        try:
+            write_masked(rows, table.to_batches(CHUNK), masked_schema())
+            write_run(run, *sort_run(*siphash128(ids, self.digest_key))[0])
+        except BaseException:
+            for path in (rows, run):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            raise
+        return {"name": name, "rows": len(ids), "id_bytes": ids.nbytes}
+
+
+def _sorted(blocks: list[tuple[Any, ...]]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
+    """Ids in bytewise order and their masked labels (none of a list)."""
+    import pyarrow as pa
+
+    lengths = np.concatenate([np.zeros(0, "<u2"), *(np.frombuffer(row[2], "<u2") for row in blocks)])
+    text = b"".join(row[3] for row in blocks)
+    if len(text) > LARGEST:
+        raise MemoryError
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
+    ids = pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(text))
+    return _in_order(ids, np.frombuffer(b"".join(row[4] for row in blocks), "<u4"))
+
+
+def _in_order(ids: pa.Array, masked: npt.NDArray[np.uint32]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(ids)
+    return ids.take(order), masked[order.to_numpy()] if len(masked) else masked
+
+
+def _joined(arrays: list[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.concat_arrays(arrays)
+
+
+def _repeated(ids: pa.Array) -> pa.Array:
+    """Of sorted ids those that equal the one before."""
+    import pyarrow.compute as pc
+
+    return ids.slice(1).filter(pc.equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1))))
+
+
+def _without(ids: pa.Array, others: pa.Array) -> pa.Array:
+    """Those of `ids` that are not among `others`."""
+    import pyarrow.compute as pc
+
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))
