@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from labels_party.cli import app
+from labels_party.labels.at_rest import part_of
 from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
 from shared.errors import LabelDPError
@@ -61,9 +62,9 @@ def erase(client: TestClient, *ids: str) -> dict[str, Any]:
 
 def labels_of(party: LabelsParty, batch: str) -> dict[str, int]:
     s = party.services
-    (sealed,) = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
+    sealed = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     rows: dict[str, int] = {}
-    for ids, index in SealedLabels(s.vault, s.secrets, sealed.key).chunks():
+    for ids, index in SealedLabels(s.vault, s.secrets, *(part.key for part in sealed)).chunks():
         rows |= dict(zip(ids.to_pylist(), index.tolist(), strict=True))
     return rows
 
@@ -95,6 +96,34 @@ def test_after_the_seal_the_label_is_deleted_from_what_is_stored(resting: Labels
     assert len(found) == 50
     assert {i for i, label in found.items() if label != 7} == {"who-3"}
     resting.services.database.read("verify", resting.services.audit.verify)
+
+
+def test_a_batch_of_several_objects_is_erased_in_each(resting: LabelsParty) -> None:
+    """As an engine seals: parts with one keystream together. Every one of them is masked afresh."""
+    owner, s = resting.client("owner"), resting.services
+    batch = opened(owner)
+    seal(owner, batch)
+    (whole,) = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
+    rows = next(iter(s.vault.scan(whole.key)))
+    parts = [part_of(whole.key, i) for i in range(2)]
+    for at, part in zip((0, 30), parts, strict=True):
+        s.vault.put(part, [rows.slice(at, 30)], rows.schema)
+
+    def split(connection: Any) -> None:
+        s.batches.drop_segments(connection, batch, SEALED, [whole.number])
+        for part in parts:
+            s.batches.add_segment(connection, batch, SEALED, part, 25)
+
+    s.database.write("split", split)
+    assert set(labels_of(resting, batch).values()) == {7}
+    release = resting.charge(batch, prior="uniform")
+    assert s.pipeline.run(release)
+    erase(owner, "who-3", "who-44")
+    s.erasures.finish()
+    found = labels_of(resting, batch)
+    assert len(found) == 50
+    assert {i for i, label in found.items() if label != 7} == {"who-3", "who-44"}
+    assert not set(parts) & set(s.vault.keys(f"{batch}/"))
 
 
 def test_after_a_release_it_is_said_what_cannot_be_recalled(resting: LabelsParty) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chi2
 
@@ -185,3 +190,28 @@ def test_tasks_get_keys_of_the_batch_and_never_the_secret(
     (sealed,) = list(party.services.vault.root.rglob("sealed-*.parquet"))
     key = mask_key(party.services.secrets, str(sealed.relative_to(party.services.vault.root)))
     assert all(key in task for task in sent)  # the search would find it
+
+
+def test_the_command_seals_and_draws_by_spark_and_the_other_side_verifies(
+    spark: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process of its own, as a user runs it; a folder of Parquet in, a message out."""
+    folder, home = tmp_path / "labels", tmp_path / "home"
+    folder.mkdir()
+    for i in range(2):
+        pq.write_table(label_table(2000).slice(i * 1000, 1000), folder / f"part-{i}.parquet")
+    spark.close()  # memory for the other one
+    environment = os.environ | {"LABELS_PARTY_HOME": str(home), "FEATURES_PARTY_HOME": str(tmp_path / "theirs")}
+
+    def told(program: str, *arguments: str | Path) -> Any:
+        command = [sys.executable, "-c", f"from {program}.cli import main; main()", *map(str, arguments), "--json"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+    options = "--id-column example_id --label-column label --domain 0:10 --epsilon 1 --budget 1 --population shop"
+    where = ["--labels", folder, "--out", tmp_path / "m.parquet", "--engine", "spark", "--master", "local[2,4]"]
+    made = told("labels_party", "privatize", *options.split(), *where)
+    assert made["examples"] == 2000
+    key = home / "keys" / "signing.pub"
+    assert told("features_party", "verify", tmp_path / "m.parquet", "--labels-key", key)["verified"] is True

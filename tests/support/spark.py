@@ -16,7 +16,7 @@ import pytest
 
 from labels_party.settings import Settings
 from shared.errors import InvalidSettings
-from tests.support.processes import ROOT, gate
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from labels_party.spark.cluster import Cluster
@@ -50,7 +50,7 @@ def session() -> Iterator[Cluster]:
     require()
     from labels_party.spark.cluster import Cluster
 
-    with pytest.MonkeyPatch.context() as patch, gate.kept(open=True):
+    with pytest.MonkeyPatch.context() as patch:
         # tasks import tests, which are no part of the package
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")

@@ -35,6 +35,7 @@ class Faulty:
     notes: str
     how: str
     name: str = ""
+    pieces: tuple[int, ...] = ()  # that fail; all of them where none is named
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for record in self.task(batches):
@@ -43,6 +44,8 @@ class Faulty:
             yield record
 
     def _first(self, number: int) -> bool:
+        if self.pieces and number not in self.pieces:
+            return False
         try:
             (Path(self.notes) / f"{self.name or self.how}-{number}").touch(exist_ok=False)
         except FileExistsError:
@@ -55,7 +58,10 @@ class Faulty:
         if self.how == "exit":
             os._exit(1)
         if self.how == "executor":
-            os.kill(_parent_of(os.getppid()), signal.SIGKILL)  # the daemon's parent is the executor
+            executor = _parent_of(os.getppid())  # the daemon's parent
+            command = Path(f"/proc/{executor}/cmdline").read_text(encoding="utf-8")
+            (Path(self.notes) / f"killed-{executor}").write_text(command, encoding="utf-8")
+            os.kill(executor, signal.SIGKILL)
             time.sleep(60)
         if self.how == "slow":  # a second attempt of it is started and wins
             time.sleep(60)

@@ -1,0 +1,181 @@
+"""What tasks do, called without any engine."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labels_party.labels.digests import mask
+from labels_party.labels.vault import read_run
+from labels_party.mechanisms.rr_with_prior import rr_channel
+from labels_party.spark.executor.arriving import LABELLED, Arriving, Rules, ranges_of
+from labels_party.spark.executor.counting import Counting
+from labels_party.spark.executor.drawing import Drawing
+from labels_party.spark.executor.sealing import Sealing
+from labels_party.spark.executor.slices import Slice, SlicedLabels
+from labels_party.spark.executor.task import TaskFailed
+from labels_party.spark.staging import staging, take
+from shared.documents.rows import largest_encoding
+from shared.domain import Domain
+from shared.privacy import Epsilon
+
+KEY, DIGESTS = bytes(range(16)), bytes(range(16, 32))
+RULES = Rules("id", "label", Domain.parse("0:10"), "clip")
+IDS = [f"c{i:05d}" for i in range(3000)]
+LABELS = np.random.default_rng(0).integers(0, 11, len(IDS))
+
+
+def blocks(bounds: list[bytes]) -> list[pa.RecordBatch]:
+    mixed = np.random.default_rng(1).permutation(len(IDS))
+    rows = pa.record_batch([pa.array(IDS).take(pa.array(mixed)), pa.array(LABELS[mixed] * 1.0)], names=["id", "label"])
+    batches = iter([rows.slice(0, 1800), rows.slice(1800)])
+    return list(Arriving(RULES, KEY, np.array(bounds, "S"))(batches))
+
+
+def of_part(found: list[pa.RecordBatch], part: int) -> Iterator[pa.RecordBatch]:
+    for batch in found:
+        yield batch.filter(pa.array(batch["part"].to_numpy() == part))
+
+
+def sealed(folder: Path, bounds: list[bytes]) -> list[dict[str, Any]]:
+    found = blocks(bounds)
+    seal = Sealing(KEY, DIGESTS, listed=False, missing_index=None, staging=str(folder))
+    return [next(seal(of_part(found, part))).to_pylist()[0] for part in range(len(bounds) + 1)]
+
+
+def test_no_label_leaves_a_task_as_it_is() -> None:
+    """Blocks hold the masked labels of their ids, and what is masked is not what was sent."""
+    masked, ids = np.zeros(0, np.uint32), list[str]()
+    for batch in blocks([b"c01000"]):
+        for row in batch.to_pylist():
+            assert row["kind"] == LABELLED
+            lengths = np.frombuffer(row["lengths"], "<u2")
+            ends = np.cumsum(lengths)
+            ids += [row["text"][b - n : b].decode() for b, n in zip(ends, lengths, strict=True)]
+            masked = np.concatenate([masked, np.frombuffer(row["masked"], "<u4")])
+    wanted = LABELS[[int(name[1:]) for name in ids]]
+    assert (masked == wanted).mean() < 0.01
+    assert mask(pa.array(ids), masked, KEY).tolist() == wanted.tolist()
+
+
+def test_ranges_of_ids_are_sealed_in_order(tmp_path: Path) -> None:
+    records = sealed(tmp_path, [b"c01000", b"c02"])
+    tables = [pq.read_table(tmp_path / f"{r['name']}.parquet") for r in records]
+    whole = pa.concat_tables(tables).combine_chunks()
+    assert [r["rows"] for r in records] == [1000, 1000, 1000]
+    assert whole["example_id"].to_pylist() == IDS
+    found = mask(whole["example_id"].chunk(0), whole["masked"].to_numpy(), KEY)
+    assert found.tolist() == LABELS.tolist()
+    low, high = read_run(tmp_path / f"{records[0]['name']}.run")
+    assert len(low) == 1000
+    assert (np.diff(high.astype(object)) >= 0).all()
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@given(st.lists(texts, min_size=1, max_size=40), st.lists(texts, max_size=6))
+def test_a_range_is_where_bytes_say(ids: list[str], bounds: list[str]) -> None:
+    rising = sorted({b.encode() for b in bounds})
+    found = ranges_of(pa.array(ids, pa.string()), np.array(rising, "S") if rising else np.zeros(0, "S1"))
+    assert found.tolist() == [bisect.bisect_right(rising, i.encode()) for i in ids]
+
+
+# --- the draw ------------------------------------------------------------------------------------------------
+
+
+def sliced(folder: Path) -> SlicedLabels:
+    (record,) = sealed(folder, [])
+    path = str(folder / f"{record['name']}.parquet")
+    return SlicedLabels((Slice(path, KEY, 0, 0, record["rows"], record["id_bytes"]),), None)
+
+
+def drawing(labels: SlicedLabels, folder: Path) -> Drawing:
+    return Drawing(labels, rr_channel(RULES.domain, Epsilon.parse("1")), str(folder))
+
+
+def test_a_file_keeps_all_space_that_was_set_aside_until_it_is_taken(tmp_path: Path) -> None:
+    labels = sliced(tmp_path)
+    with staging(tmp_path) as folder:
+        (record,) = drawing(labels, folder).record(0).to_pylist()
+        (path,) = folder.iterdir()
+        assert path.name == record["name"]
+        part = labels.slices[0]
+        assert path.stat().st_size == largest_encoding(part.rows, part.id_bytes, part.rows) > record["bytes"]
+        take(path, record["bytes"], tmp_path / "message.parquet")
+    data = (tmp_path / "message.parquet").read_bytes()
+    assert (len(data), hashlib.sha256(data).hexdigest()) == (record["bytes"], record["sha256"])
+    assert (record["rows"], record["first"], record["last"]) == (3000, IDS[0], IDS[-1])
+    assert pq.read_table(tmp_path / "message.parquet")["example_id"].to_pylist() == IDS
+
+
+def test_space_is_set_aside_before_a_label_is_unmasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    chunks = SlicedLabels.chunks
+
+    def watched(self: SlicedLabels, number: int) -> Any:
+        seen.extend(path.stat().st_size for path in folder.iterdir())
+        return chunks(self, number)
+
+    labels = sliced(tmp_path)
+    monkeypatch.setattr(SlicedLabels, "chunks", watched)
+    with staging(tmp_path) as folder:
+        drawing(labels, folder).record(0)
+    assert len(seen) == 1
+    assert seen[0] > 1 << 20
+
+
+def test_two_attempts_draw_under_keys_of_their_own(tmp_path: Path) -> None:
+    labels = sliced(tmp_path)
+    with staging(tmp_path) as folder:
+        task = drawing(labels, folder)
+        one, other = (task.record(0).to_pylist()[0]["sha256"] for _ in range(2))
+    assert one != other
+
+
+def test_where_the_folder_is_gone_nothing_is_written(tmp_path: Path) -> None:
+    labels = sliced(tmp_path)
+    with staging(tmp_path) as folder:
+        task = drawing(labels, folder)
+    with pytest.raises(TaskFailed, match=r"^FileNotFoundError$"):
+        task.record(0)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("error", [OSError("c00001 has 7"), MemoryError("c00001 has 7"), ValueError("c00001 has 7")])
+def test_a_task_that_fails_leaves_no_file_and_quotes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """What labels may have decided is told, not raised: Spark would try it again."""
+    labels = sliced(tmp_path)
+
+    def broken(_self: SlicedLabels, _number: int) -> Iterator[Any]:
+        raise error
+        yield
+
+    monkeypatch.setattr(SlicedLabels, "chunks", broken)
+    with staging(tmp_path) as folder:
+        task = drawing(labels, folder)
+        if isinstance(error, ValueError):
+            assert task.record(0).to_pylist()[0]["problem"] == "ValueError"
+        else:
+            with pytest.raises(TaskFailed, match=f"^{type(error).__name__}$"):
+                task.record(0)
+        assert not list(folder.iterdir())
+
+
+def test_a_histogram_counts_cells(tmp_path: Path) -> None:
+    counting = Counting(sliced(tmp_path), np.array([0, 3, 4]), 11)
+    (record,) = counting.record(0).to_pylist()
+    counts = np.bincount(LABELS, minlength=11)
+    assert np.frombuffer(record["counts"], "<i8").tolist() == [counts[:3].sum(), counts[3], counts[4:].sum()]
