@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import bench_command, bench_intake, bench_join, bench_privatize, bench_sampler, bench_solver
+from tests.benchmarks import (
+    bench_command,
+    bench_intake,
+    bench_join,
+    bench_privatize,
+    bench_sampler,
+    bench_solver,
+    bench_spark,
+)
 
 
 def main() -> None:
@@ -16,6 +24,7 @@ def main() -> None:
         ("Labels intake", bench_intake),
         ("Join", bench_join),
         ("Privatize", bench_privatize),
+        ("Spark", bench_spark),
     ):
         print(title)
         for name, figure, note in module.rows():

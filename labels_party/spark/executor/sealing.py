@@ -6,6 +6,7 @@ Labels stay masked here. A range is held in memory: about its ids and 60 bytes f
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.digests import mask, siphash128
+from labels_party.labels.digests import id_buffers, mask, siphash128
 from labels_party.labels.masked import masked_schema
 from labels_party.labels.runs import sort_run
 from labels_party.labels.vault import write_masked, write_run
@@ -123,10 +124,41 @@ def _sorted(blocks: list[tuple[Any, ...]]) -> tuple[pa.Array, npt.NDArray[np.uin
 
 
 def _in_order(ids: pa.Array, masked: npt.NDArray[np.uint32]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
+    import pyarrow as pa
+
+    order = order_of(ids)
+    return ids.take(pa.array(order)), masked[order] if len(masked) else masked
+
+
+def order_of(ids: pa.Array) -> npt.NDArray[np.int64]:
+    """int64[n]: what sorts ids bytewise. By the 8 bytes behind what all begin with, as numbers, which is several times
+    as quick as text; only those that agree in them are compared as text."""
     import pyarrow.compute as pc
 
-    order = pc.sort_indices(ids)
-    return ids.take(order), masked[order.to_numpy()] if len(masked) else masked
+    if len(ids) < 2:
+        return np.arange(len(ids))
+    ends = pc.min_max(ids.cast("binary")).as_py()
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ends["min"], ends["max"], strict=False))
+    key = _numbers(ids, len(list(alike)))
+    order = np.argsort(key)
+    again = key[order[1:]] == key[order[:-1]]
+    tied = np.flatnonzero(np.append(again, False) | np.insert(again, 0, False))
+    if tied.size:
+        among = order[tied]
+        order[tied] = among[pc.sort_indices(ids.take(among)).to_numpy()]
+    return order
+
+
+def _numbers(ids: pa.Array, start: int) -> npt.NDArray[np.uint64]:
+    """uint64[n]: 8 bytes of each id from byte `start` on, zeros behind its end, the first the most significant."""
+    offsets, data = id_buffers(ids)
+    first, last = offsets[:-1].astype(np.int64) + start, offsets[1:].astype(np.int64)
+    found = np.zeros(len(ids), np.uint64)
+    for i in range(8):
+        at = first + i
+        byte = np.where(at < last, data[np.minimum(at, data.size - 1)], 0)
+        found = found << np.uint64(8) | byte.astype(np.uint64)
+    return found
 
 
 def _joined(arrays: list[Any]) -> pa.Array:

@@ -21,7 +21,7 @@ from labels_party.mechanisms.rr_with_prior import rr_channel
 from labels_party.spark.executor.arriving import LABELLED, Arriving, Rules, ranges_of
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
-from labels_party.spark.executor.sealing import Sealing
+from labels_party.spark.executor.sealing import Sealing, order_of
 from labels_party.spark.executor.slices import Slice, SlicedLabels
 from labels_party.spark.executor.task import TaskFailed
 from labels_party.spark.staging import staging, take
@@ -89,6 +89,15 @@ def test_a_range_is_where_bytes_say(ids: list[str], bounds: list[str]) -> None:
     rising = sorted({b.encode() for b in bounds})
     found = ranges_of(pa.array(ids, pa.string()), np.array(rising, "S") if rising else np.zeros(0, "S1"))
     assert found.tolist() == [bisect.bisect_right(rising, i.encode()) for i in ids]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=14), max_size=40), texts)
+def test_ids_are_sorted_bytewise(ids: list[str], prefix: str) -> None:
+    """Also those that agree in the bytes that are compared first, or end in zero bytes."""
+    ids = [*ids, *(prefix + name for name in ids), *ids[:2]]
+    order = order_of(pa.array(ids, pa.string()))
+    assert sorted(order.tolist()) == list(range(len(ids)))
+    assert [ids[i].encode() for i in order] == sorted(name.encode() for name in ids)
 
 
 # --- the draw ------------------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""What a label costs on Spark: CPU between two sizes, of seal and draw, beside this process in the same run.
+
+A run is a child process with all that it starts, on two cores. What starting costs is in both sizes and leaves with the
+difference. Needs PySpark and Java; without them it says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from labels_party.settings import Settings
+from shared.errors import InvalidSettings
+from tests.benchmarks.bench_privatize import LIMITS, Row, write_labels
+
+SMALL, LARGE = 4_000_000, 10_000_000
+# CPU of a step: of this process, of what it has waited for, and of those that Spark's JVM and its daemon still run
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from labels_party.bootstrap import bootstrap
+from labels_party.files import jobs
+from labels_party.files.jobs import LabelsFile
+from labels_party.files.inputs import population_of, request_of
+from labels_party.files.message import Message
+from shared.schemas.population import Population
+from shared.schemas.release import Release
+
+def below(pid, parents):
+    return [pid, *(p for child in parents.get(pid, []) for p in below(child, parents))]
+
+def cpu():
+    parents, ticks = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(stat.parent.name)
+        parents.setdefault(int(fields[1]), []).append(pid)
+        ticks[pid] = sum(map(int, fields[11:15]))
+    return sum(ticks[p] for p in below(os.getpid(), parents)) / os.sysconf("SC_CLK_TCK")
+
+source, home, engine = sys.argv[1:]
+party = bootstrap(chosen={"home": Path(home), "engine": engine, "spark_master": "local[2]"})
+rules = Population(name="p", label="revenue", domain="0:400", lifetime_epsilon="1")
+asked = Release(epsilon="1", mechanism="rr-on-bins", prior="uniform")
+took = {}
+population = population_of(rules)
+errand = Message(request_of(party, population, asked), Path(home) / "message.parquet")
+before = cpu()
+batch, population, _ = jobs._sealed(party, LabelsFile(source, "click", population), errand, lambda *_: None)
+took["seal"] = cpu() - before
+name = errand.start(party, batch, population)
+before = cpu()
+jobs.finish(party, name, jobs.RELEASES)
+took["draw"] = cpu() - before
+party.close()
+print(json.dumps(took))
+"""
+
+
+def rows(small: int = SMALL, large: int = LARGE) -> list[Row]:
+    """Microseconds of CPU for each further label."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kernels = {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(folder / "kernels"))}
+        for n in (small, large):
+            write_labels(folder / f"{n}.parquet", n)
+
+        def run(n: int, engine: str, home: str) -> dict[str, float]:
+            command = [sys.executable, "-c", PROGRAM, str(folder / f"{n}.parquet"), str(folder / home), engine]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | kernels)
+            return dict(json.loads(done.stdout.splitlines()[-1]))
+
+        try:
+            Settings(home=folder).prepare_spark()
+        except InvalidSettings as error:
+            return [("Spark was not measured", 0.0, error.detail)]
+        found: list[Row] = []
+        marginal = {}
+        for engine in ("local", "spark"):
+            run(small, engine, f"{engine}-warm")  # kernels are compiled
+            a, b = (run(n, engine, f"{engine}-{n}") for n in (small, large))
+            marginal[engine] = {step: (b[step] - a[step]) / (large - small) * 1e6 for step in a}
+        for step, wanted in (("seal", 2.0), ("draw", 0.5)):
+            ours, theirs = marginal["spark"][step], marginal["local"][step]
+            found.append((f"{step} on Spark, CPU of a further label", ours, f"µs; wanted at most {wanted}, {LIMITS}"))
+            found.append((f"  in this process: {step}", theirs, "µs"))
+            found.append(("  × this process", ours / theirs, ""))
+        return found
+
+
+if __name__ == "__main__":
+    for name, figure, note in rows():
+        print(f"{name:<44}{figure:>9.2f} {note}", flush=True)
