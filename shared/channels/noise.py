@@ -70,11 +70,6 @@ class NoiseChannel(LatticeChannel):
         """uint64[L + 1]: weight of noise at least t, t = 0 … L."""
         return np.cumsum(self.weights[::-1])[::-1].copy()
 
-    @cached_property
-    def cumulative(self) -> UInt64Array:
-        """uint64[2L]: weight of noise at most −L … L − 1. Noise is how many of them a uniform word reaches, less L."""
-        return np.concatenate([self.tails[:0:-1], np.uint64(0) - self.tails[1:]])  # the latter out of 2⁶⁴
-
     # --- privacy ---------------------------------------------------------------------------------------------
 
     @property
