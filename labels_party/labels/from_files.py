@@ -14,6 +14,7 @@ from labels_party.labels.arrival import Arrival
 from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import until_current
+from labels_party.labels.digests import kernels
 from labels_party.labels.known import Known
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.runs import Run
@@ -74,6 +75,7 @@ class FileBatches:
     ) -> str:
         """Raises StaleBatch where something else came meanwhile."""
         batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST)
+        kernels.expect(labels.rows or 0)
         known = Known(batch, population)
         with ExitStack() as stack:
             # units are counted before labels are looked at, so these rows are stored first
