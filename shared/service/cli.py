@@ -45,9 +45,26 @@ def _spare_help() -> None:
         gc.disable()
 
 
+class _Absent:
+    """A finder of modules by which one is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a command reads files, never frames", name=name)
+
+
+def _spare_pandas() -> None:
+    """Arrow looks for pandas at the first value that it is given, and loading it takes longer than Arrow and numpy
+    together. A process that is a command finds none."""
+    if "pyarrow" not in sys.modules:
+        sys.meta_path.insert(0, _Absent)
+
+
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
     _spare_help()
+    _spare_pandas()
     try:
         _command(app)()
     except LabelDPError as error:
