@@ -39,7 +39,16 @@ from labels_party.notify.webhooks import Webhooks
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import HEAD, api_keys, audit_events, idempotency, installation, seen_heads
+from labels_party.storage.tables import (
+    APPEND_ONLY,
+    HEAD,
+    api_keys,
+    audit_events,
+    idempotency,
+    installation,
+    metadata,
+    seen_heads,
+)
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
 from labels_party.work.allowances import Allowances
@@ -61,7 +70,7 @@ from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
 from shared.service.idempotency import IdempotencyKeys
-from shared.service.migrations import upgrade
+from shared.service.migrations import prepare
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
 ROLES = ("owner", "ingest", "features", "auditor")
@@ -144,7 +153,7 @@ def bootstrap(
     settings.keep_kernels()
     database = Database(settings.url, faults=faults)
     try:
-        upgrade(database, MIGRATIONS, HEAD)
+        prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
         _check_keys(database, home)
         secrets, key = home.secrets(), home.own_key()
         _check_secret(database, secrets)

@@ -15,7 +15,20 @@ import pytest
 pytestmark = pytest.mark.processes
 
 # frames, migrations, the solvers of scipy, learners, compilers and services are for others
-HEAVY = {"pandas", "polars", "scipy", "xgboost", "numba", "sklearn", "fastapi", "uvicorn", "httpx", "asyncpg", "rich"}
+HEAVY = {
+    "pandas",
+    "polars",
+    "scipy",
+    "xgboost",
+    "numba",
+    "sklearn",
+    "alembic",
+    "fastapi",
+    "uvicorn",
+    "httpx",
+    "asyncpg",
+    "rich",
+}
 RUN = """
 import json, sys
 from {party}.cli import main
