@@ -89,7 +89,7 @@ class FeatureStore:
         if earlier is not None:
             return earlier
         plain = _plain_table(table, id_column)
-        key = f"{batch_id}/features-{secrets.token_hex(8)}.arrow"
+        key = f"{batch_id}/features-{secrets.token_hex(8)}.parquet"
         self.vault.put(key, plain.combine_chunks().to_batches(max_chunksize=1 << 16), plain.schema)
         self.database.fault("features.stored")
 

@@ -183,7 +183,7 @@ class Erasures:
         if not stored:  # purged
             self.database.write("erasure.purged", lambda c: self._replace(c, population, batch, held, None, ""))
             return
-        key = f"{batch.id}/sealed-{secrets.token_hex(8)}.arrow"
+        key = f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet"
         try:
             self.vault.put(key, self._without(population, stored[0].key, key, held), masked_schema())
             self.database.fault("erasure.written")

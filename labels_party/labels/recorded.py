@@ -146,4 +146,4 @@ def require_listed(batch: Batch) -> None:
 
 def _run_key(key: str) -> str:
     """A fresh key for the run beside a stored object: an attempt that is repeated never writes over another's."""
-    return f"{key.removesuffix('.arrow')}-{secrets.token_hex(4)}.run"
+    return f"{key.removesuffix('.parquet')}-{secrets.token_hex(4)}.run"

@@ -76,7 +76,7 @@ class Prepared:
 
 def sealed_key(batch: Batch, name: str) -> str:
     """The vault's key of a sealed file."""
-    return f"{batch.id}/sealed-{name}.arrow"
+    return f"{batch.id}/sealed-{name}.parquet"
 
 
 class Sealer:

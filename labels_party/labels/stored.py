@@ -71,7 +71,7 @@ class Objects:
 
     def _key(self) -> str:
         number = f"-{len(self._started)}" if self._started else ""
-        key = f"{self.submission.batch.id}/{self.submission.kind}-{self._name}{number}.arrow"
+        key = f"{self.submission.batch.id}/{self.submission.kind}-{self._name}{number}.parquet"
         self._started.append(key)
         return key
 

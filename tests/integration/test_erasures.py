@@ -78,7 +78,7 @@ def test_before_the_seal_the_example_takes_the_missing_label_value_and_stays(res
     assert len(found) == 50
     assert {i for i, label in found.items() if label == 0} == {"who-3", "who-4"}
     resting.services.erasures.finish()
-    assert not any(key.endswith(".arrow") and "labels-" in key for key in resting.services.vault.keys(f"{batch}/"))
+    assert not any(key.endswith(".parquet") and "labels-" in key for key in resting.services.vault.keys(f"{batch}/"))
 
 
 def test_after_the_seal_the_label_is_deleted_from_what_is_stored(resting: LabelsParty) -> None:
@@ -89,8 +89,8 @@ def test_after_the_seal_the_label_is_deleted_from_what_is_stored(resting: Labels
     erase(owner, "who-3")
     assert resting.services.erasures.finish() == 0
     after = set(resting.services.vault.keys(f"{batch}/"))
-    assert {k for k in before & after if "sealed" in k and k.endswith(".arrow")} == set()
-    assert not any("labels-" in key and key.endswith(".arrow") for key in after)
+    assert {k for k in before & after if "sealed" in k and k.endswith(".parquet")} == set()
+    assert not any("labels-" in key and key.endswith(".parquet") for key in after)
     found = labels_of(resting, batch)
     assert len(found) == 50
     assert {i for i, label in found.items() if label != 7} == {"who-3"}
@@ -216,7 +216,7 @@ def test_a_crash_at_any_point_is_finished_later_and_loses_no_label(
         named = again.services.database.read(
             "named", lambda c: {s.key for s in again.services.batches.segments(c, batch, SEALED)}
         )
-        left = {k for k in again.services.vault.keys(f"{batch}/") if "sealed-" in k and k.endswith(".arrow")}
+        left = {k for k in again.services.vault.keys(f"{batch}/") if "sealed-" in k and k.endswith(".parquet")}
         # what was being written when the process died holds no erased label; the daily sweep takes it
         assert named <= left
         assert len(left) <= 2
@@ -263,7 +263,7 @@ def test_an_erasure_during_a_purge_leaves_no_label_behind(
     resting.services.retention.purge(batch, "test")
     monkeypatch.undo()
     assert erasures.finish() == 0
-    left = [key for key in vault.keys(f"{batch}/") if key.endswith(".arrow")]
+    left = [key for key in vault.keys(f"{batch}/") if key.endswith(".parquet")]
     assert left == []
     told = owner.get("/v1/populations/shop/erasures").json()[0]
     assert told["effect"] == "labels were purged already"

@@ -223,7 +223,7 @@ def test_digests_of_units_show_no_unit_and_differ_between_populations(party: Lab
         batch = filled(party, owner, {"a": ("ann", 1), "b": ("bob", 2), "c": ("ann", 3)})
         party.services.sealer.seal(batch.id, "test")
         (stored,) = (party.home / "labels" / batch.id).glob("units*")
-        table = pa.ipc.open_file(stored).read_all()
+        table = pq.read_table(stored)
         assert sorted(table["kept"].to_pylist()) == [1, 2]
         seen.append(set(table["low"].to_pylist()))
     assert not seen[0] & seen[1]
@@ -273,5 +273,5 @@ def test_privatize_with_units(
         cli.main()
     assert not stop.value.code, capfd.readouterr().err
     (tally,) = (tmp_path / "home" / "labels").glob("*/units*")
-    assert pa.ipc.open_file(tally).read_all()["kept"].to_pylist() == [2] * 20
+    assert pq.read_table(tally)["kept"].to_pylist() == [2] * 20
     assert payload(tmp_path / "m.parquet.dsse.json")["unit"]["epsilon_per_unit"] == "2"
