@@ -83,5 +83,13 @@ def test_budget_loads_nothing_heavy(privatized: tuple[Path, set[str]]) -> None:
     assert loaded("labels_party", privatized[0] / "home", "budget") & (HEAVY | {"duckdb", "highspy"}) == set()
 
 
+def test_verify_loads_nothing_heavy(privatized: tuple[Path, set[str]]) -> None:
+    folder = privatized[0]
+    words = ("verify", folder / "m.parquet", "--labels-key", folder / "home" / "keys" / "signing.pub")
+    assert (
+        loaded("features_party", folder / "features", *words) & (HEAVY | {"duckdb", "highspy", "sqlalchemy"}) == set()
+    )
+
+
 def test_control_what_a_command_needs_is_seen(privatized: tuple[Path, set[str]]) -> None:
     assert {"numpy", "pyarrow", "highspy", "labels_party.mechanisms.highs"} <= privatized[1]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import bench_command, bench_intake, bench_join, bench_privatize, bench_sampler, bench_solver
+from tests.benchmarks import (
+    bench_command,
+    bench_intake,
+    bench_join,
+    bench_privatize,
+    bench_sampler,
+    bench_solver,
+    bench_start,
+)
 
 
 def main() -> None:
@@ -13,6 +21,7 @@ def main() -> None:
         ("Solver", bench_solver),
         ("Sampler", bench_sampler),
         ("Command line", bench_command),
+        ("Start", bench_start),
         ("Labels intake", bench_intake),
         ("Join", bench_join),
         ("Privatize", bench_privatize),
