@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from features_party.models.jobs import Trainings
-from features_party.models.store import Models
-from features_party.models.trainer import Trainer
-from features_party.receive.acceptances import Acceptances
-from features_party.receive.answers import Answers
-from features_party.receive.arrivals import Arrivals
-from features_party.receive.messages import Messages
 from features_party.receive.pinned import PinnedKeys
-from features_party.receive.receipts import Receipts
 from features_party.settings import Settings
-from features_party.storage import tables
-from features_party.storage.home import Home
-from features_party.tables.feature_tables import FeatureTables
-from shared.audit.heads import Heads
-from shared.audit.judged import JudgedStore
-from shared.audit.store import AuditStore, Clock, utc_now
-from shared.documents.signing import VerifyingKey
-from shared.errors import NotFound
-from shared.service.apikeys import ApiKeys
-from shared.service.database import Database
-from shared.service.faults import FaultHook, no_faults
-from shared.service.idempotency import IdempotencyKeys
+
+if TYPE_CHECKING:
+    from features_party.models.jobs import Trainings
+    from features_party.models.store import Models
+    from features_party.models.trainer import Trainer
+    from features_party.receive.acceptances import Acceptances
+    from features_party.receive.answers import Answers
+    from features_party.receive.arrivals import Arrivals
+    from features_party.receive.messages import Messages
+    from features_party.receive.receipts import Receipts
+    from features_party.storage.home import Home
+    from features_party.tables.feature_tables import FeatureTables
+    from shared.audit.heads import Heads
+    from shared.audit.store import AuditStore, Clock
+    from shared.documents.signing import VerifyingKey
+    from shared.service.apikeys import ApiKeys
+    from shared.service.database import Database
+    from shared.service.faults import FaultHook
+    from shared.service.idempotency import IdempotencyKeys
 
 ROLES = ("trainer", "auditor")
 KEY_PREFIX = "fp"
@@ -55,6 +55,8 @@ class Services:
 
     def arrivals(self, labels_key: VerifyingKey | None = None, actor: str = "cli") -> Arrivals:
         """What a pull hands its messages and answers to."""
+        from features_party.receive.arrivals import Arrivals
+
         return Arrivals(self.messages, self.answers, self.receipts, labels_key, actor)
 
     def close(self) -> None:
@@ -62,13 +64,37 @@ class Services:
 
 
 def bootstrap(
-    settings: Settings | None = None, *, existing: bool = False, faults: FaultHook = no_faults, clock: Clock = utc_now
+    settings: Settings | None = None,
+    *,
+    existing: bool = False,
+    faults: FaultHook | None = None,
+    clock: Clock | None = None,
 ) -> Services:
     """All services on a prepared home and a migrated database.
 
     `existing` refuses to make a new home. Raises InvalidSettings, Unavailable, NotFound.
     """
-    settings = settings or Settings.load()
+    # imported here: who only reads a message needs none of it
+    from features_party.models.jobs import Trainings
+    from features_party.models.store import Models
+    from features_party.models.trainer import Trainer
+    from features_party.receive.acceptances import Acceptances
+    from features_party.receive.answers import Answers
+    from features_party.receive.messages import Messages
+    from features_party.receive.receipts import Receipts
+    from features_party.storage import tables
+    from features_party.storage.home import Home
+    from features_party.tables.feature_tables import FeatureTables
+    from shared.audit.heads import Heads
+    from shared.audit.judged import JudgedStore
+    from shared.audit.store import utc_now
+    from shared.errors import NotFound
+    from shared.service.apikeys import ApiKeys
+    from shared.service.database import Database
+    from shared.service.faults import no_faults
+    from shared.service.idempotency import IdempotencyKeys
+
+    settings, clock = settings or Settings.load(), clock or utc_now
     home = Home(settings.home)
     if existing and not home.path.exists():
         raise NotFound(
@@ -77,7 +103,7 @@ def bootstrap(
         )
     home.prepare()
     home.own_key()
-    database = Database(settings.url, faults=faults)
+    database = Database(settings.url, faults=faults or no_faults)
     tables.migrate(database)
     audit = JudgedStore(tables.audit_events, settings.name, clock)
     pinned = PinnedKeys(home.pinned)

@@ -1,26 +1,23 @@
-"""The one place where the labels party is put together; API and command line are thin siblings over `Services`."""
+"""The one place where the labels party is put together; API and command line are thin siblings over `Services`.
+
+What only some commands need is put together, and imported, when it is asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.kinds.answer import Parts
-from labels_party.kinds.calibration.kind import CalibrationKind
-from labels_party.kinds.feature_store import FeatureStore
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
-from labels_party.kinds.message.statement import Statements
-from labels_party.kinds.prediction.predictors import Predictors
-from labels_party.kinds.prediction.queries import Queries
 from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
 from labels_party.labels.batches import Batches
@@ -40,7 +37,16 @@ from labels_party.notify.webhooks import Webhooks
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import HEAD, api_keys, audit_events, idempotency, installation, seen_heads
+from labels_party.storage.tables import (
+    APPEND_ONLY,
+    HEAD,
+    api_keys,
+    audit_events,
+    idempotency,
+    installation,
+    metadata,
+    seen_heads,
+)
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
 from labels_party.work.allowances import Allowances
@@ -62,11 +68,18 @@ from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
 from shared.service.idempotency import IdempotencyKeys
-from shared.service.migrations import upgrade
+from shared.service.migrations import prepare
 
 if TYPE_CHECKING:
+    from labels_party.kinds.answer import Parts
+    from labels_party.kinds.calibration.kind import CalibrationKind
+    from labels_party.kinds.feature_store import FeatureStore
     from labels_party.kinds.message.engine import Engine
+    from labels_party.kinds.message.statement import Statements
+    from labels_party.kinds.prediction.predictors import Predictors
+    from labels_party.kinds.prediction.queries import Queries
     from labels_party.spark.cluster import Cluster
+
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
 ROLES = ("owner", "ingest", "features", "auditor")
@@ -92,7 +105,7 @@ class Services:
     ledger: Ledger
     work: Works
     decisions: Decisions
-    statements: Statements
+    leases: Leases
     receipts: ReceiptBook
     priors: PublishedPriors
     schedule: Schedule
@@ -103,10 +116,6 @@ class Services:
     allowances: Allowances
     message: MessageKind
     cluster: Cluster | None  # of the engine 'spark'
-    features: FeatureStore
-    predictors: Predictors
-    queries: Queries
-    worker: Worker
     outbox: Outbox
     webhooks: Webhooks
     sender: Sender
@@ -115,12 +124,56 @@ class Services:
 
     @property
     def calibration(self) -> CalibrationKind:
+        from labels_party.kinds.calibration.kind import CalibrationKind
+
         found = self.work.kinds[CalibrationKind.name]
         assert isinstance(found, CalibrationKind)
         return found
 
+    @cached_property
+    def statements(self) -> Statements:
+        from labels_party.kinds.message.statement import Statements
+
+        return Statements(self.work, self.key.public)
+
+    @cached_property
+    def features(self) -> FeatureStore:
+        from labels_party.kinds.feature_store import FeatureStore
+
+        return FeatureStore(self.database, self.batches, self.vault)
+
+    @cached_property
+    def parts(self) -> Parts:
+        from labels_party.kinds.answer import Parts
+
+        return Parts(self.key, self.features, self.work, self.vault, self.secrets)
+
+    @cached_property
+    def predictors(self) -> Predictors:
+        from labels_party.kinds.prediction.predictors import Predictors
+
+        held = (self.vault, self.secrets, self.leases, self.features)
+        return Predictors(self.database, self.batches, self.ledger, *held)
+
+    @cached_property
+    def queries(self) -> Queries:
+        from labels_party.kinds.prediction.queries import Queries
+
+        return Queries(self.predictors, self.work, self.home)
+
+    @cached_property
+    def worker(self) -> Worker:
+        return Worker(
+            # erasures before draws, so that a release that was only charged leaves the erased labels out
+            (self.schedule.run_due, self.erasures.finish),
+            (self.pipeline.run_due, self.predictors.run_due),
+            (self.retention.run_due, self.sweep.run_daily),
+            self.settings.poll_seconds,
+        )
+
     def close(self) -> None:
-        self.worker.stop()
+        if "worker" in self.__dict__:
+            self.worker.stop()
         self.sender.stop()
         self.pipeline.close()
         if self.cluster is not None:
@@ -154,7 +207,7 @@ def bootstrap(
     settings.keep_kernels()
     database = Database(settings.url, faults=faults)
     try:
-        upgrade(database, MIGRATIONS, HEAD)
+        prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
         _check_keys(database, home)
         secrets, key = home.secrets(), home.own_key()
         _check_secret(database, secrets)
@@ -177,21 +230,18 @@ def bootstrap(
     sealer = Sealer(database, batches, vault, secrets, audit, sort)
     workplace, lease = Workplace(home.workers), settings.lease_seconds
     leases = Leases(database, workplace, lease)
-    features = FeatureStore(database, batches, vault)
     cluster, engine = _engine(settings)
     message = MessageKind(priors, engine, key, settings.rows_per_file)
-    parts = Parts(key, features, work, vault, secrets)
-    work.register(message, *(kind.made(parts) for kind in KINDS.values()))
+    work.kinds.register(message)
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
     pipeline.sweep()
     decisions = Decisions(work)
     schedule = Schedule(database, batches, sealer, work, message, leases)
     retention = Retention(database, batches, decisions, vault, audit)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
-    predictors = Predictors(database, batches, ledger, vault, secrets, leases, features)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
-    return Services(
+    services = Services(
         settings=settings,
         home=home,
         database=database,
@@ -208,7 +258,7 @@ def bootstrap(
         ledger=ledger,
         work=work,
         decisions=decisions,
-        statements=Statements(work, key.public),
+        leases=leases,
         receipts=ReceiptBook(work, audit, key.public),
         priors=priors,
         schedule=schedule,
@@ -219,22 +269,14 @@ def bootstrap(
         allowances=allowances,
         message=message,
         cluster=cluster,
-        features=features,
-        predictors=predictors,
-        queries=Queries(predictors, work, home),
-        worker=Worker(
-            # erasures before draws, so that a release that was only charged leaves the erased labels out
-            (schedule.run_due, erasures.finish),
-            (pipeline.run_due, predictors.run_due),
-            (retention.run_due, sweep.run_daily),
-            settings.poll_seconds,
-        ),
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
         apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
+    work.kinds.register_later(KINDS, lambda kind: kind.made(services.parts))
+    return services
 
 
 def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from shared.channels.lattice import LatticeChannel
-from shared.documents.kinds.calibration import CALIBRATION, open_calibration
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.manifest import Manifest
 from shared.documents.signed import Charged
@@ -77,6 +76,8 @@ def _output(domain: Domain, value: float) -> float | str:
 
 def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
     """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
+    from shared.documents.kinds.calibration import CALIBRATION, open_calibration
+
     found, digest = trusted_answer(envelope, key, None)
     said: dict[str, Any] = {
         "answer": found.id,

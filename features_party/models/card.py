@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from features_party.receive.acceptances import described
+from features_party.receive.summaries import described
 from features_party.tables.join import Joined
 from features_party.training.class_metrics import ClassMetrics
 from features_party.training.classes import class_names

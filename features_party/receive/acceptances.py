@@ -211,33 +211,6 @@ class Acceptances:
         return Listing([{sort.noun: row.pop("name")} | row for row in found.rows], found.cursor)
 
 
-def described(body: Manifest | Answer) -> dict[str, Any]:
-    """What is said of messages and answers alike; all public."""
-    return {
-        "batch": body.batch,
-        "population": body.population.id,
-        "population_name": body.population.name,
-        "label": body.population.label,
-        "key_id": body.key_id,
-        "created": body.created,
-        "n": body.n,
-        "epsilon": dict(body.epsilon),
-        # by the labels party's ledger when it signed this; later work adds to it
-        "epsilon_spent": body.epsilon_spent,
-        "epsilon_lifetime": body.epsilon_lifetime,
-    }
-
-
-def summary(body: Manifest | Answer) -> dict[str, Any]:
-    """The same, with whom and what it is for."""
-    return described(body) | {
-        "audiences": list(body.audiences),
-        "domain": str(body.read_domain()),
-        "mechanism": body.mechanism.name,
-        "unit": body.privacy_unit.as_json(),
-    }
-
-
 def _article(noun: str) -> str:
     return f"{'An' if noun[0] in 'aeiou' else 'A'} {noun}"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from features_party.receive.acceptances import summary
+from features_party.receive.summaries import summary
 from shared.columnar.parquet_pages import Width, check_sizes
 from shared.columnar.thrift import LyingFile
 from shared.documents.bundle import check_bytes

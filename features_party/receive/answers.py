@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload, summary
+from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload
 from features_party.receive.pinned import PinnedKeys
+from features_party.receive.summaries import summary
 from features_party.storage.home import Home
 from shared.documents.answer import Answer, read_answer
 from shared.documents.kinds.calibration import CALIBRATION, Calibration

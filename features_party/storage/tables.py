@@ -10,7 +10,7 @@ from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.database import Database
 from shared.service.idempotency import idempotency_table
-from shared.service.migrations import upgrade
+from shared.service.migrations import prepare
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"
@@ -99,4 +99,4 @@ idempotency = idempotency_table(metadata)
 
 def migrate(database: Database) -> None:
     """Bring the database to this version's schema."""
-    upgrade(database, MIGRATIONS, HEAD)
+    prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)

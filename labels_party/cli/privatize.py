@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -64,7 +63,6 @@ def privatize(
     as_json: Json = False,
 ) -> None:
     """Turn a file of labels into one signed, privatized message, charged to the ledger."""
-    gc.set_threshold(1_000_000)  # what imports make stays: looking for garbage among it is a fifth of their time
     from labels_party.files.inputs import population_of, request_of
     from labels_party.files.jobs import LabelsFile, run
     from labels_party.files.message import Message

@@ -20,8 +20,8 @@ from sqlalchemy.engine import Connection
 from labels_party.kinds.feature_schema import Schema
 from labels_party.labels.batches import ERASED, FEATURES, Batch, Batches
 from labels_party.labels.formats.source import Source
-from labels_party.labels.formats.spool import Spool
 from labels_party.labels.seal import SealedLabels
+from labels_party.labels.spool import Spool
 from labels_party.labels.standing import standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import predictors

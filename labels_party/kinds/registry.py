@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labels_party import kinds
-from labels_party.kinds.answer import DocumentKind
+from shared.named_modules import NamedModules
 
-_MODULES = [import_module(f"{kinds.__name__}.{found.name}") for found in pkgutil.iter_modules(kinds.__path__)]
-KINDS: dict[str, type[DocumentKind[Any]]] = {m.KIND.name: m.KIND for m in _MODULES if hasattr(m, "KIND")}
+if TYPE_CHECKING:
+    from labels_party.kinds.answer import DocumentKind
+
+KINDS: NamedModules[type[DocumentKind[Any]]] = NamedModules(kinds)

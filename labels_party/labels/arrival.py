@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from labels_party.labels.at_rest import digest_key
-from labels_party.labels.checked import checked
+from labels_party.labels.checked import Rows, checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
 from labels_party.labels.compared import Compared
 from labels_party.labels.known import Known
@@ -15,9 +14,6 @@ from labels_party.labels.stored import Objects
 from labels_party.labels.submission import Submission
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Arrival:
@@ -41,14 +37,10 @@ class Arrival:
         self.objects.store(rows)
         self.digests.finish(self.objects.ids)
 
-    def passing(self, chunks: Callable[[], Chunks], key: str) -> Iterator[pa.RecordBatch]:
-        """The rows as they are stored in the object `key`, for the caller to store; then `finish`.
-
-        `chunks` gives the same rows whenever it is called.
-        """
+    def passing(self, chunks: Callable[[], Chunks]) -> Iterator[Rows]:
+        """The rows, for the caller; none is stored. Then `finish`. `chunks` gives the same whenever it is called."""
         self._again = chunks
-        rows = checked(sliced(chunks()), self.submission, self._findings)
-        return self.objects.masked(self.digests.digested(rows), key)
+        return self.digests.digested(checked(sliced(chunks()), self.submission, self._findings))
 
     def finish(self) -> None:
         """All rows passed. Raises as `receive`."""

@@ -66,8 +66,12 @@ class _Kernels:
 
     def worth(self, rows: int) -> bool:
         """Whether the next `rows` rows are for the compiled kernels."""
-        self.rows += rows
+        self.expect(rows)
         return rows >= AT_ONCE and self.rows >= LOADED_AFTER
+
+    def expect(self, rows: int) -> None:
+        """So many rows will come."""
+        self.rows += rows
 
 
 kernels = _Kernels()

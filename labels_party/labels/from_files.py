@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from secrets import token_hex
 from typing import Any
 
+import numpy as np
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.arrival import Arrival
-from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches, StaleBatch
+from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches
+from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import until_current
+from labels_party.labels.digests import kernels
 from labels_party.labels.known import Known
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.runs import Run
-from labels_party.labels.seal import RETRIES, Passing, Prepared, Sealer, sealed_key
-from labels_party.labels.sorting import Examples
+from labels_party.labels.seal import RETRIES, Prepared, Sealer
+from labels_party.labels.sorting import NONE, Examples
 from labels_party.labels.submission import Submission, has_units
 from labels_party.ledger.populations import Population, Populations
 from shared.columnar.csv_text import with_lines
@@ -59,59 +61,55 @@ class FileBatches:
         `check` is asked once the number of examples is known, and may refuse. Raises what intake and seal raise; then
         neither population, batch nor file is left.
         """
-        batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST)
-        if examples is None and not has_units(population):
-            with contextlib.suppress(StaleBatch):  # erased examples do not keep their labels, or ids grow longer
-                return self._passed(batch, population, labels, actor, check, progress)
-        known = Known(batch, population)
-        with ExitStack() as stack:
-            listed: Arrival | None = None
-            if examples is not None:
-                listed = self._received(stack, known, None, examples)
-                known = Known(batch, population, listed={EXAMPLES: listed.digests.run})
-            taken = self._received(stack, known, INSERT, labels)
-            whole = (taken if listed is None else listed).digests
-            check(whole.rows)
-            progress("sealing", 0.2)
-            held = Examples([] if listed is None else listed.objects.stored, taken.objects.stored)
-            busy = "Too many batches of this population are sealed at once; try again."
-            return until_current(lambda: self._sealed(batch, population, held, whole.run, actor), RETRIES, busy)
+        busy = "Too many batches of this population are sealed at once; try again."
+        return until_current(lambda: self._attempt(population, labels, examples, actor, check, progress), RETRIES, busy)
 
-    def _passed(
+    def _attempt(
         self,
-        batch: Batch,
         population: Population,
-        file: LabelFile,
+        labels: LabelFile,
+        examples: LabelFile | None,
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
     ) -> str:
-        """As `seal` where every row of the file is an example with its label: straight into the sort, stored once.
-
-        Raises StaleBatch where that does not do.
-        """
-        name = token_hex(8)
-        with (
-            self._arrival(Known(batch, population), INSERT, file) as taken,
-            # every example has one record, so the sort may spill it under the mask of the sealed file
-            self.sealer.sort.passing(taken.passing(file.chunks, sealed_key(batch, name)), file.rows) as rows,
-        ):
-            with _told_lines(file):
-                taken.finish()
-            check(taken.digests.rows)
+        """Raises StaleBatch where something else came meanwhile."""
+        batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST)
+        kernels.expect(labels.rows or 0)
+        known = Known(batch, population)
+        with ExitStack() as stack:
+            # units are counted before labels are looked at, so these rows are stored first
+            passing = None if has_units(population) else stack.enter_context(self.sealer.sort.begin())
+            listed: Arrival | None = None
+            if examples is not None:
+                listed = self._taken(stack, known, None, examples, passing)
+                known = Known(batch, population, listed={EXAMPLES: listed.digests.run})
+            taken = self._taken(stack, known, INSERT, labels, passing)
+            whole = (taken if listed is None else listed).digests
+            check(whole.rows)
             progress("sealing", 0.2)
-            return self._sealed(batch, population, Examples([], []), taken.digests.run, actor, Passing(name, rows))
+            held = Examples([] if listed is None else listed.objects.stored, taken.objects.stored)
+            return self._sealed(batch, population, held, whole.run, actor, passing)
 
-    def _received(self, stack: ExitStack, known: Known, mode: str | None, file: LabelFile) -> Arrival:
-        with self._arrival(known, mode, file) as found:
-            stack.callback(found.objects.delete)  # what counts is in the sealed file then
-            with _told_lines(file):
-                found.receive(file.chunks())
-        return found
-
-    def _arrival(self, known: Known, mode: str | None, file: LabelFile) -> Arrival:
+    def _taken(
+        self, stack: ExitStack, known: Known, mode: str | None, file: LabelFile, passing: IdSort | None
+    ) -> Arrival:
+        """The rows of a file checked, and in the sort `passing`; stored where there is none."""
         submission = Submission(known.batch, known.population, mode, file.columns, owner=True)
-        return Arrival(submission, known, self.sealer.vault, self.sealer.secrets, self.sealer.sort.spill)
+        sealer = self.sealer
+        with (
+            Arrival(submission, known, sealer.vault, sealer.secrets, sealer.sort.spill) as found,
+            _told_lines(file),
+        ):
+            if passing is None:
+                stack.callback(found.objects.delete)  # what counts is in the sealed file then
+                found.receive(file.chunks())
+                return found
+            for rows in found.passing(file.chunks):
+                records = np.full(len(rows.ids), NONE) if rows.positions is None else rows.positions.astype(np.uint32)
+                passing.add(rows.ids, records)
+            found.finish()
+        return found
 
     def _sealed(
         self,
@@ -120,7 +118,7 @@ class FileBatches:
         held: Examples,
         run: Run,
         actor: str,
-        passing: Passing | None = None,
+        passing: IdSort | None,
     ) -> str:
         self.record(self.sealer.prepare(batch, population, held, [run], passing), actor)
         return batch.id

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,13 @@ from labels_party.labels.batches import (
     StaleBatch,
     require_open,
 )
+from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
 from labels_party.labels.disjoint import Disjoint, SameExamples
 from labels_party.labels.erased import blanked, count_blanked
-from labels_party.labels.masked import masked_schema, positions_of
+from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.runs import Run, merge, page_out, run_parts
-from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort
+from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
@@ -78,14 +80,6 @@ class Prepared:
     def keys(self) -> tuple[str, ...]:
         """Of all that was written for it."""
         return (*(key for key, _ in self.objects), self.run_key, *([self.units_key] if self.units_key else []))
-
-
-@dataclass(frozen=True)
-class Passing:
-    """Rows (id, label masked for the sealed file of this `name`) sorted by id, which no segment holds."""
-
-    name: str
-    rows: Iterator[pa.RecordBatch]
 
 
 def sealed_key(batch: Batch, name: str) -> str:
@@ -155,13 +149,12 @@ class Sealer:
         population: Population,
         examples: Examples,
         runs: list[Run],
-        passing: Passing | None = None,
+        passing: IdSort | None = None,
     ) -> Prepared:
-        """Everything that takes long: checks and files. `runs` hold the digest of every example once; the rows are
-        those `passing`, sorted already, or made of the segments of `examples`.
+        """Everything that takes long: checks and files. `runs` hold the digest of every example once; the records are
+        those `passing`, or the segments of `examples`.
 
-        Raises OverlappingBatch, TooManyExamples or IncompleteLabels, and StaleBatch where rows that pass by do not do;
-        then nothing is left.
+        Raises OverlappingBatch, TooManyExamples or IncompleteLabels; then nothing is left.
         """
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
@@ -173,19 +166,17 @@ class Sealer:
         if len(erased[0]):
             runs_without = [erased] if excess is None else [excess.run, erased]
             excess = Excess(merge(runs_without), digest_key(self.secrets, batch.label))
-        if passing is not None and excess is not None:
-            raise StaleBatch("Some examples do not keep their labels.")
-        name = secrets.token_hex(8) if passing is None else passing.name
+        name = secrets.token_hex(8)
         keys = (sealed_key(batch, name), f"{batch.id}/sealed-{name}.run", f"{batch.id}/units-{name}")
         size = _Size()
         try:
-            with ThreadPoolExecutor(1, "digests") as beside:
+            with ThreadPoolExecutor(1, "digests") as beside, ExitStack() as stack:
                 digests = beside.submit(self._put_run, keys[1], batch.label, run, runs)
-                if passing is None:
-                    found = self.sort.rows(examples, population.missing_index, excess, keys[0])
-                else:
-                    found = passing.rows
-                rows = self.vault.put(keys[0], size.of(found), masked_schema())
+                found = passing or stack.enter_context(self.sort.of(examples))
+                resting = resolved(found, len(run[0]), population.missing_index, excess)
+                key = mask_key(self.secrets, keys[0])
+                masked = (masked_rows(ids, positions, key) for ids, positions in resting)
+                rows = self.vault.put(keys[0], size.of(masked), masked_schema())
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
         except BaseException:

@@ -19,7 +19,7 @@ from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBat
 from labels_party.labels.digests import siphash128
 from labels_party.labels.parsing import ID, UNIT
 from labels_party.labels.runs import Run, locate, members, repeated, sort_run
-from labels_party.labels.sorting import CHUNK, SHOWN_IDS, Examples, Excess, LabelSort
+from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, LabelSort
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Counts = npt.NDArray[np.int64]
 AT_ONCE = 1 << 20
+CHUNK = 1 << 17
 
 
 class TooManyExamples(Refusal):
@@ -176,39 +177,40 @@ class Units:
         """
         import pyarrow as pa
 
-        fields = [(ID, pa.string()), ("unit", pa.uint32()), ("number", pa.uint32())]
-        schema = pa.schema(fields)
-
-        def records() -> Iterator[pa.RecordBatch]:
-            for segment, ids, names in self._rows(source):
+        kept, seen = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
+        first: list[str] = []
+        lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+        with self.sort.begin() as found:
+            for _, ids, names in self._rows(source):
                 low, high = siphash128(names, key)
                 asked, order = sort_run(low, high)
                 place = np.empty(len(low), np.int64)
                 place[order] = locate(units, asked)
                 rows = chosen[place]
-                wanted = place[rows].astype(np.uint32)
-                number = pa.array(np.full(len(wanted), segment.number, np.uint32))
-                yield pa.record_batch([ids.filter(pa.array(rows)), pa.array(wanted), number], schema=schema)
-
-        ranked = (
-            f"SELECT {ID}, unit, row_number() OVER (PARTITION BY unit ORDER BY {ID}) AS rank "  # noqa: S608 - constants only
-            f"FROM (SELECT {ID}, arg_max(unit, number) AS unit FROM records GROUP BY {ID})"
-        )
-        kept = np.zeros(len(left), np.int64)
-        first: list[str] = []
-        lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
-        with self.sort.database() as db, self.sort.records(db, schema, records()):
-            reader: Any = db.sql(f"{ranked} ORDER BY {ID}").to_arrow_reader(CHUNK)
-            for batch in reader:
-                place, rank = (batch.column(i).to_numpy(zero_copy_only=False) for i in (1, 2))
-                stays = rank <= left[place]
-                kept += np.bincount(place[stays], minlength=len(kept))
-                gone = batch.column(0).filter(pa.array(~stays))
+                found.add(ids.filter(pa.array(rows)), place[rows].astype(np.uint32))
+            for block in found.blocks():
+                block = block.last_of_each()
+                place = block.labels.astype(np.int64)
+                stays = seen[place] + _earlier_alike(place) < left[place]
+                seen += np.bincount(place, minlength=len(left))
+                kept += np.bincount(place[stays], minlength=len(left))
+                gone = block.ids().filter(pa.array(~stays))
                 first += gone.slice(0, max(0, SHOWN_IDS - len(first))).to_pylist()
                 low, high = siphash128(gone, id_key)
                 lows.append(low)
                 highs.append(high)
         return kept, first, sort_run(np.concatenate(lows), np.concatenate(highs))[0]
+
+
+def _earlier_alike(place: Counts) -> Counts:
+    """int64[m]: how many earlier ones are equal to each."""
+    order = np.argsort(place, kind="stable")
+    grouped = place[order]
+    starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    sizes = np.diff(np.append(starts, len(place)))
+    found = np.empty(len(place), np.int64)
+    found[order] = np.arange(len(place)) - np.repeat(starts, sizes)
+    return found
 
 
 def _totals(parts: list[tuple[Run, Counts]]) -> tuple[Run, Counts]:

@@ -1,4 +1,4 @@
-"""Additive noise on a public lattice: how fine it is, how far it reaches, how large its weights are, and the draw.
+"""Additive noise on a public lattice: how fine it is, how far it reaches, how large its weights are.
 
 The continuous mechanisms use a lattice of at least 1,000 steps per unit of the noise's scale, the discrete ones the
 domain's own values where their noise fits into the table. Labels that fall between two points of a lattice are rounded
@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from labels_party.mechanisms.entropy import Uint64Source
-from shared.channels.base import N, UIntArray, smallest_unsigned
+from shared.channels.base import N
 from shared.channels.noise import NoiseChannel
 from shared.channels.noise_weights import BITS, MAX_LATTICE_OUTPUTS, MAX_NOISE_EPSILON, half_table, shrink_lower
 from shared.domain import Domain
@@ -28,7 +24,6 @@ STEPS_PER_SCALE = 1000
 FEWEST_CELLS = 64
 CLIPPED_CELLS = 1024
 TAIL = 26  # e^−26/2 = 2.6·10⁻¹², the most that saturates at an end of the reach
-CHUNK = 1 << 14  # words per round: a chunk and its temporaries stay in the second-level cache
 
 C = TypeVar("C", bound=NoiseChannel)
 
@@ -98,24 +93,3 @@ def proved(channel: C, epsilon: Epsilon) -> C:
     if not channel.satisfies(epsilon):
         raise InvalidEpsilon("This ε is too small for noise of integer weights on this domain.")
     return channel
-
-
-def sample_noise(index: npt.NDArray[np.int64], channel: NoiseChannel, stream: Uint64Source) -> UIntArray:
-    """unsigned[n]: the label's lattice point plus noise, clipped to the reach; P = weight/2⁶⁴ exactly.
-
-    One 64-bit word a label decides the noise by binary search in its cumulative weights. Where labels lie between
-    lattice points one more word decides to which of the two they are rounded.
-    """
-    base, upper = channel.positions
-    edges, last, whole = channel.cumulative, channel.m - 1, channel.on_lattice
-    shift = channel.reach - channel.cumulative.size // 2
-    out = np.empty(index.size, dtype=smallest_unsigned(channel.m))
-    for start in range(0, index.size, CHUNK):
-        own = index[start : start + CHUNK]
-        point = base[own]
-        if not whole:
-            point += stream.uint64(own.size) < upper[own]
-        point += np.searchsorted(edges, stream.uint64(own.size), side="right")
-        point += shift
-        out[start : start + CHUNK] = np.clip(point, 0, last, out=point)
-    return out

@@ -1,4 +1,4 @@
-"""Channels of knots: which labels are knots, float rows into exact integer weights, and the draw."""
+"""Channels of knots: which labels are knots, and float rows into exact integer weights."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from labels_party.mechanisms.entropy import Uint64Source
-from shared.channels.base import FloatArray, IntArray, N, UIntArray, smallest_unsigned
+from shared.channels.base import FloatArray, IntArray, N
 from shared.channels.knots import KnotsChannel
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon
@@ -19,7 +17,6 @@ SLACK = 1e-6  # relative: by how much the program's odds stay below e^ε, half o
 ATOM = 0.02  # labels of more mass become knots
 REPAIRS = 12
 MEAN_BITS = 40  # a mean is right to 2⁻⁴⁰ of the outputs' span at least, and nearly always to 2⁻⁶³
-CHUNK = 1 << 14
 
 
 def place_knots(labels: FloatArray, prior: FloatArray, count: int) -> IntArray:
@@ -117,49 +114,3 @@ def exact_labels(domain: Domain, positions: IntArray) -> list[Fraction]:
     if isinstance(ints, list):
         return [Fraction(ints[i], denominator) for i in positions.tolist()]
     return [Fraction(ints[0] + ints[1] * i, denominator) for i in positions.tolist()]
-
-
-def alias_table(weights: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], IntArray, int]:
-    """(threshold uint64[g, 2ᵇ], alias int64[g, 2ᵇ], b) with integer weights [g, m] of sum N, exact (Walker 1977).
-
-    A uniform word's upper b bits choose a column c; its lower bits below threshold[c] give c, otherwise alias[c].
-    """
-    g, m = weights.shape
-    bits = (m - 1).bit_length()
-    size, capacity = 1 << bits, N >> bits
-    thresholds, aliases = np.empty((g, size), dtype=np.uint64), np.zeros((g, size), dtype=np.int64)
-    for i, row in enumerate(weights.tolist()):
-        left = [*row, *[0] * (size - m)]
-        small = [j for j, w in enumerate(left) if w < capacity]
-        large = [j for j, w in enumerate(left) if w >= capacity]
-        while small:
-            j, donor = small.pop(), large[-1]
-            thresholds[i, j], aliases[i, j] = left[j], donor
-            left[donor] -= capacity - left[j]
-            if left[donor] < capacity:
-                small.append(large.pop())
-        for j in large:
-            thresholds[i, j], aliases[i, j] = capacity, j
-    return thresholds, aliases, bits
-
-
-def sample_knots(index: IntArray, channel: KnotsChannel, stream: Uint64Source) -> UIntArray:
-    """unsigned[n]: one word rounds the label to a knot (none where every label is one), one draws from its row.
-
-    P is the mixture of the two knots' weights, exactly. Every label takes the same steps.
-    """
-    thresholds, aliases, bits = alias_table(channel.weights)
-    flat, other = thresholds.ravel(), aliases.ravel()
-    shift, inside = np.uint64(64 - bits), np.uint64((N >> bits) - 1)
-    lower, chance, whole = channel.lower, channel.upper_chance, channel.knots.size == channel.k
-    out = np.empty(index.size, dtype=smallest_unsigned(channel.m))
-    for start in range(0, index.size, CHUNK):
-        own = index[start : start + CHUNK]
-        knot = lower[own].astype(np.int64)
-        if not whole:
-            knot += stream.uint64(own.size) < chance[own]
-        words = stream.uint64(own.size)
-        column = (words >> shift).astype(np.int64)
-        cell = (knot << bits) + column
-        out[start : start + CHUNK] = np.where(words & inside < flat[cell], column, other[cell])
-    return out

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from labels_party.mechanisms.highs import dense, minimised
 from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 
-TOLERANCE = 1e-9
 ACTIVE = 1e-8  # least mass below which an output is left out
 ENOUGH = 2e-2  # relative gain of a round below which no further one follows: each gains a quarter of the last
 ROUNDS = 6
@@ -93,55 +93,43 @@ def _solve(
     price: BiasPrice | None,
 ) -> tuple[Rows, FloatArray, FloatArray]:
     """The best rows that exceed q only where `raised` [g, m], and the duals of the row sums and of the means."""
-    from scipy import sparse
-    from scipy.optimize import linprog
-
     g, m = cost.shape
     unit = max(odds - 1.0, 1.0)  # of the least masses, so that they have the size of the others
     row, column = np.nonzero(raised)
-    count = row.size
-    above, cells = np.ones(count), np.arange(count)
+    count, knots_at = row.size, np.arange(g)
     # variables: unit·q [m], what rows have above q [count]; with a price also bias [g] and its squares' bound [g]
-    every = np.vstack([np.ones((g, m)), np.tile(outputs, (g, 1))]) / unit
-    own = sparse.coo_array(
-        (np.concatenate([above, outputs[column]]), (np.concatenate([row, g + row]), np.tile(cells, 2))),
-        shape=(2 * g, count),
-    )
-    equal = sparse.hstack([sparse.csr_array(every), own])
-    least = sparse.coo_array((above * ((1.0 - odds) / unit), (cells, column)), shape=(count, m))
-    limit = sparse.hstack([least, sparse.eye_array(count)])
+    cells = m + np.arange(count)
+    bias, square = m + count + knots_at, m + count + g + knots_at
+    # rows: sums [g], means [g], with a price two balances, then what limits a row's excess [count], and tangents
+    limits = 2 * g + (0 if price is None else 2) + np.arange(count)
+    parts = [
+        dense(np.vstack([np.ones((g, m)), np.tile(outputs, (g, 1))]) / unit),
+        (row, cells, np.ones(count)),
+        (g + row, cells, outputs[column]),
+        (limits, column, np.full(count, (1.0 - odds) / unit)),
+        (limits, cells, np.ones(count)),
+    ]
     costs = np.concatenate([cost.sum(axis=0) / unit, cost[raised]])
-    wanted, most = np.concatenate([np.ones(g), knots]), np.zeros(count)
-    bounds = np.zeros((costs.size, 2))
-    bounds[:, 1] = np.inf
+    wanted, most, least = np.concatenate([np.ones(g), knots]), np.zeros(count), np.zeros(costs.size)
     if price is not None:
         at = np.concatenate([-CUTS[::-1], CUTS]) * price.largest
-        cuts = at.size
-        knot = np.repeat(np.arange(g), cuts)
-        slopes = np.tile(2.0 * at, g)
-        tangents = sparse.coo_array(
-            (
-                np.concatenate([slopes, -np.ones(g * cuts)]),
-                (np.tile(np.arange(g * cuts), 2), np.concatenate([knot, g + knot])),
-            ),
-            shape=(g * cuts, 2 * g),
-        )
-        free = sparse.vstack([sparse.csr_array((g, g)), -sparse.eye_array(g)])
-        free = sparse.hstack([free, sparse.csr_array((2 * g, g))])
-        balance = sparse.csr_array(np.hstack([np.stack([price.mass, price.told]), np.zeros((2, g))]))
-        equal = sparse.block_array([[equal, free], [None, balance]])
-        limit = sparse.block_array([[limit, None], [None, tangents]])
+        knot, tangents = np.repeat(knots_at, at.size), 2 * g + 2 + count + np.arange(g * at.size)
+        parts += [
+            (g + knots_at, bias, -np.ones(g)),
+            dense(np.stack([price.mass, price.told]), 2 * g, m + count),
+            (tangents, bias[knot], np.tile(2.0 * at, g)),
+            (tangents, square[knot], -np.ones(tangents.size)),
+        ]
         costs = np.concatenate([costs, np.zeros(g), price.rate * price.mass])
-        wanted = np.concatenate([wanted, np.zeros(2)])
-        most = np.concatenate([most, np.tile(at * at, g)])
-        bounds = np.concatenate([bounds, np.tile([-np.inf, np.inf], (g, 1)), np.tile([0.0, np.inf], (g, 1))])
-    options = {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
-    solved = linprog(costs, limit.tocsr(), most, equal.tocsr(), wanted, bounds, method="highs-ds", options=options)
-    if solved.x is None or solved.status != 0:
+        wanted, most = np.concatenate([wanted, np.zeros(2)]), np.concatenate([most, np.tile(at * at, g)])
+        least = np.concatenate([least, np.full(g, -np.inf), np.zeros(g)])
+    lower = np.concatenate([wanted, np.full(most.size, -np.inf)])
+    solved = minimised(costs, least, lower, np.concatenate([wanted, most]), parts)
+    if solved is None:
         raise InvalidMechanism("The solver found no randomizer for these labels at this ε; take a coarser domain.")
     masses = np.maximum(solved.x[:m] / unit, 0.0)
     rows = np.tile(masses, (g, 1))
     rows[raised] += solved.x[m : m + count]
     kept = masses > ACTIVE / m
-    duals = np.asarray(solved.eqlin.marginals, np.float64)
-    return Rows(outputs[kept], masses[kept], rows[:, kept], float(solved.fun)), duals[:g], duals[g : 2 * g]
+    found = Rows(outputs[kept], masses[kept], rows[:, kept], solved.value)
+    return found, solved.duals[:g], solved.duals[g : 2 * g]

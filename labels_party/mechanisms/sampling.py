@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.additive import sample_noise
+from labels_party.mechanisms.alias import Aliased, AliasSampler, alias_sampler
 from labels_party.mechanisms.entropy import Keystream
-from labels_party.mechanisms.exponential import sample_exponential
-from labels_party.mechanisms.knots import sample_knots
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
 from labels_party.mechanisms.rr_with_prior import sample_top_labels
@@ -19,7 +18,6 @@ from shared.channels.base import Channel, UIntArray
 from shared.channels.exponential import ExponentialChannel
 from shared.channels.knots import KnotsChannel
 from shared.channels.laplace import LaplaceChannel
-from shared.channels.noise import NoiseChannel
 from shared.channels.one_bit import OneBitChannel
 from shared.channels.rr import RRChannel
 from shared.channels.staircase import StaircaseChannel
@@ -28,6 +26,9 @@ from shared.errors import InvalidMechanism
 
 Index = npt.NDArray[np.int64]
 SAMPLE_CHUNK = 1 << 18
+
+# messages are drawn chunk by chunk; a table goes with its channel
+_made: WeakKeyDictionary[Channel, AliasSampler] = WeakKeyDictionary()
 
 
 def sample(channel: Channel, index: Index) -> UIntArray:
@@ -57,28 +58,23 @@ def _sample_one_bit(channel: OneBitChannel, index: Index) -> UIntArray:
     return cast(UIntArray, sample_one_bit(index, channel, Keystream()))
 
 
-def _sample_knots(channel: KnotsChannel, index: Index) -> UIntArray:
-    return sample_knots(index, channel, Keystream())
-
-
 def _sample_top_labels(channel: TopLabelsChannel, index: Index) -> UIntArray:
     return sample_top_labels(index, channel, Keystream())
 
 
-def _sample_noise(channel: NoiseChannel, index: Index) -> UIntArray:
-    return sample_noise(index, channel, Keystream())
-
-
-def _sample_exponential(channel: ExponentialChannel, index: Index) -> UIntArray:
-    return sample_exponential(index, channel, Keystream())
+def _sample_alias(channel: Aliased, index: Index) -> UIntArray:
+    made = _made.get(channel)
+    if made is None:
+        made = _made[channel] = alias_sampler(channel)
+    return made(index, Keystream())
 
 
 SAMPLERS: dict[type[Channel], Callable[[Any, Index], UIntArray]] = {
     RRChannel: _sample_rr,
     OneBitChannel: _sample_one_bit,
-    KnotsChannel: _sample_knots,
+    KnotsChannel: _sample_alias,
     TopLabelsChannel: _sample_top_labels,
-    LaplaceChannel: _sample_noise,
-    StaircaseChannel: _sample_noise,
-    ExponentialChannel: _sample_exponential,
+    LaplaceChannel: _sample_alias,
+    StaircaseChannel: _sample_alias,
+    ExponentialChannel: _sample_alias,
 }

@@ -21,7 +21,8 @@ from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import work as t
 from labels_party.storage.tables import work_files
 from labels_party.work.allowances import Allowances
-from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Kind, Paid, QueuedKind, Work, WorkFile
+from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Paid, QueuedKind, Work, WorkFile
+from labels_party.work.registered import Registered
 from shared.audit.events import REQUESTED
 from shared.documents.kinds.registry import KINDS
 from shared.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
@@ -42,10 +43,7 @@ class Works:
     ) -> None:
         self.database, self.batches, self.ledger, self.allowances = database, batches, ledger, allowances
         self.folder = folder
-        self.kinds: dict[str, Kind[Any]] = {}
-
-    def register(self, *kinds: Kind[Any]) -> None:
-        self.kinds |= {kind.name: kind for kind in kinds}
+        self.kinds = Registered()
 
     def queued(self, name: str) -> QueuedKind[Any]:
         kind = self.kinds[name]

@@ -65,13 +65,6 @@ class ExponentialChannel(LatticeChannel):
         weights.setflags(write=False)
         return weights
 
-    @cached_property
-    def cumulative(self) -> UInt64Array:
-        """uint64[m, m]: weight of outputs 0 … j under a; the last column is 2⁶⁴ − 1, which the last output owns too."""
-        edges = np.cumsum(self.weights, axis=1)
-        edges[:, -1] = N - 1
-        return edges
-
     @property
     def worst_case_odds(self) -> Fraction:
         """Exact largest W[a][j]/W[a′][j] over all outputs and lattice points, which no label's row exceeds."""

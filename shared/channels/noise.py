@@ -70,11 +70,6 @@ class NoiseChannel(LatticeChannel):
         """uint64[L + 1]: weight of noise at least t, t = 0 … L."""
         return np.cumsum(self.weights[::-1])[::-1].copy()
 
-    @cached_property
-    def cumulative(self) -> UInt64Array:
-        """uint64[2L]: weight of noise at most −L … L − 1. Noise is how many of them a uniform word reaches, less L."""
-        return np.concatenate([self.tails[:0:-1], np.uint64(0) - self.tails[1:]])  # the latter out of 2⁶⁴
-
     # --- privacy ---------------------------------------------------------------------------------------------
 
     @property
@@ -127,10 +122,8 @@ class NoiseChannel(LatticeChannel):
         return tails, tails[::-1]
 
     def _convolved(self, x: FloatArray, first: int, count: int) -> FloatArray:
-        from scipy.fft import irfft, next_fast_len, rfft
-
-        size = next_fast_len(x.size + self._kernel.size - 1, real=True)
-        whole = irfft(rfft(x, size) * rfft(self._kernel, size), size)
+        size = quick_length(x.size + self._kernel.size - 1)
+        whole = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(self._kernel, size), size)
         return np.asarray(whole[first : first + count], np.float64)
 
     def _means(self, values: FloatArray) -> FloatArray:
@@ -209,3 +202,15 @@ class NoiseChannel(LatticeChannel):
     def read(cls, members: Members, domain: Domain) -> Self:
         sizes = {name: integer(members[name]) for name in cls.members if name != "epsilon"}
         return cls(domain=domain, noise_epsilon=epsilon(members["epsilon"]), **sizes)
+
+
+def quick_length(least: int) -> int:
+    """The smallest number of `least` or more without a prime factor above 5: a transform of that length is quick."""
+    best, five = 1 << (least - 1).bit_length(), 1
+    while five < best:
+        odd = five
+        while odd < best:
+            best = min(best, odd << (-(-least // odd) - 1).bit_length())
+            odd *= 3
+        five *= 5
+    return best

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 INTERRUPTED = 130
 PIPED = 10_000
+USUALLY, RARELY = gc.get_threshold(), 1_000_000  # after how many objects garbage is looked for
 # the panels of a help; a command without one is an everyday command, of which there are at most ten
 OFFICER, AROUND, ADMINISTRATION = "Officer", "Around the message", "Administration"
 EXPERT_PANEL = "Expert options"
@@ -39,15 +40,34 @@ class Panel:
     without: tuple[str, ...] = ()
 
 
-def _spare_help() -> None:
-    """A process that shows a help ends then; to look for garbage among what imports made is a tenth of its time."""
+def _spare_collections() -> None:
+    """What imports make stays: to look for garbage among it is a tenth of a command's time. One that shows a help ends
+    then; a service looks again once it listens (`serving`)."""
     if "--help" in sys.argv:
         gc.disable()
+    gc.set_threshold(RARELY)
+
+
+class _Absent:
+    """A finder of modules by which one is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a command reads files, never frames", name=name)
+
+
+def _spare_pandas() -> None:
+    """Arrow looks for pandas at the first value that it is given, and loading it takes longer than Arrow and numpy
+    together. A process that is a command finds none."""
+    if "pyarrow" not in sys.modules:
+        sys.meta_path.insert(0, _Absent)
 
 
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
-    _spare_help()
+    _spare_collections()
+    _spare_pandas()
     try:
         _command(app)()
     except LabelDPError as error:

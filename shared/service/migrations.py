@@ -1,4 +1,4 @@
-"""Bringing a database to the schema this version needs; Alembic is imported only when there is work to do."""
+"""Bringing a database to the schema this version needs; Alembic is imported only to change one that is there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from shared.service.database import Database
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+_VERSION = sa.Table(  # as Alembic makes it
+    "alembic_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 
 def _config(database: Database, scripts: Path, connection: sa.Connection) -> Config:
@@ -32,6 +39,30 @@ def current_revision(database: Database) -> str | None:
         return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
     return database.read("schema.version", query)
+
+
+def prepare(
+    database: Database, scripts: Path, head: str, metadata: sa.MetaData, append_only: Mapping[str, str]
+) -> None:
+    """As `upgrade`, but an empty database gets at once the declared tables, to which all migrations together lead."""
+    if current_revision(database) != head and not database.write(
+        "schema.create", lambda connection: _created(connection, head, metadata, append_only)
+    ):
+        upgrade(database, scripts, head)
+
+
+def _created(connection: sa.Connection, head: str, metadata: sa.MetaData, append_only: Mapping[str, str]) -> bool:
+    """Whether the database was empty, and has the tables now."""
+    if not is_empty(connection):
+        return False
+    create(connection, metadata, append_only)
+    _VERSION.create(connection)
+    connection.execute(sa.insert(_VERSION).values(version_num=head))
+    return True
+
+
+def is_empty(connection: sa.Connection) -> bool:
+    return not sa.inspect(connection).get_table_names()
 
 
 def upgrade(database: Database, scripts: Path, head: str) -> None:

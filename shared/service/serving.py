@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from shared.errors import InvalidInput
+from shared.service.cli import USUALLY
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 500  # below the usual limit of 1024 open files
 KEEP_ALIVE_SECONDS = 30
 MOST_HEADER_BYTES = 1 << 15
+# to make its OpenAPI document takes half a second, once: after the start, and in a thread, so that nobody waits for it
+DESCRIBED_SECONDS = 2.0
 
 
 def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
@@ -44,7 +49,6 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    app.openapi()  # takes half a second, once: not while others wait
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
     config = uvicorn.Config(
@@ -61,4 +65,9 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     )
     server = uvicorn.Server(config)
     app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
+    described = threading.Timer(DESCRIBED_SECONDS, app.openapi)
+    described.daemon = True
+    described.start()
+    gc.freeze()
+    gc.set_threshold(*USUALLY)
     server.run(sockets=[listener])

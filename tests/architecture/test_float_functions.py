@@ -69,7 +69,16 @@ def test_every_module_with_such_a_function_says_what_it_is_for() -> None:
 
 
 def test_what_draws_has_none() -> None:
-    for name in ("entropy", "choice", "exponentials", "sampling", "additive", "one_bit", "randomized_response"):
+    for name in (
+        "entropy",
+        "choice",
+        "exponentials",
+        "sampling",
+        "alias",
+        "additive",
+        "one_bit",
+        "randomized_response",
+    ):
         assert used((ROOT / "labels_party" / "mechanisms" / f"{name}.py").read_text("utf-8")) == set(), name
 
 

@@ -12,6 +12,7 @@ from tests.benchmarks import (
     bench_sampler,
     bench_solver,
     bench_spark,
+    bench_start,
 )
 
 
@@ -21,6 +22,7 @@ def main() -> None:
         ("Solver", bench_solver),
         ("Sampler", bench_sampler),
         ("Command line", bench_command),
+        ("Start", bench_start),
         ("Labels intake", bench_intake),
         ("Join", bench_join),
         ("Privatize", bench_privatize),

@@ -117,7 +117,7 @@ def test_a_seal_that_was_overtaken_by_an_overlapping_one_is_refused(
     party_on.sealed_batch(pa.table({"example_id": ["z"], "label": [1.0]}))
     slow, fast = (_open(party_on, ids, "shop") for ids in (["a", "b"], ["b", "c"]))
     sealer = party_on.services.sealer
-    sort, overtaken = sealer.sort.rows, []
+    sort, overtaken = sealer.sort.of, []
 
     def overtake(*arguments: Any) -> Any:
         if not overtaken:  # after the slow seal has looked for overlaps, before it commits
@@ -125,7 +125,7 @@ def test_a_seal_that_was_overtaken_by_an_overlapping_one_is_refused(
             sealer.seal(fast, "test")
         return sort(*arguments)
 
-    monkeypatch.setattr(sealer.sort, "rows", overtake)
+    monkeypatch.setattr(sealer.sort, "of", overtake)
     with pytest.raises(OverlappingBatch, match=fast):
         sealer.seal(slow, "test")
     states = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 
+import alembic.command
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -12,10 +13,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from labels_party.bootstrap import MIGRATIONS
-from labels_party.storage.tables import HEAD, metadata
+from labels_party.storage.tables import APPEND_ONLY, HEAD, metadata
 from shared.errors import Unavailable
+from shared.service import migrations
 from shared.service.database import Database
-from shared.service.migrations import current_revision, downgrade, upgrade
+from shared.service.migrations import current_revision, downgrade, prepare, upgrade
+
+is_empty = migrations.is_empty
 
 pytestmark = pytest.mark.usefixtures("migrations_themselves")
 
@@ -137,6 +141,54 @@ def test_a_failed_migration_leaves_the_old_schema(database: Database, monkeypatc
     monkeypatch.undo()
     upgrade(database, MIGRATIONS, HEAD)
     assert tables(database) == set(metadata.tables)
+
+
+def shape(database: Database) -> list[object]:
+    """Everything of a schema that the engine tells, in order."""
+
+    def look(connection: sa.Connection) -> list[object]:
+        if database.dialect == "sqlite":
+            query = "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"
+            return [tuple(row) for row in connection.execute(sa.text(query))]
+        inspector = sa.inspect(connection)
+        parts = ("columns", "pk_constraint", "unique_constraints", "foreign_keys", "indexes", "check_constraints")
+        return [
+            (
+                name,
+                part,
+                sorted(map(str, found))
+                if isinstance(found := getattr(inspector, f"get_{part}")(name), list)
+                else str(found),
+            )
+            for name in sorted(inspector.get_table_names())
+            for part in parts
+        ]
+
+    return [*database.read("shape", look), *sorted(triggers(database)), current_revision(database)]
+
+
+def test_an_empty_database_gets_at_once_what_migrations_lead_to(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade(database, MIGRATIONS, HEAD)
+    migrated = shape(database)
+    downgrade(database, MIGRATIONS, "base")
+    database.write("drop", lambda c: c.execute(sa.text("DROP TABLE alembic_version")) and None)
+    monkeypatch.setattr(migrations, "is_empty", is_empty)
+    monkeypatch.setattr(alembic.command, "upgrade", lambda *_: pytest.fail("Alembic was asked"))
+    prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+    assert shape(database) == migrated
+    prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+    assert shape(database) == migrated
+
+
+def test_a_database_that_holds_anything_is_left_to_alembic(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    database.write("w", lambda c: c.execute(sa.text("CREATE TABLE installation (a INTEGER)")) and None)
+    monkeypatch.setattr(migrations, "is_empty", is_empty)
+    with pytest.raises(Unavailable):
+        prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+    assert current_revision(database) is None
+    assert tables(database) == {"installation"}
 
 
 def test_the_newest_script_is_the_one_the_code_asks_for() -> None:

@@ -165,14 +165,14 @@ def test_one_replica_at_a_time_works_on_a_scheduled_seal(
     send(owner, batch)
     clock.move(days=1)
     sorted_by: list[str] = []
-    rows = LabelSort.rows
+    of = LabelSort.of
 
     def slow(self: LabelSort, *arguments: Any, **options: Any) -> Any:
         sorted_by.append(threading.current_thread().name)
         time.sleep(0.5)
-        return rows(self, *arguments, **options)
+        return of(self, *arguments, **options)
 
-    monkeypatch.setattr(LabelSort, "rows", slow)
+    monkeypatch.setattr(LabelSort, "of", slow)
     threads = [threading.Thread(target=party.services.worker.drain) for party in parties]
     for thread in threads:
         thread.start()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -124,7 +125,8 @@ def test_the_result_is_that_of_a_dictionary_in_any_order_of_rows(party: LabelsPa
 
 
 def test_many_corrections_across_chunks_of_the_sort(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labels_party.labels.sorting.CHUNK", 64)
+    monkeypatch.setattr("labels_party.labels.by_id.sort.BLOCK_ROWS", 64)
+    monkeypatch.setattr(party.services.sealer.sort, "memory_mb", 0)  # every block is a run on disk
     rng = np.random.default_rng(5)
     batch, expected = open_batch(party, missing="10"), {}
     for mode in (UPSERT, "delete", UPSERT, UPSERT, "delete"):
@@ -135,46 +137,31 @@ def test_many_corrections_across_chunks_of_the_sort(party: LabelsParty, monkeypa
     assert sealed(party, batch) == expected
 
 
-def test_nothing_in_the_sort_shows_a_label(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What DuckDB is given, and so may spill, is masked: equal labels of different ids look different (invariant 9)."""
-    sort, seen = party.services.sealer.sort, []
-    records = sort._records
+def test_nothing_that_the_sort_writes_shows_a_label(party: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies on a disk meanwhile looks random, and the same labels twice look different (invariant 9)."""
+    written: dict[int, bytes] = {}
+    write = os.write
 
-    def watch(*arguments: Any) -> Any:
-        for found in records(*arguments):
-            seen.append(found)
-            yield found
+    def watch(file: int, data: Any) -> int:
+        written[file] = written.get(file, b"") + bytes(data)
+        return write(file, data)
 
-    monkeypatch.setattr(sort, "_records", watch)
     batch = open_batch(party)
-    send(party, batch, [(UPSERT, {f"i{i}": 3 for i in range(200)}), (UPSERT, {"i7": 4})])
-    sealed(party, batch)
-    masked = np.concatenate([b.column(1).to_numpy() for b in seen])
-    assert len(masked) == 201
-    assert len(np.unique(masked)) > 195
-    assert (masked > 10).sum() > 195
-
-
-def test_two_records_of_an_id_do_not_show_how_its_labels_differ(
-    party: LabelsParty, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same label sent twice is masked differently each time; one keystream would make them equal."""
-    sort, seen = party.services.sealer.sort, []
-    records = sort._records
-
-    def watch(*arguments: Any) -> Any:
-        for found in records(*arguments):
-            seen.append(found)
-            yield found
-
-    monkeypatch.setattr(sort, "_records", watch)
-    batch = open_batch(party)
-    same = {f"i{i}": 3 for i in range(200)}
+    same = {f"i{i:04d}": 3 for i in range(2000)}
     send(party, batch, [(UPSERT, same), (UPSERT, same)])
+    monkeypatch.setattr("labels_party.labels.spool.IN_MEMORY", 0)
+    monkeypatch.setattr("labels_party.labels.by_id.sort.BLOCK_ROWS", 1)
+    monkeypatch.setattr(party.services.sealer.sort, "memory_mb", 0)
+    monkeypatch.setattr("labels_party.labels.spool.os.write", watch)
     assert sealed(party, batch) == same
-    first, second = (dict(zip(b.column(0).to_pylist(), b.column(1).to_pylist(), strict=True)) for b in seen)
-    assert first.keys() == second.keys()
-    assert len({first[i] ^ second[i] for i in first}) > 195
+    first, second = (np.frombuffer(data, np.uint8) for data in written.values() if len(data) > 2000 * 13)
+    assert len(first) == len(second)
+    for found in (first, second, first ^ second):
+        counts = np.bincount(found, minlength=256)
+        expected = len(found) / 256
+        # χ² with 255 degrees of freedom exceeds 400 by chance once in 10⁷
+        assert ((counts - expected) ** 2 / expected).sum() < 400
+        assert b"i00" not in found.tobytes()
 
 
 def test_the_files_of_a_refused_seal_are_gone(party: LabelsParty, tmp_path: Path) -> None:
@@ -190,10 +177,12 @@ def test_a_failing_sort_is_a_sentence_and_quotes_nothing(party: LabelsParty, mon
     send(party, batch, [("insert", {"secret-id": 1})])
 
     def full(*_: object) -> Any:
-        raise duckdb.IOException("cannot write block with secret-id")
+        raise OSError(errno.ENOSPC, "No space left on device", "secret-id")
 
-    monkeypatch.setattr(party.services.sealer.sort, "_resolved", full)
-    with pytest.raises(Unavailable) as failed:
+    monkeypatch.setattr("labels_party.labels.by_id.sort.DiskRun", full)
+    monkeypatch.setattr("labels_party.labels.by_id.sort.BLOCK_ROWS", 1)
+    monkeypatch.setattr(party.services.sealer.sort, "memory_mb", 0)
+    with pytest.raises(Unavailable, match="No space left on device") as failed:
         party.services.sealer.seal(batch.id, "test")
     assert "secret-id" not in failed.value.detail
 

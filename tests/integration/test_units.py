@@ -191,15 +191,15 @@ def test_a_seal_that_was_overtaken_counts_again(party: LabelsParty, monkeypatch:
     owner = population(party, 1)
     slow, fast = filled(party, owner, {"s": ("ann", 1)}), filled(party, owner, {"f": ("ann", 2)})
     sealer = party.services.sealer
-    rows, overtaken = sealer.sort.rows, []
+    of, overtaken = sealer.sort.of, []
 
     def overtake(*arguments: Any) -> Any:
         if not overtaken:
             overtaken.append(fast)
             sealer.seal(fast.id, "test")
-        return rows(*arguments)
+        return of(*arguments)
 
-    monkeypatch.setattr(sealer.sort, "rows", overtake)
+    monkeypatch.setattr(sealer.sort, "of", overtake)
     sealer.seal(slow.id, "test")
     assert (labels_of(party, fast), labels_of(party, slow)) == ({"f": 2}, {"s": MISSING})
     stored = [p.name for p in (party.home / "labels" / slow.id).iterdir()]

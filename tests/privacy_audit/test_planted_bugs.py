@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labels_party.mechanisms import catalogue, randomized_response, sampling
+from labels_party.mechanisms import alias, catalogue, randomized_response, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from shared.channels.base import N
@@ -142,13 +142,14 @@ def cached_noise(patch: Patch) -> None:
     patch.setattr(prior_module, "discrete_laplace", functools.cache(discrete_laplace))
 
 
-def float_cdf(patch: Patch) -> None:
-    def by_floats(index: Any, channel: Any, stream: Any) -> Any:
-        edges = np.cumsum(np.concatenate([channel.weights[:0:-1], channel.weights]).astype(np.float64) / float(N))
-        noise = np.searchsorted(edges, stream.uint64(index.size) / float(N), side="right") - (channel.weights.size - 1)
-        return np.clip(channel.positions[0][index] + noise + channel.reach, 0, channel.m - 1)
+def float_thresholds(patch: Patch) -> None:
+    exact = alias._entries
 
-    patch.setattr(sampling, "sample_noise", by_floats)
+    def by_floats(weights: Any, bits: int) -> Any:
+        entries, low = exact(weights, bits), np.uint64((1 << bits) - 1)
+        return (entries >> np.uint64(bits)).astype(np.float64).astype(np.uint64) << np.uint64(bits) | entries & low
+
+    patch.setattr(alias, "_entries", by_floats)
 
 
 def epsilon_times_1_01(patch: Patch) -> None:
@@ -172,7 +173,7 @@ BUGS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {
     "modulo bias": (modulo_bias, frequencies),
     "fixed seed": (fixed_seed, streams_differ),
     "cached noise": (cached_noise, noise_is_new_each_time),
-    "float CDF": (float_cdf, words_of_samplers),
+    "float thresholds": (float_thresholds, words_of_samplers),
     "ε×1.01": (epsilon_times_1_01, exact_matrix),
     "p and q swapped": (p_and_q_swapped, frequencies),
 }

@@ -234,16 +234,7 @@ def _ends(row: list[int], order: list[int]) -> list[tuple[int, int]]:
 
 def _edges(channel: Channel, position: int) -> list[tuple[list[int], int]]:
     """(words, output) at the ends of every share, for one label; shares are intervals of words."""
-    rising = list(range(channel.m))
-    if isinstance(channel, NoiseChannel | ExponentialChannel):
-        low, chance = (int(of[position]) for of in channel.positions)
-        near = [[int(w) for w in row] for row in rows(channel, np.array([low, min(low + 1, channel.cells)]))]
-        if channel.on_lattice:
-            return [([word], output) for word, output in _ends(near[0], rising)]
-        rounding = [(0, 1), (chance - 1, 1)] if chance else []
-        rounding += [(chance, 0), (N - 1, 0)]
-        return [([first, word], out) for first, up in rounding for word, out in _ends(near[up], rising)]
-    row = [int(w) for w in rows(channel, np.array([position]))[0]]
+    row, rising = [int(w) for w in rows(channel, np.array([position]))[0]], list(range(channel.m))
     if isinstance(channel, OneBitChannel):
         return [([word], output) for word, output in _ends(row, [1, 0])]
     if isinstance(channel, TopLabelsChannel):
@@ -258,11 +249,11 @@ def _edges(channel: Channel, position: int) -> list[tuple[list[int], int]]:
 
 def wrong_words(channel: Channel, position: int) -> int:
     """How many ends of shares do not give the output that the weights of this label say: 0 where the sampler turns
-    exactly W words into every output of weight W."""
+    exactly W words into every output of weight W. By an alias table: how many outputs do not have W words."""
     if channel.m == 1:
         return int(drawn(channel, [position] * 3).any())
-    if isinstance(channel, KnotsChannel):
-        return _wrong_alias(channel, position)
+    if isinstance(channel, NoiseChannel | ExponentialChannel | KnotsChannel):
+        return sum(_wrong_alias(channel, position, first, point) for first, point in _roundings(channel, position))
     edges, wrong = _edges(channel, position), 0
     for start in range(0, len(edges), WORDS):
         part = edges[start : start + WORDS]
@@ -271,27 +262,46 @@ def wrong_words(channel: Channel, position: int) -> int:
     return wrong
 
 
-def _wrong_alias(channel: KnotsChannel, position: int) -> int:
+def _roundings(channel: NoiseChannel | ExponentialChannel | KnotsChannel, position: int) -> list[tuple[list[int], int]]:
+    """(first word, if there is one; the lattice point or knot that it rounds this label to), at the ends of both."""
+    if isinstance(channel, KnotsChannel):
+        low, chance = int(channel.lower[position]), int(channel.upper_chance[position])
+        whole = channel.knots.size == channel.k
+    else:
+        low, chance = (int(of[position]) for of in channel.positions)
+        whole = channel.on_lattice
+    if whole:
+        return [([], low)]
+    return [([word], low + (word < chance)) for word in sorted({0, max(chance, 1) - 1, chance, N - 1})]
+
+
+def _wrong_alias(
+    channel: NoiseChannel | ExponentialChannel | KnotsChannel, position: int, first: list[int], point: int
+) -> int:
     """Words of one upper part give one output up to a limit and another one beyond: the limits are found by bisection
     with the sampler itself, and the words of each output counted."""
-    assert channel.knots.size == channel.k
-    bits = (channel.m - 1).bit_length()
-    size, capacity = 1 << bits, N >> bits
-    start = np.arange(size, dtype=np.uint64) * np.uint64(capacity)
+    bits = (2 * channel.weights.size - 2 if isinstance(channel, NoiseChannel) else channel.m - 1).bit_length()
+    capacity, counts = N >> bits, [0] * channel.m
+    for some in range(0, 1 << bits, WORDS):
+        start = np.arange(some, min(some + WORDS, 1 << bits), dtype=np.uint64) * np.uint64(capacity)
+        size = start.size
 
-    def at(offset: UInt64Array) -> npt.NDArray[np.int64]:
-        return drawn(channel, np.full(size, position), start + offset)
+        def at(offset: UInt64Array, start: UInt64Array = start, size: int = size) -> npt.NDArray[np.int64]:
+            return drawn(
+                channel, np.full(size, position), *(np.full(size, w, np.uint64) for w in first), start + offset
+            )
 
-    first, last = at(np.zeros(size, np.uint64)), at(np.full(size, capacity - 1, np.uint64))
-    low, high = np.zeros(size, np.uint64), np.full(size, capacity - 1, np.uint64)  # first at low; at high maybe not
-    for _ in range(64 - bits):
-        middle = low + (high - low + np.uint64(1)) // np.uint64(2)
-        same = at(middle) == first
-        low, high = np.where(same, middle, low), np.where(same, high, np.maximum(middle, np.uint64(1)) - np.uint64(1))
-    counts = [0] * channel.m
-    for column in range(size):
-        own = int(low[column]) + 1
-        counts[int(first[column])] += own
-        counts[int(last[column])] += capacity - own
-    row = rows(channel, np.array([position]))[0].tolist()
+        least, most = np.zeros(size, np.uint64), np.full(size, capacity - 1, np.uint64)
+        below, beyond = at(least), at(most)
+        for _ in range(64 - bits):
+            middle = least + (most - least + np.uint64(1)) // np.uint64(2)
+            same = at(middle) == below
+            least, most = (
+                np.where(same, middle, least),
+                np.where(same, most, np.maximum(middle, np.uint64(1)) - np.uint64(1)),
+            )
+        for own, one, other in zip(least.tolist(), below.tolist(), beyond.tolist(), strict=True):
+            counts[one] += own + 1
+            counts[other] += capacity - own - 1
+    row = rows(channel, np.array([point]))[0].tolist()
     return sum(count != weight for count, weight in zip(counts, row, strict=True))

@@ -76,7 +76,7 @@ def one_process() -> Iterator[None]:
         patch.setattr(os, "fsync", lambda _file: None)
         patch.setattr(transports, "create_ssl_context", _ssl_context)
         patch.setattr(cli, "_command", _command)
-        patch.setattr(cli, "_spare_help", lambda: None)  # the process goes on
+        patch.setattr(cli, "_spare_collections", lambda: None)  # the process goes on
         yield
 
 

@@ -18,6 +18,8 @@ import sqlalchemy as sa
 from alembic.config import Config
 from sqlalchemy.engine import Connection
 
+from shared.service import migrations
+
 upgrade_itself = alembic.command.upgrade
 Statement = tuple[str, Any]
 EMPTY = {
@@ -130,4 +132,5 @@ def replayed_schemas() -> Iterator[None]:
     """Everything that migrates in this process does so by replaying."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alembic.command, "upgrade", ReplayedSchemas())
+        patch.setattr(migrations, "is_empty", lambda _: False)  # nothing is made at once either
         yield

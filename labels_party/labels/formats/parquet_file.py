@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
 from labels_party.labels.formats.source import Source, Wanted
-from labels_party.labels.formats.spool import Spool
+from labels_party.labels.spool import Spool
 from shared.columnar.rows import Expands, ParquetRows
 from shared.columnar.thrift import LyingFile
 from shared.errors import InvalidFile, TooLarge, Unavailable

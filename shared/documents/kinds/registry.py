@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shared.documents import kinds
-from shared.documents.kind import Kind
 from shared.errors import UnsupportedVersion
+from shared.named_modules import NamedModules
 
 if TYPE_CHECKING:
     from shared.documents.answer import Answer
+    from shared.documents.kind import Kind
     from shared.documents.signing import VerifyingKey
 
-_MODULES = [import_module(f"{kinds.__name__}.{found.name}") for found in pkgutil.iter_modules(kinds.__path__)]
-KINDS: dict[str, Kind[Any, Any]] = {module.KIND.name: module.KIND for module in _MODULES if hasattr(module, "KIND")}
+KINDS: NamedModules[Kind[Any, Any]] = NamedModules(kinds)
 
 
 def trusted_answer(envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Answer, str]:

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from labels_party.mechanisms.additive import STEPS_PER_SCALE, Lattice, choose_lattice, fitted_peak, sample_noise
+from labels_party.mechanisms.additive import STEPS_PER_SCALE, Lattice, choose_lattice, fitted_peak
 from labels_party.mechanisms.catalogue import MECHANISMS
 from shared.channels.base import N
-from shared.channels.laplace import LaplaceChannel
 from shared.channels.noise import NoiseChannel
 from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS, half_table, laplace_period
 from shared.domain import Domain
@@ -129,41 +128,3 @@ def test_the_table_uses_nearly_all_of_the_words() -> None:
     assert 0 <= left < N >> 40
     assert weights[0] + 2 * sum(weights[1:]) == N
     assert half_table(lattice.epsilon, period(peak + (peak >> 30) * 2), lattice.reach)[1] < 0
-
-
-class Words:
-    """A source that hands out given words."""
-
-    def __init__(self, words: list[int]) -> None:
-        self.words = np.array(words, dtype=np.uint64)
-
-    def uint64(self, n: int) -> np.ndarray:
-        taken, self.words = self.words[:n].copy(), self.words[n:]
-        return taken
-
-
-@pytest.mark.parametrize("unclipped", [False, True])
-def test_the_sampler_turns_exactly_w_words_into_each_noise(unclipped: bool) -> None:
-    channel = design("discrete-staircase", "0:5", "2.5", unclipped=unclipped)
-    weights, last = channel.weights.tolist(), channel.weights.size - 1
-    first, words, noise = 0, [], []
-    for t in range(-last, last + 1):
-        words += [first, first + weights[abs(t)] - 1]
-        noise += [t, t]
-        first += weights[abs(t)]
-    assert first == N
-    for y in range(6):
-        drawn = sample_noise(np.full(len(words), y), channel, Words(words))
-        want = np.clip(y + np.array(noise), -channel.reach, 5 + channel.reach) + channel.reach
-        assert drawn.tolist() == want.tolist()
-
-
-def test_labels_between_points_are_rounded_by_a_word_of_their_own() -> None:
-    channel = MECHANISMS["laplace"].design(Domain.from_values([0, 1, 3]), None, Epsilon.parse("1"), "squared", {})
-    assert isinstance(channel, LaplaceChannel)
-    base, upper = channel.positions
-    threshold, none = int(upper[1]), N // 2  # a word in the middle is no noise
-    assert threshold > 0
-    words = [threshold - 1, threshold, none, none]
-    drawn = sample_noise(np.array([1, 1]), channel, Words(words))
-    assert drawn.tolist() == [int(base[1]) + 1, int(base[1])]

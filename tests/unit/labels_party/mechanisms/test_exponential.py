@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.exponential import sample_exponential
 from shared.channels.base import N
 from shared.channels.exponential import MAX_CELLS, ExponentialChannel, _upper_word
 from shared.domain import Domain
 from shared.errors import InvalidEpsilon, InvalidMechanism
 from shared.privacy import Epsilon
-from tests.unit.labels_party.mechanisms.test_additive import Words
 
 
 def design(domain: Domain | str, epsilon: str, **options: bool) -> ExponentialChannel:
@@ -76,19 +74,6 @@ def test_an_epsilon_too_small_is_a_sentence() -> None:
         design("0:10", "0.000000001")
     assert design("0:10", "0.000001", tight=True).satisfies(Epsilon.parse("0.000001"))
     assert design("0:10", "500000").epsilon <= Epsilon.parse("30")
-
-
-@pytest.mark.parametrize("domain", ["0:1", "0:2", "0:6", "0:16"])
-def test_the_sampler_turns_exactly_w_words_into_each_output(domain: str) -> None:
-    channel = design(domain, "3")
-    for a, row in enumerate(channel.weights.tolist()):
-        first, words, want = 0, [], []
-        for j, weight in enumerate(row):
-            words += [first, first + weight - 1]
-            want += [j, j]
-            first += weight
-        assert first == N
-        assert sample_exponential(np.full(len(words), a), channel, Words(words)).tolist() == want
 
 
 def test_scales_differ_as_the_paper_says() -> None:

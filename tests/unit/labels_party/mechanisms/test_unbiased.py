@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from labels_party.mechanisms.catalogue import MECHANISMS
-from labels_party.mechanisms.knots import alias_table, exact_channel, exact_labels, place_knots, sample_knots
+from labels_party.mechanisms.knots import exact_channel, exact_labels, place_knots
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
 from shared.channels.base import N
@@ -104,51 +104,6 @@ def test_a_large_domain_takes_seconds_at_most() -> None:
     one_bit = one_bit_channel(channel.domain, Epsilon.parse("2"))
     assert channel.expected_loss(prior_of(10_000), "squared") < 0.7 * one_bit.expected_loss(prior_of(10_000), "squared")
     assert len(json.dumps(channel.as_json())) < 1 << 18
-
-
-def test_the_alias_table_is_the_weights_and_every_word_has_its_output() -> None:
-    channel = knots_channel("0:60", "2")
-    thresholds, aliases, bits = alias_table(channel.weights)
-    size, capacity = 1 << bits, N >> bits
-    for row, threshold, alias in zip(channel.weights.tolist(), thresholds.tolist(), aliases.tolist(), strict=True):
-        total = [0] * size
-        for column in range(size):
-            total[column] += threshold[column]
-            total[alias[column]] += capacity - threshold[column]
-        assert total == [*row, *[0] * (size - channel.m)]
-
-    class Words:
-        def __init__(self, words: list[int]) -> None:
-            self.words = np.array(words, dtype=np.uint64)
-
-        def uint64(self, n: int) -> np.ndarray:
-            taken, self.words = self.words[:n], self.words[n:]
-            return taken
-
-    for label in (0, 17, 60):
-        for column in range(size):
-            inside = int(thresholds[label, column])
-            words = [column * capacity + low for low in (inside - 1, inside) if 0 <= low < capacity]
-            want = [column if w - column * capacity < inside else aliases[label, column] for w in words]
-            assert sample_knots(np.full(len(words), label), channel, Words(words)).tolist() == want
-
-
-def test_labels_between_knots_are_rounded_by_their_own_word() -> None:
-    channel = knots_channel("0:300", "1")
-    position = next(i for i in range(1, 300) if channel.upper_chance[i])
-    chance = int(channel.upper_chance[position])
-
-    class Source:
-        def __init__(self) -> None:
-            self.calls = [np.array([chance - 1, chance], dtype=np.uint64), np.zeros(2, dtype=np.uint64)]
-
-        def uint64(self, n: int) -> np.ndarray:
-            return self.calls.pop(0)
-
-    thresholds, aliases, _ = alias_table(channel.weights)
-    rows = [int(channel.upper[position]), int(channel.lower[position])]
-    want = [0 if thresholds[row, 0] > 0 else int(aliases[row, 0]) for row in rows]
-    assert sample_knots(np.full(2, position), channel, Source()).tolist() == want
 
 
 def test_control_rows_that_are_not_repaired_shifted_or_swapped_are_noticed() -> None:

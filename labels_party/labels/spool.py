@@ -1,4 +1,4 @@
-"""A temporary file that only this process can read: a Parquet file must be at hand whole, and holds raw labels."""
+"""A temporary file that only this process can read, for what holds raw labels. It has no name: a kill leaves none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Spool(io.RawIOBase):
         self._encryptor = self._cipher(0).encryptor()
         self._size = self._at = 0
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         self._size += len(data)
         if self._file < 0 and self._size <= IN_MEMORY:
             self._memory += data

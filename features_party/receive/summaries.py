@@ -1,0 +1,36 @@
+"""What is said of a message or an answer that was read, from its document alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shared.documents.answer import Answer
+    from shared.documents.manifest import Manifest
+
+
+def described(body: Manifest | Answer) -> dict[str, Any]:
+    """What is said of messages and answers alike; all public."""
+    return {
+        "batch": body.batch,
+        "population": body.population.id,
+        "population_name": body.population.name,
+        "label": body.population.label,
+        "key_id": body.key_id,
+        "created": body.created,
+        "n": body.n,
+        "epsilon": dict(body.epsilon),
+        # by the labels party's ledger when it signed this; later work adds to it
+        "epsilon_spent": body.epsilon_spent,
+        "epsilon_lifetime": body.epsilon_lifetime,
+    }
+
+
+def summary(body: Manifest | Answer) -> dict[str, Any]:
+    """The same, with whom and what it is for."""
+    return described(body) | {
+        "audiences": list(body.audiences),
+        "domain": str(body.read_domain()),
+        "mechanism": body.mechanism.name,
+        "unit": body.privacy_unit.as_json(),
+    }

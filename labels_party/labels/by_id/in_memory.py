@@ -1,0 +1,179 @@
+"""The sort of blocks in memory: partitioned by a sample until a part fits the cache, then sorted there by 64-bit codes.
+
+A code holds what distinguishes the ids of a part and, in its low bits, the row, so that one sort of numbers gives the
+order, and equal ids keep the order in which they came (Frazer & McKellar 1970, samplesort).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.by_id.blocks import Block, total
+from labels_party.labels.digests import kernels
+
+THREADS = min(8, os.cpu_count() or 1)
+PART = 1 << 15  # rows that a part of the sample's choice has on average
+MOST = 1 << 17  # rows of a part that is not divided again
+MOST_BUCKETS = 1 << 9
+SAMPLED = 32  # keys looked at for each bucket
+KEY = 8  # bytes
+
+
+def in_order(blocks: list[Block]) -> Iterator[Block]:
+    """All rows sorted bytewise by id in consecutive blocks, no id in two of them; empties the list."""
+    taken = blocks.copy()
+    blocks.clear()
+    if not taken:
+        return
+    if not kernels.worth(total(taken)):
+        yield _compared(Block.joined(taken))
+        return
+    with ThreadPoolExecutor(THREADS, "sort") as pool:
+        waiting: deque[Future[Block]] = deque()
+        for part in _parts(taken, 0, pool):
+            waiting.append(pool.submit(_sorted, part))
+            while len(waiting) > THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _compared(block: Block) -> Block:
+    """A few rows, for which compiled code would have to be loaded first."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = block.ids().cast(pa.binary())
+    order = pc.sort_indices(ids)
+    return Block.of([ids.take(order)], [block.labels[order.to_numpy()]])
+
+
+def _parts(blocks: list[Block], depth: int, pool: ThreadPoolExecutor) -> Iterator[list[Block]]:
+    """Rows in parts, every id of a part before every id of the next; empties the list."""
+    from labels_party.labels.by_id.kernels import shared_prefix
+
+    rows = total(blocks)
+    if rows <= MOST:
+        yield blocks
+        return
+    first = np.frombuffer(blocks[0].id(0), np.uint8)
+    depth = min(shared_prefix(b.offsets, b.data, first, depth, first.size) for b in blocks)
+    splitters = _splitters(blocks, depth, min(MOST_BUCKETS, rows // PART))
+    held: list[Block] = []
+
+    def divided(block: Block) -> tuple[Block, npt.NDArray[np.int64]]:
+        return _divided(block, depth, splitters)
+
+    found = list(_consumed(blocks, pool, divided))
+    for bucket in range(2 * len(splitters) + 1):
+        held = [b.part(int(at[bucket]), int(at[bucket + 1])) for b, at in found if at[bucket + 1] > at[bucket]]
+        inside = total(held)
+        if inside == rows:  # keys do not tell these ids apart
+            yield held
+        elif inside:
+            yield from _parts(held, depth, pool)
+
+
+def _consumed(blocks: list[Block], pool: ThreadPoolExecutor, work: Callable[[Block], Any]) -> Iterator[Any]:
+    """The results of `work`, in order; a block is let go once it is worked on."""
+    blocks.reverse()
+    waiting: deque[Future[Any]] = deque()
+    while blocks or waiting:
+        while blocks and len(waiting) < THREADS:
+            waiting.append(pool.submit(work, blocks.pop()))
+        yield waiting.popleft().result()
+
+
+def _splitters(blocks: list[Block], depth: int, buckets: int) -> npt.NDArray[np.uint64]:
+    """Sorted keys that divide the rows about evenly: 2^i − 1 of them, the last one repeated where too few differ."""
+    step = max(1, total(blocks) // (SAMPLED * buckets))
+    sample = []
+    for block in blocks:
+        rows = np.arange(0, len(block), step)
+        ids = [block.id(row)[depth : depth + KEY].ljust(KEY, b"\0") for row in rows.tolist()]
+        sample.append(np.frombuffer(b"".join(ids), ">u8").astype(np.uint64))
+    keys = np.sort(np.concatenate(sample))
+    chosen = np.unique(keys[np.arange(1, buckets) * len(keys) // buckets])
+    return np.pad(chosen, (0, (1 << len(chosen).bit_length()) - 1 - len(chosen)), mode="edge")
+
+
+def _divided(block: Block, depth: int, splitters: npt.NDArray[np.uint64]) -> tuple[Block, npt.NDArray[np.int64]]:
+    """The rows by bucket, and int64[2s + 2]: where the rows of each begin."""
+    from labels_party.labels.by_id.kernels import choose_buckets, fill_keys, scatter
+
+    count = 2 * len(splitters) + 1
+    keys, bucket = np.empty(len(block), np.uint64), np.empty(len(block), np.uint16)
+    rows, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    fill_keys(block.offsets, block.data, depth, keys)
+    choose_buckets(block.offsets, block.data, keys, splitters, bucket, rows, size)
+    starts = np.concatenate([[0], np.cumsum(rows)])
+    moved = _empty(len(block), block.id_bytes)
+    first, at = starts[:-1].copy(), np.cumsum(size) - size
+    scatter(block.offsets, block.data, block.labels, bucket, first, at, moved.offsets, moved.data, moved.labels)
+    return moved, starts
+
+
+def _sorted(parts: list[Block]) -> Block:
+    """One sorted block of rows that fit the cache."""
+    from labels_party.labels.by_id.kernels import gather
+
+    block = Block.joined(parts)
+    order = _order(block, 0)
+    moved = _empty(len(block), block.id_bytes)
+    gather(block.offsets, block.data, block.labels, order, moved.offsets, moved.data, moved.labels)
+    return moved
+
+
+def _order(block: Block, depth: int) -> npt.NDArray[np.int64]:
+    """int64[n]: the rows in the order of their ids, equal ids in their order; the first `depth` bytes are the same."""
+    from labels_party.labels.by_id.kernels import fill_keys, gather, settle_ties, shared_prefix
+
+    n = len(block)
+    first = np.frombuffer(block.id(0), np.uint8)
+    depth = shared_prefix(block.offsets, block.data, first, depth, first.size)
+    keys = np.empty(n, np.uint64)
+    fill_keys(block.offsets, block.data, depth, keys)
+    low = keys.min()
+    width, bits = int(keys.max() - low).bit_length(), max(1, (n - 1).bit_length())
+    if width == 0:
+        return _ended(block, depth)
+    keys -= low
+    coded = ((keys >> np.uint64(max(0, width + bits - 64))) << np.uint64(bits)) | np.arange(n, dtype=np.uint64)
+    coded.sort()
+    order, left = np.empty(n, np.int64), np.empty(n // 8 + 2, np.int64)
+    found = settle_ties(block.offsets, block.data, depth, coded, bits, order, left)
+    for start, end in left[:found].reshape(-1, 2).tolist():
+        rows = order[start:end].copy()
+        tied = _empty(len(rows), int((block.offsets[rows + 1] - block.offsets[rows]).sum()))
+        gather(block.offsets, block.data, block.labels, rows, tied.offsets, tied.data, tied.labels)
+        order[start:end] = rows[_order(tied, depth)]
+    return order
+
+
+def _ended(block: Block, depth: int) -> npt.NDArray[np.int64]:
+    """The order of rows that are alike in KEY bytes from `depth` on, as far as they go: zeros fill those that end."""
+    ends = np.minimum(np.diff(block.offsets), depth + KEY)
+    order = np.argsort(ends, kind="stable")
+    going = order[ends[order] == depth + KEY]  # the others are ended, and of one length they are equal
+    if len(going) == 0 or int(np.diff(block.offsets)[going].max()) == depth + KEY:
+        return order
+    rest = Block.of([block.ids().take(_indices(going))], [block.labels[going]])
+    order[len(order) - len(going) :] = going[_order(rest, depth + KEY)]
+    return order
+
+
+def _indices(rows: npt.NDArray[np.int64]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+def _empty(rows: int, size: int) -> Block:
+    return Block(np.empty(rows + 1, np.int32), np.empty(size, np.uint8), np.empty(rows, np.uint32))

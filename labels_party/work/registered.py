@@ -1,0 +1,34 @@
+"""The kinds of charged work that a party has, by their names; some are made when they are looked up first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from labels_party.work.kind import Kind
+
+
+class Registered(Mapping[str, Kind[Any]]):
+    """`later` and what makes a kind of its entries come with `register_later`, at most once."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Kind[Any]] = {}
+        self._later: Mapping[str, Any] = {}
+        self._make: Callable[[Any], Kind[Any]] = lambda kind: kind
+
+    def register(self, kind: Kind[Any]) -> None:
+        self._made[kind.name] = kind
+
+    def register_later(self, later: Mapping[str, Any], make: Callable[[Any], Kind[Any]]) -> None:
+        self._later, self._make = later, make
+
+    def __getitem__(self, name: str) -> Kind[Any]:
+        if name not in self._made:
+            self._made[name] = self._make(self._later[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._made), **dict.fromkeys(self._later)})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
