@@ -19,6 +19,7 @@ from labels_party.labels.at_rest import digest_key, mask_key, part_of
 from labels_party.labels.batches import ID_LIST, PUBLIC, Batch, StaleBatch
 from labels_party.labels.changes import delete
 from labels_party.labels.compared import UNKNOWN
+from labels_party.labels.erased import count_blanked
 from labels_party.labels.from_files import FileBatches
 from labels_party.labels.runs import EMPTY, Run, sort_run
 from labels_party.labels.seal import IncompleteLabels, sealed_key
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 RANGE_ROWS = 1 << 20  # of one sealed object, about
 MOST_RANGES = 2000
+ERASED = "A population with erased examples is sealed by the local engine: leave --engine spark out."
 TWICE = "this id is in more than one row"
 SAMPLED = 100  # ids looked at for each range
 KINDS = re.compile(r"(string|varchar|char|tinyint|smallint|int|bigint)(\(\d+\))?")
@@ -86,6 +88,8 @@ class SparkBatches:
         OverlappingBatch, Conflict, Unavailable; then neither population, batch nor file is left."""
         if has_units(population):
             raise InvalidInput("A population with units is sealed by the local engine: leave --engine spark out.")
+        if self.sealer.database.read("seal.erased", lambda c: count_blanked(c, population.id)):
+            raise InvalidInput(ERASED)
         batch = self.files.batches.draft(population, PUBLIC if examples is None else ID_LIST)
         domain = (population.domain, population.out_of_domain)
         given = [Source(labels[0], Rules(labels[1], labels[2], *domain))]
@@ -99,10 +103,7 @@ class SparkBatches:
         try:
             self._seal(batch, population, given, n, actor)
         except StaleBatch as stale:
-            raise Conflict(
-                f"{stale.detail} Batches of a population with erased examples are sealed by the local engine: leave "
-                "--engine spark out. If another batch was sealed at the same time, try again."
-            ) from None
+            raise Conflict(f"{stale.detail} Something else came meanwhile; try again.") from None
         return batch.id
 
     # --- the job ------------------------------------------------------------------------------------------

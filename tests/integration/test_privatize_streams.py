@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party.labels import label_file, packed, upload_runs
+from labels_party.labels import label_file, upload_runs
 from labels_party.labels.label_file import LabelFile
 from shared.ahead import ahead
 from shared.domain import Domain
@@ -66,8 +66,9 @@ def test_every_row_arrives_whatever_the_chunks(party: LabelsParty, tmp_path: Pat
 def test_ids_sorted_as_numbers_arrive_like_any(
     party: LabelsParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    """Also where later ids do not fit into the columns that the first ones took."""
-    monkeypatch.setattr(packed, "LOADED_AFTER", 1)
+    """Also where later ids are longer than the first ones, and every block is a run on the disk."""
+    monkeypatch.setattr("labels_party.labels.by_id.sort.BLOCK_ROWS", 64)
+    monkeypatch.setattr(party.services.sealer.sort, "memory_mb", 0)
     end = {"same": "", "grown": "é", "much grown": "x" * 300}[late]
     ids = [f"i{i}" + end * (i > 200) for i in range(300)]
     path = tmp_path / "labels.parquet"

@@ -191,3 +191,13 @@ def test_a_task_that_dies_after_it_wrote_is_done_again(
     assert len([n for n in notes if "Sealing" in n]) == objects
     assert any("Arriving" in n for n in notes)
     nothing_left(party, batches=1)
+
+
+def test_erased_examples_are_left_to_the_local_engine(party: LabelsParty, tmp_path: Path) -> None:
+    first = stored(tmp_path / "first", label_table(20))
+    run(party, first, missing_label="0")
+    party.services.erasures.request("shop", ["not seen yet"], "test")
+    more = stored(tmp_path / "more", label_table(20, prefix="x"))
+    with pytest.raises(LabelDPError, match="erased examples is sealed by the local engine"):
+        run(party, more, missing_label="0")
+    nothing_left(party, batches=1)
