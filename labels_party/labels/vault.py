@@ -141,10 +141,32 @@ def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Sc
     # masked labels look random: the quickest compression costs least on them
     options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(file, schema, **options) as writer:
-        for batch in _overlapped(batches):
+        for batch in _grouped(_overlapped(batches)):
             writer.write_batch(batch, row_group_size=ROW_GROUP)
             rows += batch.num_rows
     return rows
+
+
+def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, ROW_GROUP of them at a time but at the end: how an object looks follows from their number alone.
+
+    Blocks of a sort depend on which records came, and where a message is cut may depend on row groups (invariant 5).
+    """
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows < ROW_GROUP:
+            continue
+        whole = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+        full = rows - rows % ROW_GROUP
+        yield from (whole.slice(start, ROW_GROUP) for start in range(0, full, ROW_GROUP))
+        held, rows = [whole.slice(full)], rows - full
+    if rows:
+        yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
 
 
 def _write_halves(file: BinaryIO, low: U64, high: U64) -> None:

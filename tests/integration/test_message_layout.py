@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from labels_party.kinds.message import engine
-from labels_party.labels import sorting, vault
+from labels_party.labels import vault
+from labels_party.labels.by_id import in_memory
+from labels_party.labels.digests import kernels
 from shared.domain import Domain
 from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty
@@ -54,7 +57,10 @@ def erased(s: Any, batch: str) -> None:
 
 
 def test_rows_groups_and_size_are_those_of_the_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "CHUNK", 64)
+    # the sort's own blocks do depend on which records came
+    monkeypatch.setattr(type(kernels), "worth", lambda self, rows: True)
+    monkeypatch.setattr(in_memory, "PART", 16)
+    monkeypatch.setattr(in_memory, "MOST", 32)
     monkeypatch.setattr(vault, "ROW_GROUP", 256)
     monkeypatch.setattr(engine, "sample", first_output)
     found = {}
@@ -69,5 +75,9 @@ def test_rows_groups_and_size_are_those_of_the_ids(tmp_path: Path, monkeypatch: 
             s.sealer.seal(batch, "test")
             release = party.release(batch, "1", prior="uniform")
             data = (party.bundle(release).path / "message.parquet").read_bytes()
+            (sealed,) = (party.home / "labels" / batch).glob("sealed-*.parquet")
+            about = pq.read_metadata(sealed)
+            groups = tuple(about.row_group(i).num_rows for i in range(about.num_row_groups))
+            assert groups == (256, 256, 256, 232)
             found[upload.__name__] = (len(data), hashlib.sha256(data).hexdigest())
     assert len(set(found.values())) == 1, found

@@ -34,7 +34,6 @@ from labels_party.kinds import rectangle as rectangles
 from labels_party.kinds.calibration import shapes
 from labels_party.kinds.message import engine
 from labels_party.kinds.prediction.methods import METHODS
-from labels_party.labels import from_files
 from labels_party.mechanisms.private_median.rectangles import Rectangle
 from labels_party.storage.tables import metadata
 from shared.channels.base import Channel, smallest_unsigned
@@ -77,7 +76,6 @@ def scripted(seed: str) -> Iterator[None]:
         patch.setattr(secrets, "token_bytes", token_bytes)
         patch.setattr(secrets, "token_hex", lambda n=16: token_bytes(n).hex())
         patch.setattr(secrets, "token_urlsafe", lambda n=32: token_bytes(n).hex())
-        patch.setattr(from_files, "token_hex", lambda n=16: token_bytes(n).hex())
         patch.setattr(engine, "sample", constant_draw)
         patch.setattr(engine, "estimate_prior", constant_prior)
         for shape in (shapes.BINS, shapes.MONOTONE):
