@@ -70,3 +70,6 @@ class Settings(ServiceSettings):
         if shutil.which(f"{home}/bin/java" if home else "java") is None:
             raise InvalidSettings("The engine 'spark' needs Java 17 or later: install it, or set JAVA_HOME.")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        from shared.service.cli import allow_pandas
+
+        allow_pandas()  # PySpark asks for it

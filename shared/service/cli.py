@@ -64,6 +64,11 @@ def _spare_pandas() -> None:
         sys.meta_path.insert(0, _Absent)
 
 
+def allow_pandas() -> None:
+    """For libraries that need it, whatever Arrow found at its start."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _Absent]
+
+
 def run(app: typer.Typer) -> None:
     """Run a typer app: a typed error becomes one line on stderr and its exit code; no traceback is shown."""
     _spare_collections()
