@@ -11,11 +11,14 @@ import alembic.command
 import hypothesis
 import pytest
 
+from tests.support.scratch import scratch
+
 # Workers share the cores: BLAS threads that wait by spinning took up to ten times the processor time of one. It must be
 # set before numpy is imported, and holds for the programs that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # compiled once for all workers, homes and runs
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels"))
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", scratch())
 
 from tests.support import postgres
 from tests.support.labels import LabelsParty

@@ -29,7 +29,7 @@ def test_damaged_tables_are_refused_or_taken_whole(form: str, tmp_path: Path) ->
     seen: Counter[int] = Counter()
     with running(tmp_path, Sender(), worker=False) as api:
         path = "/v1/feature-tables?id_column=example_id"
-        for _ in range(500):
+        for _ in range(200):
             upload = damaged(form, [f"c{i}" for i in range(30)], rng)
             answer = api.trainer.post(path, content=upload.body, headers={"content-type": MEDIA[form]})
             seen[answer.status_code] += 1
@@ -39,5 +39,5 @@ def test_damaged_tables_are_refused_or_taken_whole(form: str, tmp_path: Path) ->
                 continue
             assert answer.headers["content-type"] == "application/problem+json"
             assert REFUSALS.get(answer.json()["code"]) == answer.status_code, answer.text
-        assert seen[422] > 200
+        assert seen[422] > 80
         assert stored(api) == (0, 0)

@@ -69,7 +69,7 @@ def test_no_sequence_of_calls_tells_which_ids_have_a_label(rules: Rules, tmp_pat
     for number, labelled in enumerate(LABELLED):
         with two_worlds(tmp_path / str(number), rules, labelled) as worlds:
             rng = random.Random(f"{rules} {number}")
-            assert differences(worlds, steps(rng, 40)) == []
+            assert differences(worlds, steps(rng, 20)) == []
 
 
 def probe(worlds: Any, *calls: dict[str, Any]) -> list[Any]:

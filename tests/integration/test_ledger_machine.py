@@ -31,11 +31,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> SqliteTemplate:
 
 
 def test_whatever_is_done_the_ledger_holds(template: SqliteTemplate) -> None:
-    play(template, examples=14)
+    play(template, examples=7)
 
 
 def test_whatever_is_done_the_ledger_holds_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
-    play(PostgresTemplate(tmp_path / "template", postgres_url), examples=3)
+    play(PostgresTemplate(tmp_path / "template", postgres_url), examples=2)
 
 
 # --- sequences of their own ----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from shared.documents.signing import SigningKey
 from tests.support import lying_chains as lies
 
 KEY, OTHER = SigningKey.generate(), SigningKey.generate()
-FUZZED = 300  # `make soak` goes on for minutes
+FUZZED = 150  # `make soak` goes on for minutes
 LABELS = list(lies.lying(lies.labels_chain(), lies.LIES))
 FEATURES = list(lies.lying(lies.features_chain(), lies.RECEIVED_LIES))
 

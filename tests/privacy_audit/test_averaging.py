@@ -48,7 +48,7 @@ from tests.support.averaging_moves import run
 from tests.support.posterior import exp_below, seen_counts
 from tests.support.solved_once import solved_once
 
-ATTEMPTS = 60
+ATTEMPTS = 30
 
 
 @contextmanager

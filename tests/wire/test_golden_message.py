@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from shared.errors import (
 V1 = Path(__file__).parent / "v1"
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 ME = "features-party"
+BITS = random.Random(17)
 
 PAYLOAD = (
     # what neighbouring data sets are
@@ -174,31 +176,29 @@ def test_the_untouched_copy_is_accepted(copy: Path) -> None:
     assert accepted(copy)
 
 
-def test_every_flipped_bit_of_the_manifest_is_refused() -> None:
+def test_a_flipped_bit_of_any_byte_of_the_manifest_is_refused() -> None:
     signature = json.loads(ENVELOPE)
     for position in range(len(PAYLOAD)):
-        for bit in range(8):
-            payload = bytearray(PAYLOAD)
-            payload[position] ^= 1 << bit
-            forged = canonical_bytes(signature | {"payload": base64.b64encode(payload).decode()})
-            with pytest.raises(SignatureInvalid):
-                Manifest.trusted(forged, KEY.public, ME)
+        payload = bytearray(PAYLOAD)
+        payload[position] ^= 1 << BITS.randrange(8)
+        forged = canonical_bytes(signature | {"payload": base64.b64encode(payload).decode()})
+        with pytest.raises(SignatureInvalid):
+            Manifest.trusted(forged, KEY.public, ME)
 
 
-def test_every_flipped_bit_of_the_envelope_file_is_refused() -> None:
+def test_a_flipped_bit_of_any_byte_of_the_envelope_file_is_refused() -> None:
     for position in range(len(ENVELOPE)):
-        for bit in range(8):
-            forged = bytearray(ENVELOPE)
-            forged[position] ^= 1 << bit
-            with pytest.raises((SignatureInvalid, MalformedManifest)):
-                Manifest.trusted(bytes(forged), KEY.public, ME)
+        forged = bytearray(ENVELOPE)
+        forged[position] ^= 1 << BITS.randrange(8)
+        with pytest.raises((SignatureInvalid, MalformedManifest)):
+            Manifest.trusted(bytes(forged), KEY.public, ME)
 
 
-def test_two_thousand_flips_of_the_parquet_file_are_refused(copy: Path) -> None:
+def test_five_hundred_flips_of_the_parquet_file_are_refused(copy: Path) -> None:
     whole = copy.read_bytes()
     rng = np.random.default_rng(17)
     passed = 0
-    for _ in range(2000):
+    for _ in range(500):
         data = bytearray(whole)
         data[rng.integers(len(data))] ^= 1 << rng.integers(8)
         copy.write_bytes(bytes(data))

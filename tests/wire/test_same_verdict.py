@@ -18,7 +18,7 @@ from tests.support.golden_documents import Document, documents
 from tests.support.mutations import mutants
 from tests.support.verdicts import ACCEPTED, verdicts
 
-MUTATIONS, SEED = 4000, 20261122
+MUTATIONS, SEED = 1500, 20261122
 
 
 @pytest.fixture(scope="module")
