@@ -38,8 +38,10 @@ coverage: $(VENV)/.measures
 mutants: $(VENV)/.measures
 	@$(BIN)/python -m tests.measures.mutants $(ARGS)
 
+# Speed, each figure a ratio against something named in the same run: ten minutes. ARGS="--compare" says which ratios got
+# worse than those kept in tests/benchmarks/results, "--keep" keeps this run's, ARGS=--help lists the options.
 bench: $(VENV)/.dev
-	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 # The paper's tables and figures on the data of ../shared/data, kept in tests/benchmarks/utility/results; goes on where
 # it was stopped. `make tables ARGS="--quick"` takes two minutes, ARGS=--help lists the options.

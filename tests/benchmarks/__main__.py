@@ -1,38 +1,73 @@
-"""`make bench`: every benchmark, one line a figure; ratios are against what is named in the same line."""
+"""`make bench`: every benchmark, one line a figure, each beside what it was measured against in the same run."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import platform
+import sys
+from pathlib import Path
 
-from tests.benchmarks import (
-    bench_command,
-    bench_intake,
-    bench_join,
-    bench_privatize,
-    bench_sampler,
-    bench_solver,
-    bench_spark,
-    bench_start,
-)
+from tests.benchmarks.lines import Line, read, slips, write
+from tests.benchmarks.plots import draw
+
+KEPT = Path(__file__).parent / "results" / "bench.json"
+SECTIONS = {
+    "solver": "Solver",
+    "sampler": "Sampler",
+    "command": "Command line",
+    "start": "Start",
+    "intake": "Labels intake",
+    "join": "Join",
+    "privatize": "Privatize",
+    "spark": "Spark",
+    "growth": "Growth",
+}
 
 
-def main() -> None:
-    print(f"{platform.machine()}, Python {platform.python_version()}\n")
-    for title, module in (
-        ("Solver", bench_solver),
-        ("Sampler", bench_sampler),
-        ("Command line", bench_command),
-        ("Start", bench_start),
-        ("Labels intake", bench_intake),
-        ("Join", bench_join),
-        ("Privatize", bench_privatize),
-        ("Spark", bench_spark),
-    ):
-        print(title)
-        for name, figure, note in module.rows():
-            print(f"  {name:<42} {figure:>9.2f} {note}", flush=True)
-        print()
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines to a file as well")
+    parser.add_argument("--keep", action="store_true", help=f"keep them in {KEPT.relative_to(Path.cwd())}")
+    parser.add_argument(
+        "--compare",
+        nargs="?",
+        type=Path,
+        const=KEPT,
+        metavar="FILE",
+        help="say which ratios got worse than the kept ones, or those of a file; then the exit code is 1",
+    )
+    asked = parser.parse_args()
+    asked.only = list(SECTIONS) if asked.only is None else asked.only.split(",")
+    unknown = [name for name in asked.only if name not in SECTIONS]
+    if unknown:
+        parser.error(f"there is no part '{unknown[0]}'; the parts are {', '.join(SECTIONS)}")
+    if asked.compare and not asked.compare.exists():
+        parser.error(f"nothing was kept in {asked.compare}; `--keep` or `--json` keep the lines of a run")
+    return asked
+
+
+def main() -> int:
+    asked = _asked()
+    machine = f"{platform.machine()}, Python {platform.python_version()}"
+    kept = read(asked.compare) if asked.compare else {}  # before this run replaces it
+    print(f"{machine}\n")
+    found: dict[str, list[Line]] = {}
+    for name in asked.only:
+        print(SECTIONS[name], flush=True)
+        found[name] = importlib.import_module(f"tests.benchmarks.bench_{name}").lines()
+        print("\n".join(line.text() for line in found[name]) + "\n", flush=True)
+    for path in [*([KEPT] if asked.keep else []), *([asked.json] if asked.json else [])]:
+        write(path, found, machine)
+    if asked.keep and "growth" in found:
+        draw(found["growth"], KEPT.parent)
+    if not asked.compare:
+        return 0
+    worse = [f"{SECTIONS[name]}: {said}" for name in found for said in slips(found[name], kept.get(name, []))]
+    print("\n".join(["Worse than what was kept:", *worse]) if worse else "No ratio is worse than what was kept.")
+    return bool(worse)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Row = tuple[str, float, str]
+from tests.benchmarks.lines import Line
+
 BIN = Path(sys.executable).parent
 ROUNDS = 5
 
@@ -25,13 +26,14 @@ def wall(*command: str | Path, env: dict[str, str] | None = None) -> float:
     return time.perf_counter() - start
 
 
-def rows() -> list[Row]:
+def lines() -> list[Line]:
     """Medians over fresh processes, beside the start of a bare interpreter that imports numpy."""
     bare = statistics.median(wall(sys.executable, "-c", "import numpy") for _ in range(ROUNDS))
-    found = [("python -c 'import numpy'", bare, "s, the floor")]
+    floor = f"python -c 'import numpy' ({bare:.2f} s)"
+    found = []
     for name in ("labels-party", "features-party"):
         took = statistics.median(wall(BIN / name, "--help") for _ in range(ROUNDS))
-        found.append((f"{name} --help", took, f"s, {took / bare:.1f} × the floor; wanted below 0.5 s"))
+        found.append(Line(f"{name} --help", took, "s", floor, took / bare, wanted=0.5))
     with tempfile.TemporaryDirectory() as folder:
         labels = Path(folder) / "labels.parquet"
         revenue = np.minimum(np.random.default_rng(0).lognormal(3, 1.2, 100_000), 400)
@@ -54,11 +56,6 @@ def rows() -> list[Row]:
                     mechanism,
                 ]
                 times.append(wall(*run, "--out", out, env=home))
-            note = "s, 100,000 labels, fresh process and empty home; wanted below 3 s"
-            found.append((f"privatize, {mechanism}", statistics.median(times), note))
+            took = statistics.median(times)
+            found.append(Line(f"privatize, 100,000 labels, {mechanism}", took, "s", floor, took / bare, wanted=3.0))
     return found
-
-
-if __name__ == "__main__":
-    for name, figure, note in rows():
-        print(f"{name:<44}{figure:>9.2f} {note}")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.benchmarks.children import BIN, measured
+from tests.benchmarks.lines import Line
 from tests.support.messages import Sender, one_bit
 
-Row = tuple[str, float, str]
-BIN = Path(sys.executable).parent
 ROWS = 10_000_000
 PIECE = 1 << 20
 LIMIT_MIB = 2048
@@ -51,37 +47,19 @@ def write_files(folder: Path, rows: int) -> None:
     sender.public_key(folder)
 
 
-def measured(*command: str | Path, env: dict[str, str] | None = None) -> tuple[float, float]:
-    """(seconds, peak resident MiB) of a process of its own."""
-    start = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ) | (env or {}))
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise RuntimeError(f"{command[0]} failed")
-    return time.perf_counter() - start, usage.ru_maxrss / 1024  # Linux counts in KiB
-
-
-def rows(count: int = ROWS) -> list[Row]:
+def lines(count: int = ROWS) -> list[Line]:
     with tempfile.TemporaryDirectory() as name:
         folder, key = Path(name), Path(name) / "labels-signing.pub"
-        # elsewhere: a child's peak begins at what its parent holds
-        writer = multiprocessing.get_context("spawn").Process(target=write_files, args=(folder, count))
-        writer.start()
-        writer.join()
+        write_files(folder, count)
         features, message = folder / "features.parquet", folder / "message.parquet"
-        plain, plain_peak = measured(sys.executable, "-c", PLAIN, features, message, folder / "plain.parquet")
+        plain, _, plain_peak = measured([sys.executable, "-c", PLAIN, features, message, folder / "plain.parquet"])
         (folder / "plain.parquet").unlink()
         command = [BIN / "features-party", "join", "--message", message, "--labels-key", key, "--features", features]
         command += ["--id-column", "click_id", "--out", folder / "joined.parquet"]
-        took, peak = measured(*command, env={"FEATURES_PARTY_HOME": str(folder / "home")})
+        took, _, peak = measured(command, {"FEATURES_PARTY_HOME": str(folder / "home")})
     shown = f"{count / 1e6:g} million rows × 20 features"
+    beside = f"plain DuckDB joining the same files ({plain:.1f} s, {plain_peak:.0f} MiB)"
     return [
-        ("join --out, peak", peak, f"MiB resident, {shown}; wanted below {LIMIT_MIB}; plain DuckDB {plain_peak:.0f}"),
-        ("join --out, time", took / plain, f"× plain DuckDB joining the same files ({took:.1f} s, {plain:.1f} s)"),
+        Line("join --out, wall", took, "s", beside, took / plain, note=shown),
+        Line("join --out, peak", peak, "MiB", beside, peak / plain_peak, wanted=LIMIT_MIB, note=shown),
     ]
-
-
-if __name__ == "__main__":
-    for name, figure, note in rows():
-        print(f"{name:<44}{figure:>9.2f} {note}")

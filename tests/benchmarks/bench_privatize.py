@@ -10,15 +10,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Row = tuple[str, float, str]
-BIN = Path(sys.executable).parent
+from tests.benchmarks.children import BIN, Used, measured
+from tests.benchmarks.lines import Line
+
 ROWS = 10_000_000
 MEMORY_MB = 1024
 THREADS = os.cpu_count() or 1
@@ -46,18 +46,7 @@ def write_labels(path: Path, rows: int) -> None:
             writer.write_batch(pa.record_batch([ids, amounts], names=["click", "revenue"]))
 
 
-def measured(command: list[str | Path], env: dict[str, str] | None = None) -> tuple[float, float, float]:
-    """(wall seconds, CPU seconds, peak resident MiB) of a child, which must succeed."""
-    before = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ) | (env or {}))
-    _, status, usage = os.wait4(child.pid, 0)
-    took = time.perf_counter() - before
-    assert os.waitstatus_to_exitcode(status) == 0
-    unit = 1024 if sys.platform == "linux" else 1024 * 1024
-    return took, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit
-
-
-def rows(n: int = ROWS, rounds: int = ROUNDS) -> list[Row]:
+def lines(n: int = ROWS, rounds: int = ROUNDS) -> list[Line]:
     """The least of alternating rounds; the kernels are compiled beforehand, as in the image."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -67,7 +56,7 @@ def rows(n: int = ROWS, rounds: int = ROUNDS) -> list[Row]:
         write_labels(small, 2 * AT_ONCE)
         kernels = {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(folder / "kernels"))}
 
-        def privatize(source: Path, run: str) -> tuple[float, float, float]:
+        def privatize(source: Path, run: str) -> Used:
             options = "--id-column click --label-column revenue --domain 0:400 --epsilon 1 --budget 1 --population p"
             command = [BIN / "labels-party", "privatize", "--labels", source, *options.split(), "--json"]
             env = kernels | {"LABELS_PARTY_HOME": str(folder / run), "LABELS_PARTY_MEMORY_LIMIT_MB": str(MEMORY_MB)}
@@ -75,24 +64,18 @@ def rows(n: int = ROWS, rounds: int = ROUNDS) -> list[Row]:
             subprocess.run(["rm", "-rf", folder / run, folder / f"{run}.parquet"], check=True)
             return found
 
-        def rewrite() -> tuple[float, float, float]:
+        def rewrite() -> Used:
             command = [sys.executable, "-c", REWRITE, labels, folder / "sorted.parquet", f"{MEMORY_MB}MiB"]
             return measured([*command, str(THREADS), folder / "spill"])
 
         privatize(small, "warm")
         found = [(privatize(labels, f"run-{i}"), rewrite()) for i in range(rounds)]
-    peak = max(run[2] for run, _ in found)
     # what else the machine does only ever adds to a time, so the least is the nearest to the truth
-    ours, theirs = (tuple(min(run[i][kind] for run in found) for kind in (0, 1)) for i in (0, 1))
+    ours, theirs = (Used(*map(min, zip(*side, strict=True))) for side in zip(*found, strict=True))
+    peak = max(run.peak for run, _ in found)
+    beside = f"DuckDB sorting and rewriting them ({theirs.wall:.2f} s wall, {theirs.cpu:.2f} s of CPU)"
     return [
-        (f"DuckDB sorts and rewrites {n:,} labels", theirs[0], f"s wall, {theirs[1]:.2f} s of CPU, {LIMITS}"),
-        ("privatize, process start included", ours[0], f"s wall, {ours[1]:.2f} s of CPU, {LIMITS}"),
-        ("  × DuckDB, wall", ours[0] / theirs[0], "; wanted at most 2.5"),
-        ("  × DuckDB, CPU", ours[1] / theirs[1], ""),
-        ("  peak resident memory", peak, f"MiB; wanted at most {MEMORY_MB}"),
+        Line(f"{n:,} labels, wall", ours.wall, "s", beside, ours.wall / theirs.wall, wanted_ratio=1.5, note=LIMITS),
+        Line(f"{n:,} labels, CPU", ours.cpu, "s", beside, ours.cpu / theirs.cpu, wanted_ratio=1.7, note=LIMITS),
+        Line(f"{n:,} labels, peak", peak, "MiB", f"the limit ({MEMORY_MB} MiB)", peak / MEMORY_MB, wanted_ratio=1.0),
     ]
-
-
-if __name__ == "__main__":
-    for name, figure, note in rows():
-        print(f"{name:<44}{figure:>9.2f} {note}", flush=True)

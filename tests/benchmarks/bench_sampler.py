@@ -17,10 +17,10 @@ from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
 from shared.channels.base import N
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from tests.benchmarks.lines import Line
 
 DRAWS = 1_000_000
 ROUNDS = 15
-Row = tuple[str, float, str]
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -29,7 +29,7 @@ def seconds(run: Callable[[], object]) -> float:
     return time.thread_time() - start
 
 
-def ratio_row(d: int, dtype: type) -> Row:
+def ratio_line(d: int, dtype: type) -> Line:
     A, B = rr_weights(Epsilon.parse("1"), d)
     p = A / N
     rng = np.random.default_rng(0)
@@ -45,13 +45,11 @@ def ratio_row(d: int, dtype: type) -> Row:
     exact(), baseline()
     pairs = [(seconds(baseline), seconds(exact)) for _ in range(ROUNDS)]
     theirs, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
-    note = (
-        f"× the speed of numpy random + where + integers ({1e3 * theirs:.2f} ms) at {1e3 * ours:.2f} ms for 10⁶ draws"
-    )
-    return f"rr sampler, d = {d}", theirs / ours, note
+    beside = f"numpy random + where + integers ({1e3 * theirs:.2f} ms)"
+    return Line(f"randomized response, d = {d}, 10⁶ draws", 1e3 * ours, "ms", beside, ours / theirs)
 
 
-def pipeline_row(name: str, n: int, **options: bool) -> Row:
+def pipeline_line(name: str, n: int, **options: bool) -> Line:
     domain = Domain.parse("0:400")
     prior = np.exp(-np.arange(401) / 60.0)
     channel = MECHANISMS[name].design(domain, prior / prior.sum(), Epsilon.parse("1"), "squared", options)
@@ -62,15 +60,12 @@ def pipeline_row(name: str, n: int, **options: bool) -> Row:
         (seconds(lambda: rng.integers(401, size=n)), seconds(lambda: sample(channel, index))) for _ in range(ROUNDS)
     ]
     theirs, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return (
-        f"{' '.join([name, *options])}: labels",
-        n / ours / 1e6,
-        f"million labels per second of one core, {theirs / ours:.2f} × numpy integers(401) ({n / theirs / 1e6:.0f} "
-        f"million); {channel.m} outputs",
-    )
+    beside, title = f"numpy integers(401) ({n / theirs / 1e6:.0f} M/s)", " ".join([name, *options])
+    wanted, outputs = 50 if "discrete" in name else None, f"{channel.m} outputs"
+    return Line(title, n / ours / 1e6, "M labels/s", beside, theirs / ours, wanted, more=True, note=outputs)
 
 
-def keystream_row(n: int) -> Row:
+def keystream_line(n: int) -> Line:
     """What no sampler of one word a label exceeds."""
     rng, stream = np.random.default_rng(0), Keystream()
     pairs = [
@@ -78,30 +73,25 @@ def keystream_row(n: int) -> Row:
         for _ in range(ROUNDS)
     ]
     theirs, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
-    note = f"million words of 64 bits per second of one core, {theirs / ours:.2f} × numpy integers(1 << 64)"
-    return "AES-256-CTR keystream", n / ours / 1e6, note
+    beside = f"numpy integers(1 << 64) ({n / theirs / 1e6:.0f} M/s)"
+    return Line("AES-256-CTR keystream", n / ours / 1e6, "M words/s", beside, theirs / ours, more=True)
 
 
-def rows() -> list[Row]:
-    """(name, figure, unit or note) of every figure; about three seconds."""
+def lines() -> list[Line]:
+    """Of one core; about three seconds."""
     return [
-        keystream_row(DRAWS),
-        ratio_row(4, np.uint8),
-        ratio_row(64, np.uint8),
-        ratio_row(1000, np.uint16),
-        pipeline_row("rr-on-bins", DRAWS),
-        pipeline_row("one-bit", DRAWS),
-        pipeline_row("discrete-laplace", DRAWS),
-        pipeline_row("discrete-laplace", DRAWS, unclipped=True),
-        pipeline_row("discrete-staircase", DRAWS),
-        pipeline_row("laplace", DRAWS),
-        pipeline_row("laplace", DRAWS, unclipped=True),
-        pipeline_row("staircase", DRAWS),
-        pipeline_row("exponential", DRAWS),
-        pipeline_row("unbiased", DRAWS),
+        keystream_line(DRAWS),
+        ratio_line(4, np.uint8),
+        ratio_line(64, np.uint8),
+        ratio_line(1000, np.uint16),
+        pipeline_line("rr-on-bins", DRAWS),
+        pipeline_line("one-bit", DRAWS),
+        pipeline_line("discrete-laplace", DRAWS),
+        pipeline_line("discrete-laplace", DRAWS, unclipped=True),
+        pipeline_line("discrete-staircase", DRAWS),
+        pipeline_line("laplace", DRAWS),
+        pipeline_line("laplace", DRAWS, unclipped=True),
+        pipeline_line("staircase", DRAWS),
+        pipeline_line("exponential", DRAWS),
+        pipeline_line("unbiased", DRAWS),
     ]
-
-
-if __name__ == "__main__":
-    for name, figure, unit in rows():
-        print(f"{name:40s} {figure:10.2f} {unit}")

@@ -12,8 +12,7 @@ import numpy as np
 
 from labels_party.mechanisms import bins as bins_module
 from labels_party.mechanisms.bins import solve_bins, warm_up
-
-Row = tuple[str, float, str]
+from tests.benchmarks.lines import Line
 
 
 @numba.njit
@@ -60,10 +59,9 @@ def skewed(k: int) -> tuple[np.ndarray, np.ndarray]:
     return p / p.sum(), y
 
 
-def rows() -> list[Row]:
-    """(name, figure, unit or note) of every figure; about ten seconds, most of it compiling."""
+def lines() -> list[Line]:
+    """About ten seconds, most of it compiling."""
     p, y = skewed(401)
-    figures: list[Row] = []
     kernels, bins_module._kernels = bins_module._kernels, None
     try:
         plain = milliseconds(lambda: solve_bins(p, y, 1.0), 7)
@@ -73,22 +71,18 @@ def rows() -> list[Row]:
     ours = milliseconds(lambda: solve_bins(p, y, 1.0), 21)
     theirs = milliseconds(lambda: triple_loop(p, y, math.expm1(1.0)), 5)
     apart = abs(triple_loop(p, y, math.expm1(1.0)) / solve_bins(p, y, 1.0).expected_loss - 1)
-    figures.append(("solver, k = 401, squared", ours, "ms, compiled kernels"))
-    figures.append(("solver, k = 401, squared, numpy path", plain, "ms, no numba"))
-    figures.append(("Algorithm 2 as a triple loop, k = 401", theirs, f"ms, compiled; results differ by {apart:.0e}"))
-    figures.append(("speed-up over the triple loop", theirs / ours, "×"))
+    loop = f"Algorithm 2 as a compiled triple loop ({theirs:.0f} ms)"
+    figures = [
+        Line("k = 401, squared", ours, "ms", loop, ours / theirs, note=f"results differ by {apart:.0e}"),
+        Line("k = 401, squared, without numba", plain, "ms", loop, plain / theirs),
+    ]
     for loss in ("absolute", "poisson"):
         took = milliseconds(lambda loss=loss: solve_bins(p, y, 1.0, loss), 11)
-        figures.append((f"solver, k = 401, {loss}", took, "ms"))
+        figures.append(Line(f"k = 401, {loss}", took, "ms", loop, took / theirs))
     for k in (10_000, 1_000_000):
         p, y = skewed(k)
         for loss in ("squared", "absolute", "poisson"):
             gap = solve_bins(p, y, 2.0, loss).gap
             took = milliseconds(lambda p=p, y=y, loss=loss: solve_bins(p, y, 2.0, loss), 1)
-            figures.append((f"solver, k = {k}, {loss}", took, f"ms, ε = 2, proven gap {gap:.0e}"))
+            figures.append(Line(f"k = {k:,}, {loss}", took, "ms", note=f"ε = 2, proven gap {gap:.0e}"))
     return figures
-
-
-if __name__ == "__main__":
-    for name, figure, unit in rows():
-        print(f"{name:40s} {figure:10.2f} {unit}")

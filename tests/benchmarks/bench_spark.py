@@ -15,7 +15,8 @@ from pathlib import Path
 
 from labels_party.settings import Settings
 from shared.errors import InvalidSettings
-from tests.benchmarks.bench_privatize import LIMITS, Row, write_labels
+from tests.benchmarks.bench_privatize import LIMITS, write_labels
+from tests.benchmarks.lines import Line
 
 SMALL, LARGE = 4_000_000, 10_000_000
 # CPU of a step: of this process, of what it has waited for, and of those that Spark's JVM and its daemon still run
@@ -64,7 +65,7 @@ print(json.dumps(took))
 """
 
 
-def rows(small: int = SMALL, large: int = LARGE) -> list[Row]:
+def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
     """Microseconds of CPU for each further label."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -80,8 +81,8 @@ def rows(small: int = SMALL, large: int = LARGE) -> list[Row]:
         try:
             Settings(home=folder).prepare_spark()
         except InvalidSettings as error:
-            return [("Spark was not measured", 0.0, error.detail)]
-        found: list[Row] = []
+            return [Line("not measured", 0.0, "", note=error.detail)]
+        found = []
         marginal = {}
         for engine in ("local", "spark"):
             run(small, engine, f"{engine}-warm")  # kernels are compiled
@@ -89,12 +90,8 @@ def rows(small: int = SMALL, large: int = LARGE) -> list[Row]:
             marginal[engine] = {step: (b[step] - a[step]) / (large - small) * 1e6 for step in a}
         for step, wanted in (("seal", 2.0), ("draw", 0.5)):
             ours, theirs = marginal["spark"][step], marginal["local"][step]
-            found.append((f"{step} on Spark, CPU of a further label", ours, f"µs; wanted at most {wanted}, {LIMITS}"))
-            found.append((f"  in this process: {step}", theirs, "µs"))
-            found.append(("  × this process", ours / theirs, ""))
+            beside = f"this process ({theirs:.2f} µs)"
+            found.append(
+                Line(f"{step}, CPU of a further label", ours, "µs", beside, ours / theirs, wanted, note=LIMITS)
+            )
         return found
-
-
-if __name__ == "__main__":
-    for name, figure, note in rows():
-        print(f"{name:<44}{figure:>9.2f} {note}", flush=True)

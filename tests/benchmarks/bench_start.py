@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tests.benchmarks.bench_privatize import BIN, Row, measured
+from tests.benchmarks.children import BIN, measured
+from tests.benchmarks.lines import Line
 
 ROUNDS = 5
 LABELS = 1_000
@@ -56,7 +57,7 @@ def ready(command: str, home: Path) -> float:
         child.wait()
 
 
-def rows(rounds: int = ROUNDS) -> list[Row]:
+def lines(rounds: int = ROUNDS) -> list[Line]:
     """The least of alternating rounds; every privatized file has an empty home of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -71,7 +72,7 @@ def rows(rounds: int = ROUNDS) -> list[Row]:
             options = "--id-column click --label-column revenue --domain 0:400 --epsilon 1 --budget 1 --population p"
             words = [BIN / "labels-party", "privatize", "--labels", folder / f"labels.{kind}", *options.split()]
             own = env | {"LABELS_PARTY_HOME": str(folder / run)}
-            return measured([*words, "--out", folder / f"{run}.parquet"], own)[1]
+            return measured([*words, "--out", folder / f"{run}.parquet"], own).cpu
 
         privatize("parquet", "first")
         key = folder / "first" / "keys" / "signing.pub"
@@ -85,24 +86,20 @@ def rows(rounds: int = ROUNDS) -> list[Row]:
         cpu: dict[str, list[float]] = {}
         wall: dict[str, list[float]] = {}
         for i in range(rounds):
-            cpu.setdefault("floor", []).append(measured([sys.executable, "-c", f"import {FLOOR}"])[1])
+            cpu.setdefault("floor", []).append(measured([sys.executable, "-c", f"import {FLOOR}"]).cpu)
             for kind in ("parquet", "csv"):
                 cpu.setdefault(f"privatize, {LABELS:,} labels, {kind}", []).append(privatize(kind, f"{kind}-{i}"))
             for title, words in commands.items():
-                cpu.setdefault(title, []).append(measured(words, used)[1])
-            wall.setdefault("floor", []).append(measured([sys.executable, "-c", f"import {FLOOR}"])[0])
+                cpu.setdefault(title, []).append(measured(words, used).cpu)
+            wall.setdefault("floor", []).append(measured([sys.executable, "-c", f"import {FLOOR}"]).wall)
             for command, variable in SERVICES.items():
                 wall.setdefault(f"{command} serve, ready", []).append(ready(command, Path(homes[variable])))
     floor, waited = min(cpu.pop("floor")), min(wall.pop("floor"))
-    found: list[Row] = [(f"import {FLOOR}", floor, f"s of CPU, {waited:.2f} s wall, the floor")]
+    beside = f"importing {FLOOR} ({floor:.2f} s of CPU, {waited:.2f} s wall)"
+    found = []
     for title, taken in cpu.items():
-        wanted = "; wanted below 1.2 s" if title.startswith("privatize") else ""
-        found.append((title, min(taken), f"s of CPU, {min(taken) / floor:.1f} × the floor{wanted}"))
+        wanted = 1.2 if title.startswith("privatize") else None
+        found.append(Line(f"{title}, CPU", min(taken), "s", beside, min(taken) / floor, wanted))
     for title, taken in wall.items():
-        found.append((title, min(taken), f"s wall, {min(taken) / waited:.1f} × the floor; wanted below 1 s"))
+        found.append(Line(title, min(taken), "s", beside, min(taken) / waited, wanted=1.0))
     return found
-
-
-if __name__ == "__main__":
-    for name, figure, note in rows():
-        print(f"{name:<52}{figure:>9.2f} {note}", flush=True)
