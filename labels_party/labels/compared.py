@@ -48,8 +48,10 @@ class Compared:
             self._runs.add(*siphash128(part.ids, self.key), part.start)
             yield part
             if self._runs.full:
-                self._compare()
-                self._runs.make_room()
+                if self._runs.begun:  # the part before, which a thread sorted meanwhile
+                    self._compare()
+                    self._runs.make_room()
+                self._runs.begin()
 
     def finish(self, ids: Callable[[], Iterator[pa.Array]]) -> None:
         """All rows went by; `ids` gives theirs once more, in their order. Raises InvalidRows, DuplicateId, InvalidFile,
@@ -58,6 +60,8 @@ class Compared:
         if not self.findings:
             if not self.rows:
                 raise InvalidFile("There is no row in the upload; send at least one.")
+            if self._runs.begun:
+                self._compare()
             self._compare()
             self.run = self._runs.finish()
             if self._runs.again:

@@ -12,6 +12,7 @@ from shared.compiled import compiled
 U64 = npt.NDArray[np.uint64]
 BYTES, WORDS = "Array(uint8, 1, 'C', readonly=True)", "Array(uint64, 1, 'C', readonly=True)"
 OFFSETS = [f"Array({kind}, 1, 'C', readonly=True)" for kind in ("int32", "int64")]
+LONGEST = 256  # words of a part that insertion sorts quickly enough
 # written out, so that importing this module compiles every kernel once or loads it from the cache
 
 
@@ -162,3 +163,32 @@ def mark_members(run_low: U64, run_high: U64, low: U64, high: U64, found: npt.ND
                 far = middle
         at = near
         found[i] = at < n and run_high[at] == hi and run_low[at] == lo
+
+
+@compiled("boolean(uint64[::1], uint64[::1], int64[::1], uint64)")
+def sort_uniform(words: U64, scratch: U64, ends: npt.NDArray[np.int64], shift: np.uint64) -> bool:
+    """Sort words uint64[n] in place by way of `scratch` uint64[n]: into 2^(64 − shift) parts by their first bits, then
+    each part by insertion. `ends` int64[parts + 1]. False, and `words` unchanged, where a part is too large for that,
+    as it hardly ever is for words that are uniform."""
+    ends[:] = 0
+    for word in words:
+        ends[np.int64(word >> shift) + 1] += 1
+    for part in range(1, ends.size):
+        if ends[part] > LONGEST:
+            return False
+        ends[part] += ends[part - 1]
+    for word in words:
+        bucket = np.int64(word >> shift)
+        scratch[ends[bucket]] = word
+        ends[bucket] += 1
+    start = np.int64(0)
+    for part in range(ends.size - 1):
+        for i in range(start, ends[part]):
+            word = scratch[i]
+            at: Any = i
+            while at > start and words[at - 1] > word:
+                words[at] = words[at - 1]
+                at -= 1
+            words[at] = word
+        start = ends[part]
+    return True

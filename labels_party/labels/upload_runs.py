@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,12 @@ class UploadRuns:
         self._parts: list[Run] = []
         self._spilled = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._begun: Future[tuple[Run, Rows, Rows]] | None = None
 
     def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
         self._parts.clear()
         if self._folder is not None:
             self._folder.cleanup()
@@ -72,20 +77,33 @@ class UploadRuns:
     def full(self) -> bool:
         return self._waiting >= BUFFER
 
+    def begin(self) -> None:
+        """Have a thread sort what was added since the last part, which `part` gives; more is added meanwhile."""
+        self._thread = self._thread or ThreadPoolExecutor(1, "runs")
+        self._begun = self._thread.submit(_unique, *self._added())
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part that was begun waits to be taken."""
+        return self._begun is not None
+
     def part(self) -> tuple[Run, Rows, Rows]:
-        """What was added since the last part: (a run without repetitions, their rows, rows of repeated ids)."""
-        if not self._waiting:  # the upload ended with a full part
+        """What was begun, or else what was added since: (a run without repetitions, their rows, rows of repeated
+        ids)."""
+        if self._begun is not None:
+            found, self._begun = self._begun.result(), None
+        elif not self._waiting:  # the upload ended with a full part
             nothing = np.zeros(0, np.int64)
             return EMPTY, nothing, nothing
-        run, order = sort_run(_joined(self._low), _joined(self._high))
-        rows = order + self._first
+        else:
+            found = _unique(*self._added())
+        self._parts.append(found[0])
+        return found
+
+    def _added(self) -> tuple[U64, U64, int]:
+        added = _joined(self._low), _joined(self._high), self._first
         self._low, self._high, self._waiting = [], [], 0
-        marks = repeated(run)
-        later = rows[marks]
-        if later.size:
-            run, rows = (run[0][~marks], run[1][~marks]), rows[~marks]
-        self._parts.append(run)
-        return run, rows, later
+        return added
 
     def make_room(self) -> None:
         """Move parts out of memory where there are many; call it when more will come."""
@@ -131,6 +149,16 @@ def spilled(pieces: Iterator[Run] | list[Run], folder: Path) -> Run:
         if not high_file.tell():
             return EMPTY
     return np.memmap(low, np.uint64, "r"), np.memmap(high, np.uint64, "r")
+
+
+def _unique(low: U64, high: U64, first: int) -> tuple[Run, Rows, Rows]:
+    """A run without repetitions, the rows of its digests, and those of repeated ids; rows counted from `first`."""
+    run, order = sort_run(low, high)
+    rows = order + first
+    marks = repeated(run)
+    if not marks.any():
+        return run, rows, rows[:0]
+    return (run[0][~marks], run[1][~marks]), rows[~marks], rows[marks]
 
 
 def _joined(parts: list[Any]) -> Any:

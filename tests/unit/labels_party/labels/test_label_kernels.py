@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from labels_party.labels import digests
 from labels_party.labels.digests import kernels, mask, siphash128
+from labels_party.labels.kernels import sort_uniform
 from labels_party.labels.runs import contains, members, merge, repeated, sort_run
 from tests.unit.labels_party.labels.test_digests import KEY, VECTORS
 
@@ -106,3 +107,24 @@ def test_kernels_load_only_once_many_rows_went_by(monkeypatch: pytest.MonkeyPatc
     assert not kernels.worth(digests.LOADED_AFTER - 1)
     assert not kernels.worth(1)  # enough in all, but a call for one row is not worth it
     assert kernels.worth(digests.AT_ONCE)
+
+
+@pytest.mark.parametrize(("n", "bits"), [(0, 1), (1, 1), (2, 1), (1000, 6), (100_000, 13)])
+def test_words_that_are_uniform_are_sorted_in_parts(n: int, bits: int) -> None:
+    words = np.random.default_rng(n).integers(0, 1 << 64, n, np.uint64)
+    expected, ends = np.sort(words), np.empty((1 << bits) + 1, np.int64)
+    assert sort_uniform(words, np.empty_like(words), ends, np.uint64(64 - bits))
+    np.testing.assert_array_equal(words, expected)
+
+
+def test_words_that_are_not_are_left_as_they_were_and_sorted_otherwise() -> None:
+    rng = np.random.default_rng(5)
+    words = np.concatenate([rng.integers(0, 1 << 64, 50_000, np.uint64), rng.integers(0, 1 << 50, 5_000, np.uint64)])
+    before = words.copy()
+    assert not sort_uniform(words, np.empty_like(words), np.empty(1025, np.int64), np.uint64(54))
+    np.testing.assert_array_equal(words, before)
+    low = np.arange(len(words), dtype=np.uint64)
+    (sorted_low, sorted_high), order = sort_run(low, words)
+    np.testing.assert_array_equal(sorted_high, np.sort(before))
+    np.testing.assert_array_equal(before[order], sorted_high)
+    np.testing.assert_array_equal(sorted_low, low[order])

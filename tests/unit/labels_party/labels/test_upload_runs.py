@@ -44,10 +44,14 @@ def _check(chunks: list[list[int]], spill: Path) -> None:
             runs.add(*digests(chunk), start)
             start += len(chunk)
             if runs.full:
-                run, rows, again = runs.part()
-                again_rows += again.tolist()
-                assert [digests([all_numbers[r]])[1][0] for r in rows] == run[1].tolist()
-                runs.make_room()
+                if runs.begun:
+                    run, rows, again = runs.part()
+                    again_rows += again.tolist()
+                    assert [digests([all_numbers[r]])[1][0] for r in rows] == run[1].tolist()
+                    runs.make_room()
+                runs.begin()
+        while runs.begun:
+            again_rows += runs.part()[2].tolist()
         again_rows += runs.part()[2].tolist()
         run = runs.finish()
         distinct = sort_run(*digests(sorted(set(all_numbers))))[0]
