@@ -27,16 +27,17 @@ from labels_party.api.models import (
 )
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
-from labels_party.labels.batches import UPSERT
+from labels_party.labels.batches import INSERT, UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.ledger.populations import Population, declare
 from shared.errors import NotFound
 from shared.schemas.population import Batch
 from shared.schemas.population import Population as PopulationAsked
+from shared.service.apikeys import Principal
 from shared.service.calls import LARGE, UPLOAD
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
-from shared.service.json_bodies import JsonRouter
+from shared.service.json_bodies import JsonRouter, quickly
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOADED = problem_responses(409, 413, 415)
@@ -160,6 +161,25 @@ async def put_examples(
     return Listed(**await receive(request, ctx, caller, key, batch, columns, work))
 
 
+async def _labels(
+    request: Request, ctx: Ctx, caller: Principal, columns: dict[str, str], mode: str, key: str | None
+) -> dict[str, Any]:
+    batch = request.path_params["batch"]
+
+    def work(upload: Upload) -> Reply:
+        chunks = partial(upload.chunks, nulls=mode == UPSERT)
+        owner = caller.role == "owner"
+        return ctx.intake.add_labels(batch, chunks, call=upload.call, mode=mode, owner=owner)
+
+    return await receive(request, ctx, caller, key, batch, columns, work, inserts=mode == INSERT)
+
+
+async def _plain_insert(request: Request) -> dict[str, Any]:
+    return await _labels(
+        request, request.app.state.services, request.state.caller, {}, INSERT, request.headers.get("idempotency-key")
+    )
+
+
 @router.post(
     "/batches/{batch}/labels",
     tags=["batches"],
@@ -167,6 +187,7 @@ async def put_examples(
     responses=UPLOADED,
     dependencies=[UPLOAD],
 )
+@quickly(_plain_insert)
 async def add_labels(
     batch: str,
     request: Request,
@@ -184,12 +205,7 @@ async def add_labels(
     earlier one, and the label null deletes it. The id stays in the batch either way.
     """
 
-    def work(upload: Upload) -> Reply:
-        chunks = partial(upload.chunks, nulls=mode == UPSERT)
-        owner = caller.role == "owner"
-        return ctx.intake.add_labels(batch, chunks, call=upload.call, mode=mode, owner=owner)
-
-    return Accepted(**await receive(request, ctx, caller, key, batch, columns, work))
+    return Accepted(**await _labels(request, ctx, caller, columns, mode, key))
 
 
 @router.delete(

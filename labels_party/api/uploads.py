@@ -16,14 +16,17 @@ from fastapi import Request
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
+from labels_party.labels.together import Small
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
+from shared.service.gathered import Gathered
 from shared.service.idempotency import Claim, IdempotentCall, Reply
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
 SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
+_together = Gathered[Small, Reply](lambda at, uploads: at[0].add_small(at[1], uploads))
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
 
 
@@ -61,6 +64,10 @@ class Body:
 
     async def take(self) -> bytes:
         await self.gather()
+        return self.held()
+
+    def held(self) -> bytes:
+        """What has come and was not taken."""
         found = b"".join(self._held)
         self._held.clear()
         self._bytes = 0
@@ -69,6 +76,17 @@ class Body:
     def close(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
+
+
+class Whole:
+    """A source of bytes that have come."""
+
+    def __init__(self, text: bytes) -> None:
+        self._left = text
+
+    def read(self) -> bytes:
+        found, self._left = self._left, b""
+        return found
 
 
 class Upload:
@@ -83,9 +101,11 @@ class Upload:
         self._loop = current_token()  # whichever thread reads
 
     def read(self) -> bytes:
-        if not self.body.ended:
+        if self.body.ended:  # nothing to wait for
+            found = self.body.held()
+        else:
             self.claim.renew()
-        found = anyio.from_thread.run(self.body.take, token=self._loop)
+            found = anyio.from_thread.run(self.body.take, token=self._loop)
         if self._mac is not None:
             self._mac.update(found)
         return found
@@ -108,8 +128,11 @@ async def receive(
     batch: str,
     columns: Mapping[str, str],
     work: Callable[[Upload], Reply],
+    *,
+    inserts: bool = False,
 ) -> dict[str, Any]:
     """Run `work` on the request's body in a thread; its answer. `columns`: names that a table has for our fields.
+    Small bodies that the call `inserts` are taken in with others that wait.
 
     Raises what `work` raises.
     """
@@ -120,6 +143,10 @@ async def receive(
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "", batch)
     async with _body(request) as body:
         await body.gather(SOON, least=AT_ONCE)
+        if inserts and body.ended:
+            small = _small(ctx, kind, body.held(), call, f"{request.url.path}{query}", columns, caller)
+            _, answer = await _together.do((ctx.intake, batch), small, _limiter(ctx))
+            return answer
         upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)
         call.body_mac = upload.mac
 
@@ -129,6 +156,27 @@ async def receive(
 
         _, answer = await anyio.to_thread.run_sync(run, limiter=_limiter(ctx))
     return answer
+
+
+def _small(
+    ctx: Services,
+    kind: Format,
+    text: bytes,
+    call: IdempotentCall,
+    path: str,
+    columns: Mapping[str, str],
+    caller: Principal,
+) -> Small:
+    def mac() -> str:
+        found = ctx.idempotency.begun(path)
+        found.update(text)
+        return found.hexdigest()
+
+    def chunks(fields: tuple[str, ...], classes: bool) -> Chunks:
+        return kind.chunks(Whole(text), fields, ctx.home.spill, classes=classes, columns=columns)
+
+    call.body_mac = mac
+    return Small(chunks, call, caller.role == "owner")
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
+    ASIDE,
     LABELS,
     RUNS,
     UPSERT,
@@ -28,7 +29,7 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.changes import commit, until_current
 from labels_party.labels.digests import siphash128
-from labels_party.labels.runs import EMPTY, Run, among, contains, only
+from labels_party.labels.runs import EMPTY, Run, among, contains, only, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import segments, set_aside
@@ -56,8 +57,8 @@ class UploadsSetAside(Conflict):
 
 def note_aside(connection: Connection, batch: str, stored: Segment, run: str, caller: str, now: dt.datetime) -> None:
     """In the transaction that names such an upload's object and the run of its digests."""
-    row = {"id": "upl_" + secrets.token_hex(12), "batch": batch, "sent_by": f"apikey:{caller}"}
-    row |= {"received": timestamp(now), "key": stored.key, "run": run}
+    row: dict[str, object] = {"id": "upl_" + secrets.token_hex(12), "batch": batch, "sent_by": f"apikey:{caller}"}
+    row |= {"received": timestamp(now), "key": stored.key, "start": stored.start, "run": run}
     connection.execute(sa.insert(set_aside).values(**row, rows=stored.rows))
 
 
@@ -118,28 +119,32 @@ class SetAside:
                 raise StaleBatch("An upload came meanwhile.")
             self.batches.bump(connection, batch)
             s, t = segments, set_aside
-            connection.execute(sa.delete(s).where(s.c.batch == batch_id, s.c.key.in_((row.key, row.run))))
+            its = sa.and_(s.c.kind == ASIDE, s.c.key == row.key, s.c.start == row.start)
+            connection.execute(sa.delete(s).where(s.c.batch == batch_id, its | (s.c.key == row.run)))
             if replaces:
-                self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode=UPSERT)
+                self.batches.add_segment(connection, batch_id, LABELS, row.key, row.rows, mode=UPSERT, start=row.start)
+            # of uploads that waited together: the object goes with the last of them
+            others = connection.execute(sa.select(s.c.number).where(s.c.key == row.key).limit(1)).first()
             if added:
                 self.batches.add_segment(connection, batch_id, RUNS, run_key, added, LABELS)
             values = {"decision": decision, "decided": timestamp(self.batches.clock()), "decided_by": actor}
             connection.execute(sa.update(t).where(t.c.id == upload).values(**values))
             shown = _shown(self._row(connection, batch_id, upload))
-            return (200, shown), [row.run] if replaces else [row.run, row.key]
+            return (200, shown), [key for key in (row.run, "" if others else row.key) if key]
 
         return commit(self.database, self.vault, "aside.decide", call, effect, [run_key])
 
     def _fresh(self, batch_id: str, upload: str) -> tuple[list[str], Run]:
         """The runs of the batch's records, and the digests of the upload that none of them holds."""
 
-        def look(connection: Connection) -> tuple[Any, list[str]]:
-            return self._row(connection, batch_id, upload), self._taken(connection, batch_id)
+        def look(connection: Connection) -> tuple[str, Any, list[str]]:
+            label = self.batches.get(connection, batch_id)[0].label
+            return label, self._row(connection, batch_id, upload), self._taken(connection, batch_id)
 
-        row, taken = self.database.read("aside.look", look)
+        label, row, taken = self.database.read("aside.look", look)
         if row.decision is not None:  # as the transaction will say
             return taken, EMPTY
-        run = self.vault.run(row.run)
+        run = self.vault.run(row.run) if row.run else self._digests(row, label)
         return taken, only(run, ~among(run, [self.vault.run(key) for key in taken]))
 
     # --- parts --------------------------------------------------------------------------------------------
@@ -153,6 +158,15 @@ class SetAside:
             raise NotFound(f"There is no upload '{upload}' set aside for batch '{batch_id}'.")
         return row
 
+    def _digests(self, row: Any, label: str) -> Run:
+        """Of a small upload."""
+        parts = [
+            siphash128(chunk.column(0), digest_key(self.secrets, label))
+            for chunk in self.vault.scan(row.key, row.start, row.rows)
+        ]
+        low, high = (np.concatenate(halves) for halves in zip(*parts, strict=True))
+        return sort_run(low, high)[0]
+
     def _taken(self, connection: Connection, batch_id: str) -> list[str]:
         return [s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)]
 
@@ -161,7 +175,7 @@ class SetAside:
         if row.decision is None:
             try:
                 found = [self.vault.run(key) for key in taken]
-                for chunk in self.vault.scan(row.key):
+                for chunk in self.vault.scan(row.key, row.start, row.rows):
                     low, high = siphash128(chunk.column(0), digest_key(self.secrets, label))
                     marks = np.logical_or.reduce([contains(run, low, high) for run in found])
                     rows = np.flatnonzero(marks)[: SHOWN_IDS - len(examples)]

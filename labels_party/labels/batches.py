@@ -80,6 +80,7 @@ class Segment:
     rows: int
     of: str = ""
     mode: str = INSERT
+    start: int = 0  # the first of its rows in the object `key`
 
 
 def label_scope(label: str) -> str:
@@ -156,18 +157,24 @@ class Batches:
         )
         if of is not None:
             query = query.where(segments.c.of == of)
-        return [Segment(r.kind, r.number, r.key, r.rows, r.of, r.mode) for r in connection.execute(query)]
+        return [Segment(r.kind, r.number, r.key, r.rows, r.of, r.mode, r.start) for r in connection.execute(query)]
 
     def add_segment(
-        self, connection: Connection, batch: str, kind: str, key: str, rows: int, of: str = "", mode: str = INSERT
+        self,
+        connection: Connection,
+        batch: str,
+        kind: str,
+        key: str,
+        rows: int,
+        of: str = "",
+        mode: str = INSERT,
+        start: int = 0,
     ) -> None:
-        number = connection.execute(
-            sa.select(sa.func.coalesce(sa.func.max(segments.c.number), 0)).where(
-                segments.c.batch == batch, segments.c.kind == kind
-            )
-        ).scalar_one()
+        s: Any = segments.c
+        values: dict[str, Any] = {"key": key, "rows": rows, "of": of, "mode": mode, "start": start}
+        last = sa.select(sa.func.coalesce(sa.func.max(s.number), 0)).where(s.batch == batch, s.kind == kind)
         connection.execute(
-            sa.insert(segments).values(batch=batch, kind=kind, number=number + 1, key=key, rows=rows, of=of, mode=mode)
+            sa.insert(segments).values(batch=batch, kind=kind, number=last.scalar_subquery() + 1, **values)
         )
 
     def drop_segments(self, connection: Connection, batch: str, kind: str, numbers: list[int]) -> None:

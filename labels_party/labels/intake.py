@@ -5,7 +5,7 @@ read (`formats`) → checked → compared (its digests, with the batch's) → st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ from labels_party.labels.compaction import Compaction
 from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder, require_listed
 from labels_party.labels.submission import Submission, has_units
+from labels_party.labels.together import Small, Together
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict, InvalidInput
+from shared.errors import Conflict, InvalidInput, LabelDPError
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -43,6 +44,7 @@ class Intake:
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
         self.recorder = Recorder(database, batches, vault, secrets_)
+        self.together = Together(self.recorder)
         self.compaction = Compaction(database, batches, vault, spill)
 
     def put_examples(
@@ -82,6 +84,25 @@ class Intake:
         if mode not in (INSERT, UPSERT):
             raise InvalidInput("mode is 'insert' or 'upsert'.")
         return self._labels(batch_id, sent, call, mode, owner=owner)
+
+    def add_small(self, batch_id: str, uploads: Sequence[Small]) -> list[Reply | Exception]:
+        """As `add_labels` of each, with one object and one transaction for all that have nothing wrong; an answer or
+        an error for each."""
+        runs: list[Segment] = []
+        busy = "Too many uploads to the same batch at once; try again."
+        try:
+            found = until_current(lambda: self.together.attempt(batch_id, uploads, runs), RETRIES, busy)
+        except LabelDPError as error:
+            return [error] * len(uploads)
+        self.compaction.run(batch_id, runs)
+        answers: list[Reply | Exception] = []
+        for upload, answer in zip(uploads, found, strict=True):
+            try:
+                alone = partial(self.add_labels, batch_id, upload.chunks, upload.call, owner=upload.owner)
+                answers.append(alone() if answer is None else answer)
+            except Exception as error:  # the caller's own, whatever it is
+                answers.append(error)
+        return answers
 
     def delete_labels(self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, owner: bool) -> Reply:
         """Delete the labels of the ids that are sent, whether or not they have one; the ids stay in the batch.

@@ -23,10 +23,9 @@ from labels_party.labels.batches import (
     require_sendable,
 )
 from labels_party.labels.changes import commit
-from labels_party.labels.compared import Compared
 from labels_party.labels.fingerprint import same_examples
-from labels_party.labels.known import look
-from labels_party.labels.runs import among
+from labels_party.labels.known import Known, look
+from labels_party.labels.runs import Run, among
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict
@@ -66,7 +65,7 @@ class Recorder:
         def effect(connection: Connection) -> tuple[Reply, list[str]]:
             now, _ = self.batches.get(connection, batch_id)
             require_sendable(now, self.batches.clock(), owner=submission.owner)
-            runs[:] = self._check_new_runs(connection, digests)
+            runs[:] = self.check_new_runs(connection, digests.known, digests.run, aside=digests.aside)
             self.batches.bump(connection, now)
             for found in stored:
                 self.batches.add_segment(connection, batch_id, kind, found.key, found.rows, mode=found.mode)
@@ -78,17 +77,17 @@ class Recorder:
 
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])
 
-    def _check_new_runs(self, connection: Connection, digests: Compared) -> list[Segment]:
-        """Inside the transaction, so that of two uploads with one id only one is taken."""
-        known = digests.known
+    def check_new_runs(self, connection: Connection, known: Known, run: Run, *, aside: bool = False) -> list[Segment]:
+        """The batch's runs, inside the transaction, so that of two uploads with one id only one is taken: none that
+        was not `known` has a digest of `run`, unless it is set `aside`. Raises StaleBatch."""
         listed = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
         if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
             raise StaleBatch("Another list of ids came meanwhile.")
         runs = self.batches.segments(connection, known.batch.id, RUNS, LABELS)
         new = [s for s in runs if s.key not in known.taken]
-        if sum(s.rows for s in new) > CHECKED_INSIDE or (new and digests.rows > CHECKED_INSIDE):
+        if sum(s.rows for s in new) > CHECKED_INSIDE or (new and len(run[0]) > CHECKED_INSIDE):
             raise StaleBatch("Many labels came meanwhile.")
-        if not digests.aside and among(digests.run, (self.vault.run(s.key) for s in new)).any():
+        if not aside and among(run, (self.vault.run(s.key) for s in new)).any():
             raise StaleBatch("A record of one of these ids came meanwhile.")
         return runs
 

@@ -92,7 +92,7 @@ class LabelSort:
                     found.add(batch.column(0), np.full(batch.num_rows, NONE))
             for segment in examples.labels:
                 key = mask_key(self.secrets, segment.key)
-                for batch in self.vault.scan(segment.key):
+                for batch in self.vault.scan(segment.key, segment.start, segment.rows):
                     gone = segment.mode == DELETE
                     positions = np.full(batch.num_rows, NONE) if gone else positions_of(batch, key)
                     found.add(batch.column(0), positions)

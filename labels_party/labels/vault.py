@@ -55,12 +55,17 @@ class LabelVault:
         path.rename(target)
         fsync_folder(target.parent)
 
-    def scan(self, key: str) -> Iterator[pa.RecordBatch]:
-        """Read them back in order."""
+    def scan(self, key: str, start: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Read them back in order: `rows` of them from row `start` on, or all that follow it."""
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.path(key)) as file:
-            yield from file.iter_batches(batch_size=ROW_GROUP)
+            end = file.metadata.num_rows if rows is None else start + rows
+            at = 0
+            for batch in file.iter_batches(batch_size=ROW_GROUP):
+                if at < end and at + batch.num_rows > start:
+                    yield batch.slice(max(start - at, 0), min(end, at + batch.num_rows) - max(start, at))
+                at += batch.num_rows
 
     def put_run(self, key: str, low: U64, high: U64) -> None:
         """Store a sorted run of 128-bit id digests. Raises Unavailable."""

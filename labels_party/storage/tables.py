@@ -91,6 +91,7 @@ segments = sa.Table(
     sa.Column("of", sa.String(10), nullable=False, default=""),
     # insert, upsert or delete: of several records of an id the one of the highest segment number counts
     sa.Column("mode", sa.String(10), nullable=False, server_default="insert"),
+    sa.Column("start", sa.BigInteger, nullable=False, server_default="0"),  # the first of its rows in the object
 )
 
 idempotency = idempotency_table(metadata)
@@ -105,8 +106,9 @@ set_aside = sa.Table(
     sa.Column("sent_by", sa.String(60), nullable=False),
     sa.Column("received", sa.String(20), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
-    # of its object, and of the run of its digests
+    # of its object, its first row there, and the run of its digests, which a small upload does without
     sa.Column("key", sa.String(300), nullable=False),
+    sa.Column("start", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("run", sa.String(300), nullable=False),
     sa.Column("decision", sa.String(10)),
     sa.Column("decided", sa.String(20)),

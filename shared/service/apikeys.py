@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -101,11 +103,23 @@ class ApiKeys:
 
     def authenticate(self, secret: str | None) -> Principal:
         """The caller behind a bearer token; Unauthenticated for none, an unknown, a revoked or an expired one."""
+        (found,) = self.authenticate_all([secret])
+        if isinstance(found, Unauthenticated):
+            raise found
+        return found
+
+    def authenticate_all(self, asked: Sequence[str | None]) -> Sequence[Principal | Unauthenticated]:
+        """The same for several tokens, with one look into the database."""
+        digests = [hashlib.sha256(s.encode("utf-8", "replace")).hexdigest() if s else "" for s in asked]
+        sought = sorted(set(digests) - {""})
+        query = sa.select(self.table).where(self.table.c.secret_sha256.in_(sought))
+        rows = self.database.read("apikey.authenticate", lambda c: c.execute(query).all()) if sought else []
+        known = {row.secret_sha256: row for row in rows}
+        return [self._judged(digest, known.get(digest)) for digest in digests]
+
+    def _judged(self, digest: str, row: Any) -> Principal | Unauthenticated:
         reason, key_id = "no key", None
-        if secret:
-            digest = hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
-            query = sa.select(self.table).where(self.table.c.secret_sha256 == digest)
-            row = self.database.read("apikey.authenticate", lambda c: c.execute(query).first())
+        if digest:
             if row is None:
                 reason = "unknown key"
             elif row.revoked is not None:
@@ -115,7 +129,7 @@ class ApiKeys:
             else:
                 self._used(row.id, row.last_used)
                 return Principal(row.id, row.role, row.audience)
-        raise Unauthenticated(
+        return Unauthenticated(
             "Send a valid API key in the header 'Authorization: Bearer KEY'; the 'apikey create' command makes one.",
             reason,
             key_id,

@@ -51,22 +51,24 @@ class Bodies:
         kind = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")[0].strip().lower()
         whole = not upload or bool(JSON_TYPE.fullmatch(kind))  # other kinds are read in pieces
         error: LabelDPError | None = None
+        # a small one whose length is said takes no thread of its own, and little memory
+        slot = upload and not _small(headers.get(b"content-length", b""))
         if not declared.isdigit() or len(declared) > 18 or int(declared) > most:
             error = self._too_large(most)
         elif headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
             error = UnsupportedMediaType("Send the body uncompressed, without Content-Encoding.")
-        elif upload and self.running >= self.bounds.uploads_at_once:
+        elif slot and self.running >= self.bounds.uploads_at_once:
             error = Busy(f"{self.bounds.uploads_at_once} uploads are being taken in already; try again in a moment.")
         elif whole and self.held + _weight(int(declared)) > self.bounds.held_bytes:
             error = _full()
         if error is not None:
             await refusal(error)(scope, receive, send)
             return
-        self.running += upload
+        self.running += slot
         try:
             await self._bounded(scope, receive, send, most, whole)
         finally:
-            self.running -= upload
+            self.running -= slot
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int, whole: bool) -> None:
         seen, waited, ended, mine = 0, 0.0, False, 0
@@ -123,6 +125,10 @@ class Bodies:
 def _weight(size: int) -> int:
     """The bytes of a body that count against what is held at once: a small one is always taken."""
     return max(0, min(size, LARGE_BODY) - FREE_BYTES)
+
+
+def _small(declared: bytes) -> bool:
+    return declared.isdigit() and len(declared) < 18 and int(declared) <= FREE_BYTES
 
 
 def _full() -> Busy:

@@ -9,14 +9,14 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 
 from shared.errors import LabelDPError, Unauthenticated
 from shared.problems import http_problem
-from shared.service.apikeys import ApiKeys
+from shared.service.apikeys import ApiKeys, Principal
 from shared.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
 from shared.service.calls import Calls, refuse_other_roles
+from shared.service.gathered import Gathered
 from shared.service.logs import FIELDS, Sparse, access, coarse_milliseconds
 from shared.service.refusals import refusal, request_id, respond
 
@@ -84,7 +84,8 @@ class Front:
     """
 
     def __init__(self, app: App, apikeys: ApiKeys, calls: Calls) -> None:
-        self.app, self.apikeys, self.calls, self.failures = app, apikeys, calls, Sparse()
+        self.app, self.calls, self.failures = app, calls, Sparse()
+        self.callers = Gathered[str | None, Principal](lambda _, secrets: apikeys.authenticate_all(secrets))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,7 +104,7 @@ class Front:
         scope.setdefault("state", {})["call"] = call
         if scope["path"].startswith("/v1/"):
             try:
-                caller = await run_in_threadpool(self.apikeys.authenticate, bearer_of(scope))
+                caller = await self.callers.do("", bearer_of(scope))
                 scope["state"]["caller"] = caller
                 if call is not None and call.roles is not None:
                     refuse_other_roles(caller, call.roles)

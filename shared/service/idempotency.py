@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from shared.errors import IdempotencyConflict, IdempotencyInFlight, InvalidInput
+from shared.errors import IdempotencyConflict, IdempotencyInFlight, InvalidInput, LabelDPError
 from shared.service.database import Database
 
 MAX_KEY = 200
@@ -105,9 +105,9 @@ class IdempotentCall:
     def earlier(self, connection: Connection) -> Reply | None:
         """The answer given before to the same call. Raises IdempotencyConflict if the body was another one,
         IdempotencyInFlight while another call with this key is being answered."""
-        if self.key is None:
-            return None
-        row = self._row(connection)
+        return None if self.key is None else self._judged(self._row(connection))
+
+    def _judged(self, row: Any) -> Reply | None:
         if row is None:
             return None
         if row.status == IN_FLIGHT:
@@ -124,12 +124,9 @@ class IdempotentCall:
         earlier = self.earlier(connection)
         if earlier is not None:
             return earlier
-        status, answer = effect()
-        if self.key is not None:
-            connection.execute(sa.delete(self._table).where(*self._same()))  # our claim, or one that ran out
-            self._insert(connection, body_mac=self.settle(), status=status, answer=answer)
-            self._make_room(connection)
-        return status, answer
+        reply = effect()
+        remember(connection, [(self, reply)])
+        return reply
 
     def keep(self, reply: Reply) -> Reply:
         """Remember the reply to an effect that is no transaction of ours; the answer of the same call, if it has one
@@ -143,7 +140,8 @@ class IdempotentCall:
         IdempotencyInFlight."""
         row = self._row(connection)
         if row is None:
-            self._insert(connection, body_mac="", status=IN_FLIGHT, answer={}, claimed_until=until)
+            claim = self._stored(time.time(), body_mac="", status=IN_FLIGHT, answer={}, claimed_until=until)
+            connection.execute(sa.insert(self._table).values(**claim))
         elif row.status == IN_FLIGHT:
             self._check_claim(row)
             connection.execute(sa.update(self._table).where(*self._same()).values(claimed_until=until))
@@ -161,9 +159,8 @@ class IdempotentCall:
         assert self.keys is not None
         return self.keys.table
 
-    def _insert(self, connection: Connection, **values: Any) -> None:
-        whose = {"caller": self.caller, "key": self.key, "batch": self.batch, "created": time.time()}
-        connection.execute(sa.insert(self._table).values(**whose, **values))
+    def _stored(self, now: float, **values: Any) -> dict[str, Any]:
+        return {"caller": self.caller, "key": self.key, "batch": self.batch, "created": now} | values
 
     def _make_room(self, connection: Connection) -> None:
         t = self._table
@@ -186,6 +183,39 @@ class IdempotentCall:
             raise IdempotencyInFlight(
                 "A call with this Idempotency-Key is still being answered; repeat yours in a moment for its answer."
             )
+
+
+def earlier_of(connection: Connection, calls: Sequence[IdempotentCall]) -> list[Reply | LabelDPError | None]:
+    """What `earlier` gives or raises for each of several calls, with one look."""
+    keyed = [call for call in calls if call.key is not None]
+    rows: dict[tuple[str, str], Any] = {}
+    if keyed:
+        t = keyed[0]._table
+        asked = sa.tuple_(t.c.caller, t.c.key).in_([(call.caller, call.key) for call in keyed])
+        rows = {(row.caller, row.key): row for row in connection.execute(sa.select(t).where(asked))}
+    return [_found(call, rows.get((call.caller, call.key or ""))) for call in calls]
+
+
+def _found(call: IdempotentCall, row: Any) -> Reply | LabelDPError | None:
+    try:
+        return call._judged(row)
+    except LabelDPError as error:
+        return error
+
+
+def remember(connection: Connection, answered: Sequence[tuple[IdempotentCall, Reply]]) -> None:
+    """Keep the replies of calls that have none yet, in the transaction of their effects."""
+    keyed = [(call, reply) for call, reply in answered if call.key is not None]
+    if not keyed:
+        return
+    t, now = keyed[0][0]._table, time.time()
+    # our claims, or some that ran out
+    claims = sa.tuple_(t.c.caller, t.c.key).in_([(call.caller, call.key) for call, _ in keyed])
+    connection.execute(sa.delete(t).where(claims))
+    rows = [call._stored(now, body_mac=call.settle(), status=reply[0], answer=reply[1]) for call, reply in keyed]
+    connection.execute(sa.insert(t), rows)
+    for call in {(call.caller, call.batch): call for call, _ in keyed}.values():
+        call._make_room(connection)
 
 
 def forget_old(database: Database, t: sa.Table) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
@@ -23,6 +24,7 @@ from tests.benchmarks.lines import Line
 BIN = Path(sys.executable).parent
 CLIENTS = 8
 UPLOADS, SMALL = 600, 1_000
+CONNECTIONS, SINGLES = 64, 6_000
 STREAMED, BATCH = 4_000_000, 65_536
 ROUNDS = 3
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
@@ -124,6 +126,58 @@ def at_once(server: Server, path: str, bodies: list[bytes]) -> None:
         thread.join()
 
 
+async def one_by_one(server: Server, path: str, keyed: bool) -> list[float]:
+    """SINGLES uploads of one label over CONNECTIONS connections that are kept alive; seconds until each answer."""
+    numbers, took = iter(range(SINGLES)), list[float]()
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for number in numbers:
+            body = json.dumps({"records": [{"example_id": f"{number}", "label": number % 401}]}).encode()
+            key = f"Idempotency-Key: {path}-{number}\r\n" if keyed else ""
+            head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {server.key}\r\n{key}"
+            start = time.perf_counter()
+            writer.write(f"{head}Content-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+            assert answer.startswith(b"http/1.1 200"), answer
+            await reader.readexactly(int(answer.partition(b"content-length:")[2].split(b"\r\n")[0]))
+            took.append(time.perf_counter() - start)
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(CONNECTIONS)))
+    return sorted(took)
+
+
+def singles(server: Server) -> list[Line]:
+    found = []
+    alone = timed(lambda: asyncio.run(health(server)))
+    beside = f"/healthz over as many connections ({SINGLES / alone:,.0f} a second)"
+    for keyed in (False, True):
+        name = "single labels with a key each" if keyed else "single labels"
+        before, start = server.cpu(), time.perf_counter()
+        took = asyncio.run(one_by_one(server, server.open(), keyed))
+        wall, cpu = time.perf_counter() - start, server.cpu() - before
+        note = f"{CONNECTIONS} connections, median {1e3 * took[SINGLES // 2]:.0f} ms, by the server's CPU {SINGLES / cpu:,.0f} a second"
+        late = 1e3 * took[SINGLES * 99 // 100]
+        found.append(Line(name, SINGLES / wall, "uploads/s", beside, alone / wall, 2000.0, more=True, note=note))
+        found.append(Line(f"{name}, 99 of 100 within", late, "ms", beside, wanted=100.0))
+    return found
+
+
+async def health(server: Server) -> None:
+    numbers = iter(range(SINGLES))
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in numbers:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n")
+            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(answer.partition(b"content-length:")[2].split(b"\r\n")[0]))
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(CONNECTIONS)))
+
+
 def arrow_stream() -> bytes:
     """Ids of 14 bytes and whole-number labels, made batch by batch."""
     import pyarrow.compute as pc
@@ -173,6 +227,8 @@ def lines() -> list[Line]:
         found += _speeds(
             "JSON", labels / 1e3, "k labels/s", took, cpu, alone, f"json.loads alone ({alone:.2f} s)", note
         )
+
+        found += singles(server)
 
         def upload() -> None:
             server.send(server.connect(), "POST", server.open(), pieces(stream), ARROW)

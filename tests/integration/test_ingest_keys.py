@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,10 @@ def test_the_two_worlds_are_told_apart_where_there_is_a_hole(
     with two_worlds(tmp_path / "closed", rules, ([], IDS[:3])) as worlds:
         assert probe(worlds, *calls[hole]) == []
     if hole in ("rows", "one bit"):
-        take = Intake._labels
-        monkeypatch.setattr(Intake, "_labels", lambda *a, owner: take(*a, owner=True))
+        take = Intake.add_small
+        monkeypatch.setattr(
+            Intake, "add_small", lambda self, batch, sent: take(self, batch, [replace(u, owner=True) for u in sent])
+        )
     else:
         monkeypatch.setattr(batches, "require_window", lambda batch, now: batches.require_open(batch))
     with two_worlds(tmp_path / "open", rules, ([], IDS[:3])) as worlds:

@@ -1,0 +1,55 @@
+"""Work that waits at the same time is done together: one call in a thread for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import anyio.to_thread
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+MOST = 64  # items of one call
+
+
+class Gathered(Generic[Item, Result]):
+    """`work(key, items)` gives a result or an error for each item. While it runs, further items of that key wait for
+    the next call; one that comes alone does not wait. Each event loop has calls of its own."""
+
+    def __init__(self, work: Callable[[Any, Sequence[Item]], Sequence[Result | Exception]]) -> None:
+        self.work = work
+        self._waiting: dict[tuple[Any, Hashable], list[tuple[Item, asyncio.Future[Result]]]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def do(self, key: Hashable, item: Item, limiter: anyio.CapacityLimiter | None = None) -> Result:
+        """The result of `item`. Raises its error, and what `work` raises."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        place = (loop, key)
+        if place in self._waiting:
+            self._waiting[place].append((item, future))
+        else:
+            self._waiting[place] = [(item, future)]
+            task = loop.create_task(self._all(place, limiter))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return await future
+
+    async def _all(self, place: tuple[Any, Hashable], limiter: anyio.CapacityLimiter | None) -> None:
+        while waiting := self._waiting[place]:
+            now, self._waiting[place] = waiting[:MOST], waiting[MOST:]
+            try:
+                work = partial(self.work, place[1], [item for item, _ in now])
+                found = await anyio.to_thread.run_sync(work, limiter=limiter)
+            except Exception as error:
+                found = [error] * len(now)
+            for (_, future), result in zip(now, found, strict=True):
+                if future.done():  # whoever waited went away
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        del self._waiting[place]

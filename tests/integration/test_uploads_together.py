@@ -1,0 +1,194 @@
+"""Small uploads that wait at the same time: one object, one run and one transaction, and each answered as if alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from labels_party.labels.batches import ASIDE, LABELS, RUNS, SEALED
+from labels_party.labels.formats.formats import JSON
+from labels_party.labels.seal import SealedLabels
+from labels_party.labels.together import Small
+from labels_party.labels.vault import LabelVault
+from shared.errors import LabelDPError
+from shared.service.idempotency import IdempotentCall
+from tests.support.labels import LabelsParty
+
+Labels = dict[str, Any]
+
+
+class Source:
+    def __init__(self, text: bytes) -> None:
+        self.left = text
+
+    def read(self) -> bytes:
+        found, self.left = self.left, b""
+        return found
+
+
+class Shop:
+    def __init__(self, party: LabelsParty, ids: list[str] | None = None) -> None:
+        self.services, self.owner = party.services, party.client("owner")
+        body = {"name": "shop", "label": "r", "domain": "0:10", "lifetime_epsilon": "3", "missing_label": "0"}
+        shop = self.owner.post("/v1/populations", json=body).json()["id"]
+        presence = {"presence": "public" if ids is None else "id-list"}
+        self.batch = str(self.owner.post(f"/v1/populations/{shop}/batches", json=presence).json()["id"])
+        self.path = f"/v1/batches/{self.batch}"
+        if ids is not None:
+            assert self.owner.put(f"{self.path}/examples", json={"example_id": ids}).status_code == 200
+
+    def small(self, labels: Labels | bytes, owner: bool = False, key: str | None = None, who: str = "k") -> Small:
+        records = [{"example_id": i, "label": v} for i, v in labels.items()] if isinstance(labels, dict) else None
+        text = labels if isinstance(labels, bytes) else json.dumps({"records": records}).encode()
+        call = IdempotentCall(self.services.idempotency, who, key, f"mac of {text!r}", self.batch)
+        spill = self.services.home.spill
+        return Small(lambda fields, classes: JSON.chunks(Source(text), fields, spill, classes=classes), call, owner)
+
+    def take(self, *uploads: Small) -> list[Any]:
+        """What each is answered: how many rows were accepted, or the code of its problem."""
+        found = self.services.intake.add_small(self.batch, uploads)
+        return [a.code if isinstance(a, LabelDPError) else a[1]["accepted"] for a in found]  # type: ignore[index]
+
+    def segments(self, kind: str) -> list[Any]:
+        s = self.services
+        return s.database.read("test.segments", lambda c: s.batches.segments(c, self.batch, kind))
+
+    def waiting(self) -> list[dict[str, Any]]:
+        return [u for u in self.owner.get(f"{self.path}/set-aside").json() if u["decision"] is None]
+
+    def decide(self, upload: str, decision: str) -> None:
+        assert self.owner.post(f"{self.path}/set-aside/{upload}", json={"decision": decision}).status_code == 200
+
+    def sealed(self) -> Labels:
+        answer = self.owner.post(f"{self.path}/seal")
+        assert answer.status_code == 200, answer.text
+        s = self.services
+        chunks = [c for found in self.segments(SEALED) for c in SealedLabels(s.vault, s.secrets, found.key).chunks()]
+        return {i: int(p) for ids, places in chunks for i, p in zip(ids.to_pylist(), places, strict=True)}
+
+
+@pytest.fixture
+def shop(party_on: LabelsParty) -> Shop:
+    return Shop(party_on)
+
+
+def test_they_are_one_object_one_run_and_each_is_answered(shop: Shop) -> None:
+    assert shop.take(*(shop.small({f"{n}-{i}": i for i in range(n + 1)}) for n in range(5))) == [1, 2, 3, 4, 5]
+    assert [(s.rows, s.start) for s in shop.segments(LABELS)] == [(15, 0)]
+    assert [s.rows for s in shop.segments(RUNS)] == [15]
+    assert shop.sealed() == {f"{n}-{i}": i for n in range(5) for i in range(n + 1)}
+
+
+def test_what_is_wrong_with_one_is_said_to_that_one(shop: Shop) -> None:
+    good, twice = {"a": 1}, b'{"records": [{"example_id": "b", "label": 1}, {"example_id": "b", "label": 2}]}'
+    uploads = [
+        shop.small(good),
+        shop.small({"c": "many"}),
+        shop.small(twice),
+        shop.small(b"{"),
+        shop.small(b'{"records": []}'),
+    ]
+    assert shop.take(*uploads, shop.small({"d": 2}, owner=True)) == [
+        1, "invalid-rows", "invalid-rows", "invalid-file", "invalid-file", 1,
+    ]  # fmt: skip
+    assert shop.sealed() == {"a": 1, "d": 2}
+
+
+def test_an_id_that_is_not_listed_is_refused(party_on: LabelsParty) -> None:
+    shop = Shop(party_on, ["a", "b"])
+    assert shop.take(shop.small({"a": 1}), shop.small({"x": 1})) == [1, "invalid-rows"]
+    assert shop.sealed() == {"a": 1, "b": 0}
+
+
+def test_of_two_with_one_id_the_first_counts_and_the_other_is_set_aside_or_refused(shop: Shop) -> None:
+    shop.take(shop.small({"a": 1}))
+    uploads = [shop.small({"b": 2}), shop.small({"b": 3, "c": 3}), shop.small({"c": 4}), shop.small({"a": 5})]
+    assert shop.take(*uploads, shop.small({"a": 6, "d": 6}, owner=True)) == [1, 2, 1, 1, "duplicate-id"]
+    assert sorted((u["rows"], u["examples"]) for u in shop.waiting()) == [(1, ["a"]), (2, ["b", "c"])]
+    for upload in shop.waiting():
+        shop.decide(upload["id"], "replace" if upload["rows"] == 1 else "drop")
+    assert shop.sealed() == {"a": 5, "b": 2, "c": 4}
+
+
+@pytest.mark.parametrize("order", [("drop", "replace"), ("drop", "drop"), ("replace", "drop")])
+def test_the_common_object_stays_as_long_as_one_of_them_needs_it(shop: Shop, order: tuple[str, str]) -> None:
+    shop.take(shop.small({"a": 1, "b": 1}))
+    assert shop.take(shop.small({"a": 2}), shop.small({"b": 3})) == [1, 1]
+    (key,) = {s.key for s in shop.segments(ASIDE)}
+    for upload, decision in zip(sorted(shop.waiting(), key=lambda u: u["examples"]), order, strict=True):
+        assert shop.services.vault.path(key).exists()
+        shop.decide(upload["id"], decision)
+    assert shop.services.vault.path(key).exists() == ("replace" in order)
+    assert shop.sealed() == {"a": 2 if order[0] == "replace" else 1, "b": 3 if order[1] == "replace" else 1}
+
+
+def test_a_repeated_call_has_one_effect(shop: Shop) -> None:
+    first, other = shop.small({"a": 1}, key="1"), shop.small({"a": 1}, key="1", who="somebody else")
+    assert shop.take(first, shop.small({"a": 1}, key="1"), other) == [1, 1, 1]
+    assert len(shop.waiting()) == 1  # of the other caller, whose key is another one
+    assert shop.take(shop.small({"a": 1}, key="1"), shop.small({"a": 2}, key="1")) == [1, "idempotency-conflict"]
+    shop.decide(shop.waiting()[0]["id"], "drop")
+    assert shop.sealed() == {"a": 1}
+
+
+def test_what_is_written_does_not_depend_on_which_ids_have_a_record(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 8: the same files, whichever of the uploads are set aside."""
+    shop.take(shop.small({"a": 1, "b": 1}))
+    written: list[str] = []
+    for name in ("put", "put_run"):
+        real: Callable[..., Any] = getattr(LabelVault, name)
+        monkeypatch.setattr(LabelVault, name, lambda *a, _name=name, _real=real: (written.append(_name), _real(*a))[1])
+    seen = []
+    for uploads in ([{"c": 1}, {"d": 1}], [{"a": 1}, {"e": 1}], [{"a": 1}, {"b": 1}], [{"f": 1}, {"f": 1}]):
+        written.clear()
+        assert shop.take(*(shop.small(labels) for labels in uploads)) == [1, 1]
+        seen.append(list(written))
+    assert seen == [["put", "put_run"]] * 4
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_mixture_is_answered_as_some_order_of_single_uploads_would_be(shop: Shop, seed: int) -> None:
+    rng = random.Random(seed)
+    counted: Labels = {}
+    for _ in range(4):
+        uploads = [
+            ({f"i{n}": rng.randrange(11) for n in rng.sample(range(40), rng.randint(1, 4))}, rng.random() < 0.3)
+            for _ in range(rng.randint(1, 6))
+        ]
+        answers = shop.take(*(shop.small(labels, owner) for labels, owner in uploads))
+        aside = 0
+        # the owner's that have an id with a record are looked at last, one by one
+        for labels, owner in uploads:
+            if not counted.keys() & labels.keys():
+                counted |= labels
+            elif not owner:
+                aside += 1
+        assert [a == "duplicate-id" or a == len(u[0]) for a, u in zip(answers, uploads, strict=True)]
+        assert len(shop.waiting()) == aside
+        for upload in shop.waiting():
+            shop.decide(upload["id"], "drop")
+    runs = [shop.services.vault.run(s.key) for s in shop.segments(RUNS)]
+    assert sum(len(run[0]) for run in runs) == len(counted)
+    assert shop.sealed() == counted
+
+
+def test_many_clients_at_once_over_http(party_on: LabelsParty) -> None:
+    shop = Shop(party_on)
+    keys = [party_on.client("ingest") for _ in range(8)]
+
+    def send(n: int) -> Any:
+        body = {"records": [{"example_id": f"{n}", "label": n % 11}, {"example_id": f"also {n}", "label": 3}]}
+        return keys[n % 8].post(f"{shop.path}/labels", json=body, headers={"Idempotency-Key": f"call {n}"})
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(send, range(64)))
+        assert [(a.status_code, a.json()) for a in answers] == [(200, {"batch": shop.batch, "accepted": 2})] * 64
+        assert [a.json() for a in pool.map(send, range(64))] == [a.json() for a in answers]  # repeated: no effect
+    assert shop.sealed() == {f"{n}": n % 11 for n in range(64)} | {f"also {n}": 3 for n in range(64)}
