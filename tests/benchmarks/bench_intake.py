@@ -157,7 +157,9 @@ def singles(server: Server) -> list[Line]:
         before, start = server.cpu(), time.perf_counter()
         took = asyncio.run(one_by_one(server, server.open(), keyed))
         wall, cpu = time.perf_counter() - start, server.cpu() - before
-        note = f"{CONNECTIONS} connections, median {1e3 * took[SINGLES // 2]:.0f} ms, by the server's CPU {SINGLES / cpu:,.0f} a second"
+        note = (
+            f"{CONNECTIONS} connections, median {1e3 * took[SINGLES // 2]:.0f} ms, {SINGLES / cpu:,.0f} a second of CPU"
+        )
         late = 1e3 * took[SINGLES * 99 // 100]
         found.append(Line(name, SINGLES / wall, "uploads/s", beside, alone / wall, 2000.0, more=True, note=note))
         found.append(Line(f"{name}, 99 of 100 within", late, "ms", beside, wanted=100.0))
