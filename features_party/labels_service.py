@@ -27,7 +27,7 @@ from shared.client.drivers import Blocking
 from shared.client.listings import linked
 from shared.client.peer import Peer, problem_of
 from shared.client.published import PublishedCalls
-from shared.documents.manifest import FileEntry
+from shared.documents.arriving import Arriving
 
 ATTEMPTS = 6
 MOST_MISSING = 1000
@@ -38,6 +38,8 @@ KINDS: dict[int, type[errors.LabelDPError]] = {
     401: errors.Unauthenticated,
     404: errors.NotFound,
     409: errors.Conflict,
+    412: errors.PreconditionFailed,
+    416: errors.RangeNotSatisfiable,
     422: errors.InvalidInput,
 }
 
@@ -91,11 +93,10 @@ class LabelsService(PublishedCalls, BlockingClient):
         return linked(at.RELEASES, _listed, since=since, population=population)
 
     @call
-    def download(
-        self, release: str, entry: FileEntry, target: Path, received: Bytes = lambda _n: None
-    ) -> Conversation[None]:
-        """Stream a file of a release into `target`, continuing after interruptions. Raises Unavailable, NotFound."""
-        return download(path(at.FILE, release, entry.name), entry.name, entry.bytes, target, received)
+    def download(self, release: str, part: Arriving, received: Bytes = lambda _n: None) -> Conversation[None]:
+        """Stream what is missing of a file of a release into `part`, continuing after interruptions; verified at the
+        end. Several threads may do so at once. Raises Unavailable, NotFound, DigestMismatch."""
+        return download(path(at.FILE, release, part.entry.name), part, received)
 
     @call
     def receipts(self) -> Conversation[list[Json]]:
