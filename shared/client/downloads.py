@@ -42,11 +42,13 @@ def _persisted(attempt: Callable[[], Conversation[None]], part: Arriving) -> Con
     before = part.have
     while True:
         try:
-            return (yield Retried(attempt))
+            yield Retried(attempt)
         except Unavailable:
             if part.have < before + PROGRESS:
                 raise
             before = part.have
+        else:
+            return
 
 
 @dataclass
