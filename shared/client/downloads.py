@@ -24,12 +24,12 @@ _STRONG = re.compile(r'"[\x21\x23-\x7e]{1,200}"', re.ASCII)
 def download(
     where: str, part: Arriving, received: Bytes = lambda _n: None, elsewhere: Elsewhere | None = None
 ) -> Conversation[None]:
-    """Stream what is missing into `part` until it is whole and durable; `received` is called with how much is there.
+    """Stream what is missing into `part` until it is whole and durable; `received` is called with how much is there,
+    before each try and with each piece: what it raises ends the download.
 
     A redirect is followed where `elsewhere` lets it. Raises Unavailable, DigestMismatch and what `elsewhere` raises.
     """
     versions = _Versions()
-    received(part.have)
     yield from _persisted(lambda: _rest(where, part, versions, received, elsewhere), part)
     if part.resumed and not part.whole:  # what lay there, or what came in between, may have been another version
         part.restart()
@@ -78,6 +78,7 @@ def _rest(
     where: str, part: Arriving, versions: _Versions, received: Bytes, elsewhere: Elsewhere | None
 ) -> Conversation[None]:
     """What is missing. Raises TransportError where it breaks off again."""
+    received(part.have)
     if not part.missing:
         return
     try:

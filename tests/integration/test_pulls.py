@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
-from features_party.receive import fetching
+from features_party.receive import fetching, placing
 from features_party.storage.home import INCOMING
 from shared import errors
 from shared.audit.events import ACCEPTED
@@ -191,8 +191,33 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
             with pytest.raises(errors.InvalidFile, match="No space left"):
                 pull(services, url, tmp_path / "out")
         assert (events(services), left(services)) == (0, [])
+        with monkeypatch.context() as patch:  # where the copy goes, after it was accepted
+            patch.setattr(placing, "copy_file", lambda _source, _target: full(cast(Any, None), b""))
+            with pytest.raises(errors.InvalidFile, match=r"cannot be written to '.*out' \(No space left"):
+                pull(services, url, tmp_path / "out")
+        assert (events(services), left(services)) == (1, [])
+        assert not (tmp_path / "out").exists()
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
+        fetched = len(files.asked)
         pull(services, url, tmp_path / "out")
-    assert events(services) == 1
+    assert (events(services), len(files.asked)) == (1, fetched)
+
+
+def test_a_failure_ends_the_waiting_of_the_others(services: Services, files: Files) -> None:
+    name = "part-1.parquet"
+    files.changed[name] = bytes(size(files, name))
+    files.cut = lambda asked, _number: None if asked == name else 0
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(0.1)
+
+    with breaking(files) as url, LabelsService(url, sleep=sleep) as service:
+        arrivals = services.arrivals()
+        with pytest.raises(errors.DigestMismatch, match=name):
+            arrivals.bring(service, RELEASE, lambda _w, _s: None)
+    assert len(pauses) < 3 * fetching.AT_ONCE  # of six tries each
 
 
 def test_what_we_keep_is_copied_and_not_fetched_again(services: Services, files: Files, tmp_path: Path) -> None:
