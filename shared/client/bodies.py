@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpcore
 import httpx
 
-PIECE = 1 << 18
+PIECE = 1 << 20
 
 
 def large_body(response: httpx.Response) -> Iterator[bytes]:
