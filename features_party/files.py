@@ -27,7 +27,7 @@ from features_party.models.trainer import check_one_label
 from features_party.receive.acceptances import PLAIN
 from features_party.receive.answers import SignedAnswer
 from features_party.receive.asking import Scored, ask_calibration, check_terms, require_allowance, require_asked
-from features_party.receive.pull import pull_answer
+from features_party.receive.offers import pull_answer
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.receipts import Delivery
 from features_party.settings import Settings

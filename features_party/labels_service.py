@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 import httpx
 
+from features_party.receive.files_url import FileRules
 from features_party.receive.labels_url import labels_url
 from shared import errors
 from shared.client import labels_paths as at
@@ -27,7 +28,7 @@ from shared.client.drivers import Blocking
 from shared.client.listings import linked
 from shared.client.peer import Peer, problem_of
 from shared.client.published import PublishedCalls
-from shared.documents.manifest import FileEntry
+from shared.documents.arriving import Arriving
 
 ATTEMPTS = 6
 MOST_MISSING = 1000
@@ -38,6 +39,8 @@ KINDS: dict[int, type[errors.LabelDPError]] = {
     401: errors.Unauthenticated,
     404: errors.NotFound,
     409: errors.Conflict,
+    412: errors.PreconditionFailed,
+    416: errors.RangeNotSatisfiable,
     422: errors.InvalidInput,
 }
 
@@ -64,25 +67,31 @@ class ListedRelease:
 
 
 class LabelsService(PublishedCalls, BlockingClient):
-    """One labels party at `url`. Use as a context manager. Errors are typed; texts never hold the API key."""
+    """One labels party at `url`. Use as a context manager. Errors are typed; texts never hold the API key.
+
+    `files` and `closed` say where it may send us for a file (`FileRules`)."""
 
     def __init__(
         self,
         url: str,
         api_key: str | None = None,
         *,
+        files: tuple[str, ...] = (),
+        closed: bool = False,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        base = labels_url(url)
+        self.files = FileRules(base, files, closed)
         peer = Peer(
             "labels party",
-            labels_url(url),
+            base,
             api_key,
             ATTEMPTS - 1,
             refusal=_refused,
             wary=True,
         )
-        # a redirect would carry the key to another host, so none is followed
+        # a redirect would carry the key to another host, so none is followed but those of files, without it
         self.wire = Blocking(peer, httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False), sleep)
 
     @call
@@ -91,11 +100,10 @@ class LabelsService(PublishedCalls, BlockingClient):
         return linked(at.RELEASES, _listed, since=since, population=population)
 
     @call
-    def download(
-        self, release: str, entry: FileEntry, target: Path, received: Bytes = lambda _n: None
-    ) -> Conversation[None]:
-        """Stream a file of a release into `target`, continuing after interruptions. Raises Unavailable, NotFound."""
-        return download(path(at.FILE, release, entry.name), entry.name, entry.bytes, target, received)
+    def download(self, release: str, part: Arriving, received: Bytes = lambda _n: None) -> Conversation[None]:
+        """Stream what is missing of a file of a release into `part`, continuing after interruptions; verified at the
+        end. Several threads may do so at once. Raises Unavailable, NotFound, DigestMismatch."""
+        return download(path(at.FILE, release, part.entry.name), part, received, self.files.allow)
 
     @call
     def receipts(self) -> Conversation[list[Json]]:

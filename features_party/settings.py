@@ -35,6 +35,11 @@ class Settings(ServiceSettings):
         description="Labels parties (a JSON list of URLs) the service calls, and to which alone it sends "
         "`labels_api_key`; empty: any, with a key of the caller's.",
     )
+    file_urls: tuple[str, ...] = Field(
+        default=(),
+        description="Object stores (a JSON list of URLs) to which a labels party may send us for the files of a "
+        "message; empty: none where `labels_urls` are listed, else https to public addresses.",
+    )
     labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
     threads: int = Field(
         default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
@@ -45,7 +50,7 @@ class Settings(ServiceSettings):
         description="Largest feature table, in memory, that is stored or trained on; default half of the machine's.",
     )
 
-    @field_validator("labels_urls")
+    @field_validator("labels_urls", "file_urls")
     @classmethod
     def _plain(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:

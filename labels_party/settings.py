@@ -38,7 +38,9 @@ class Settings(ServiceSettings):
         default=1.0, gt=0, description="How often the background worker looks for work it was not told of."
     )
     rows_per_file: int = Field(
-        default=20_000_000, ge=1000, description="A message with more rows is split into several files."
+        default=20_000_000,
+        ge=1000,
+        description="A message with more rows, or that could be larger than 1 GiB, is split into several files.",
     )
     engine: Literal["local", "spark"] = Field(
         default="local",

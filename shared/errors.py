@@ -306,6 +306,10 @@ class UnsupportedMediaType(InvalidInput):
     title = "Unsupported content type"
 
 
+class PreconditionFailed(Conflict):
+    """What If-Match names is not there any more."""
+
+
 class RangeNotSatisfiable(InvalidInput):
     title = "Range cannot be served"
 

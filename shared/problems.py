@@ -12,6 +12,7 @@ PROBLEM_JSON = "application/problem+json"
 STATUS: dict[type[e.LabelDPError], int] = {
     e.TooLarge: 413,
     e.UnsupportedMediaType: 415,
+    e.PreconditionFailed: 412,
     e.RangeNotSatisfiable: 416,
     e.InvalidInput: 422,
     e.BudgetExceeded: 403,

@@ -88,9 +88,10 @@ def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Labels
     Raises InvalidInput and NotFound as `permitted` does.
     """
     own = api_key.get_secret_value() if api_key is not None else ""
-    wanted = permitted(url, ctx.settings.labels_urls, own_key=bool(own))
-    ours = ctx.settings.labels_api_key
-    return LabelsService(wanted, own or (ours.get_secret_value() if ours is not None else None))
+    settings = ctx.settings
+    wanted = permitted(url, settings.labels_urls, own_key=bool(own))
+    ours = settings.labels_api_key.get_secret_value() if settings.labels_api_key is not None else None
+    return LabelsService(wanted, own or ours, files=settings.file_urls, closed=bool(settings.labels_urls))
 
 
 def checked_id_column(value: str | None) -> str:

@@ -44,7 +44,6 @@ from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import SignedAnswer
 from features_party.receive.arrivals import Arrivals
-from features_party.receive.pull import pull
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
 from shared.documents.answer import Answer
@@ -111,24 +110,24 @@ async def accept_message(
     (`….dsse.json`) and its files. The signing key must be pinned (`features-party pin-key`). 200 where the message
     had been accepted before."""
     kind, who = media_type(request), caller.actor
-    if kind not in (JSON_TYPE, FORM_TYPE, TAR_TYPE):
-        raise unsupported(JSON_TYPE, FORM_TYPE, TAR_TYPE)
-    take: Callable[[], Found]
-    async with workspace(ctx, ctx.home.messages) as folder:
-        if kind == JSON_TYPE:
-            wanted = await read_body(request, PullIn)
-            secret = None if wanted.api_key is None else wanted.api_key.get_secret_value()
-            content = partial(fingerprint, wanted.url, wanted.release, secret)
-            take = partial(_pulled, ctx, wanted, who, partial(_message, ctx, wanted.release, folder))
-        else:
-            if kind == FORM_TYPE:
-                parts, _ = await form_to_files(request, folder)
-            else:
-                archive = folder / "upload.tar"
-                await body_to_file(request, archive)
-                parts = await run_in_threadpool(untar, archive, folder)
-            content, take = partial(_fingerprint, parts), partial(_uploaded, ctx, parts, folder, who)
+    if kind == JSON_TYPE:
+        wanted = await read_body(request, PullIn)
+        secret = None if wanted.api_key is None else wanted.api_key.get_secret_value()
+        content = partial(fingerprint, wanted.url, wanted.release, secret)
+        take = partial(_pulled, ctx, wanted, who, lambda s, arrivals: arrivals.bring(s, wanted.release, silent))
         response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, content, take)
+        return AcceptedOut(**said)
+    if kind not in (FORM_TYPE, TAR_TYPE):
+        raise unsupported(JSON_TYPE, FORM_TYPE, TAR_TYPE)
+    async with workspace(ctx, ctx.home.messages) as folder:
+        if kind == FORM_TYPE:
+            parts, _ = await form_to_files(request, folder)
+        else:
+            archive = folder / "upload.tar"
+            await body_to_file(request, archive)
+            parts = await run_in_threadpool(untar, archive, folder)
+        sent, uploaded = partial(_fingerprint, parts), partial(_uploaded, ctx, parts, folder, who)
+        response.status_code, said = await run_in_threadpool(_once, ctx, caller, key, MESSAGE.name, sent, uploaded)
     return AcceptedOut(**said)
 
 
@@ -185,11 +184,6 @@ def _pulled(
     if delivery is not None:
         log.log(logging.INFO if delivery.problem is None else logging.WARNING, "%s", delivery.sentence)
     return found
-
-
-def _message(ctx: Services, release: str, folder: Path, service: LabelsService, arrivals: Arrivals) -> AcceptedMessage:
-    target = folder / "message.parquet"
-    return arrivals.message(pull(service, release, arrivals.choose_key, ctx.settings.name, target, silent))
 
 
 def _answer(wanted: AnswerPullIn, service: LabelsService, arrivals: Arrivals) -> SignedAnswer:

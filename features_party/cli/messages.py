@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,7 +78,6 @@ def pull(
     our home folder (`answers list`).
     """
     from features_party.bootstrap import reader
-    from features_party.receive.pull import pull as run_pull
     from features_party.receive.pull_since import Patience, await_published, pull_since
 
     if [release, since, answer].count(None) != 2:
@@ -107,14 +107,13 @@ def pull(
                 out,
                 patience,
                 report,
-                force=force,
+                bring=partial(arrivals.pull, service, force=force),
                 arrived=arrivals.message,
             )
         else:
             if patience.seconds:
                 await_published(service, str(release), patience, report)
-            got = run_pull(service, str(release), arrivals.choose_key, settings.name, out, report, force=force)
-            arrivals.message(got)
+            got = arrivals.pull(service, str(release), out, report, force=force)
         delivery = arrivals.acknowledge(service)
     said = {"receipts": delivery.as_json() if delivery is not None else None}
 

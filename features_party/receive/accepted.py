@@ -42,10 +42,16 @@ class AcceptedMessage:
     def release(self) -> str:
         return self.manifest.id
 
-    def check(self) -> None:
-        """The bytes of our copy are still those of the manifest. Raises DigestMismatch or InvalidFile."""
-        for entry in self.manifest.message_files:
+    def check(self, *, prior: bool = False) -> None:
+        """The bytes of our copy are still those of the manifest; with `prior` it is there as well, where the message
+        has one. Raises DigestMismatch or InvalidFile."""
+        for entry in self.manifest.files if prior else self.manifest.message_files:
             check_bytes(self.folder / entry.name, entry)
+
+    def has_prior(self, of: Path) -> bool:
+        """Whether our copy has the prior, where the copy in the folder `of` has it."""
+        entry = self.manifest.prior_file
+        return entry is None or (self.folder / entry.name).exists() or not (of / entry.name).exists()
 
     def rows(self) -> pa.Table:
         """Columns example_id, bin, label; sorted by id. Raises MalformedManifest."""

@@ -4,14 +4,18 @@ sent."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from features_party.labels_service import LabelsService
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import Answers, SignedAnswer
 from features_party.receive.messages import Messages
-from features_party.receive.pull import Pulled, pull_answer
+from features_party.receive.offers import Offer, offered, pull_answer
+from features_party.receive.placing import Target
+from features_party.receive.pull import Pulled
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
 from shared.documents.signing import VerifyingKey
+from shared.service.cli import Progress
 
 
 @dataclass
@@ -28,6 +32,37 @@ class Arrivals:
     def choose_key(self, envelope: bytes) -> VerifyingKey:
         """The key that a document must be signed with. Raises as `PinnedKeys.for_envelope`."""
         return self.labels_key or self.messages.pinned.for_envelope(envelope)
+
+    def pull(
+        self, service: LabelsService, release: str, out: Path, progress: Progress, *, force: bool = False
+    ) -> Pulled:
+        """As `receive.pull.pull`, and accounted for before it has its name at `out`; what we keep is copied there.
+
+        Raises ReplayConflict as well, where this release was accepted with another manifest.
+        """
+        offer = self._offered(service, release)
+        target = Target.of(offer, out)
+        if target.intact():
+            pulled = Pulled.at(target, fresh=False)
+            self.message(pulled)
+            return pulled
+        if not force:
+            target.refuse_other()
+        target.require_room()
+        target.copy_from(self._brought(service, offer, progress).folder)
+        return Pulled.at(target, fresh=True)
+
+    def bring(self, service: LabelsService, release: str, progress: Progress) -> AcceptedMessage:
+        """Fetch and account for a release, for our own folder only. Raises as `pull`."""
+        return self._brought(service, self._offered(service, release), progress)
+
+    def _offered(self, service: LabelsService, release: str) -> Offer:
+        return offered(service, release, self.choose_key, self.messages.name)
+
+    def _brought(self, service: LabelsService, offer: Offer, progress: Progress) -> AcceptedMessage:
+        found = self.messages.kept_offer(offer) or self.messages.fetched(service, offer, self.actor, progress)
+        self.key_ids.add(offer.manifest.key_id)
+        return found
 
     def message(self, pulled: Pulled) -> AcceptedMessage:
         """Raises ReplayConflict where this release was accepted with another manifest."""

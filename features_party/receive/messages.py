@@ -7,15 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import MESSAGE, Acceptances, Item, kept_payload
 from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.fetching import fetch_files, incoming
 from features_party.receive.message_paths import message_paths
+from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
 from features_party.storage.home import Home
-from shared.documents.bundle import Bundle, VerifiedMessage, verify, verify_into
+from shared.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
 from shared.documents.manifest import Manifest
 from shared.documents.signing import VerifyingKey
-from shared.errors import LabelDPError
+from shared.errors import InvalidFile, LabelDPError
+from shared.service.cli import Progress
 from shared.service.folders import place_folder
 
 
@@ -54,6 +58,11 @@ class Messages:
         found = self.known(verified.manifest, verified.digest)
         return found if found is not None and _whole(found) else None
 
+    def kept_offer(self, offer: Offer) -> AcceptedMessage | None:
+        """What was accepted before, where our copy of it has every file of the offer, unchanged."""
+        found = self.known(offer.manifest, offer.digest)
+        return found if found is not None and _whole(found, prior=True) else None
+
     def known(self, manifest: Manifest, digest: str) -> AcceptedMessage | None:
         """What was accepted before; no byte of our copy is read."""
         item = Item(manifest, digest)
@@ -67,16 +76,34 @@ class Messages:
         temporary = self.home.incoming(self.home.messages)
         verified = verify_into(path, key, self.name, temporary)
         try:
-            item = Item(verified.manifest, verified.digest)
-            target = self.home.messages / item.place
-            fresh = self.acceptances.account(item, actor)
-            found = AcceptedMessage(verified.manifest, verified.digest, target, fresh)
-            # accounted for: only now does the message get its lasting place, or takes it after a crash in between
-            if target.is_dir() and not _whole(found):
-                shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
-            place_folder(temporary, target)
+            return self._take(verified.manifest, verified.digest, temporary, actor)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def fetched(self, service: LabelsService, offer: Offer, actor: str, progress: Progress) -> AcceptedMessage:
+        """Fetch an offered message into our own folder and account for it; no byte is read a second time.
+
+        It goes on where an interrupted call stopped. Raises as `fetch_files` and `Acceptances.account`.
+        """
+        self.home.sweep()
+        try:
+            with incoming(self.home, Item(offer.manifest, offer.digest).place) as folder:
+                fetch_files(service, offer.manifest, folder, progress)
+                (folder / FOLDER_ENVELOPE).write_bytes(offer.envelope)
+                return self._take(offer.manifest, offer.digest, folder, actor)
+        except OSError as error:
+            raise InvalidFile(f"The message cannot be written to '{self.home.messages}' ({error.strerror}).") from None
+
+    def _take(self, manifest: Manifest, digest: str, folder: Path, actor: str) -> AcceptedMessage:
+        """Account for the verified message in `folder`, which is ours alone, and give it its place."""
+        item = Item(manifest, digest)
+        target = self.home.messages / item.place
+        fresh = self.acceptances.account(item, actor)
+        found = AcceptedMessage(manifest, digest, target, fresh)
+        # accounted for: only now does the message get its lasting place, or takes it after a crash in between
+        if target.is_dir() and not (_whole(found) and found.has_prior(folder)):
+            shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
+        place_folder(folder, target)
         return found
 
     def open(self, name: str) -> AcceptedMessage:
@@ -102,10 +129,10 @@ def _payload(folder: Path, digest: str) -> bytes:
     return kept_payload(Bundle(folder).envelope(), digest, folder, MESSAGE)
 
 
-def _whole(message: AcceptedMessage) -> bool:
+def _whole(message: AcceptedMessage, *, prior: bool = False) -> bool:
     try:
         _payload(message.folder, message.digest)
-        message.check()
+        message.check(prior=prior)
     except LabelDPError:
         return False
     return True

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from features_party.labels_service import LabelsService, ListedRelease
-from features_party.receive.pull import ENDED, ChooseKey, Pulled, pull
+from features_party.receive.offers import ENDED, ChooseKey
+from features_party.receive.pull import Pulled
 from shared.documents.bundle import Bundle, verify
 from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from shared.service.cli import Progress
 
+Bring = Callable[[str, Path, Progress], Pulled]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
@@ -91,14 +93,15 @@ def pull_since(
     patience: Patience,
     progress: Progress,
     *,
-    force: bool = False,
+    bring: Bring,
     arrived: Callable[[Pulled], object] = lambda _pulled: None,
 ) -> list[dict[str, Any]]:
-    """Bring every release published for us on the day of `since` or later to `folder`/REL.parquet, oldest first.
+    """Have `bring` fetch every release published for us on the day of `since` or later to `folder`/REL.parquet, oldest
+    first.
 
-    Those that are there, intact, are skipped, so that a call may be repeated. With patience it first waits until one
-    is published that is not there. `arrived` is called with each that is there in the end, as soon as it is. Returns
-    what the folder now has of them. Raises as `pull`; what was pulled stays.
+    Those that are there, intact, are skipped, so that a call may be repeated; `arrived` is called with each of them.
+    With patience it first waits until one is published that is not there. Returns what the folder now has of them.
+    Raises as `bring`; what was pulled stays.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -126,8 +129,7 @@ def pull_since(
     for number, release in enumerate(wanted):
         part = _part(progress, f"{number + 1} of {len(wanted)}", number, len(wanted))
         target = folder / f"{release}.parquet"
-        here[release] = pull(service, release, choose_key, audience, target, part, force=force)
-        arrived(here[release])
+        here[release] = bring(release, target, part)
     return [_result(entry, here[entry.id]) for entry in listed]
 
 

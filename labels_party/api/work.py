@@ -35,16 +35,16 @@ from labels_party.kinds.message.request import RELEASE
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
 from labels_party.work.listing import Wanted, published
 from labels_party.work.store import ENVELOPE
-from shared.errors import Conflict, NotFound, RangeNotSatisfiable
+from shared.errors import Conflict, NotFound
 from shared.service.apikeys import Principal
-from shared.service.asgi import Receive, Scope, Send
+from shared.service.files import ServedFile
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.json_bodies import JsonRouter
 from shared.service.links import LINK_DOCS, Paged, with_link
 from shared.service.paging import Listing, Page
 
 DAY = 86_400
-BYTES = problem_responses(409, 416)
+BYTES = problem_responses(409, 412, 416)
 DECISION = problem_responses(403, 409, 413)
 OUT: dict[str, type[WorkOut]] = {RELEASES.noun: ReleaseOut, ANSWERS.noun: AnswerOut}
 ENVELOPE_EXAMPLE = {
@@ -115,23 +115,6 @@ class ReceiptState(BaseModel):
 class ReceiptStates(BaseModel):
     audience: str
     keys: list[ReceiptState] = Field(description="A registered receipt key each; none: no receipts are kept.")
-
-
-class ServedFile(FileResponse):
-    """A file with Range; the framework's plain-text refusal of a range becomes a problem."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = False
-
-        async def watched(message: Any) -> None:
-            nonlocal refused
-            refused = refused or (message["type"] == "http.response.start" and message["status"] >= 400)
-            if not refused:
-                await send(message)
-
-        await super().__call__(scope, receive, watched)
-        if refused:
-            raise RangeNotSatisfiable("The Range header names no bytes of this file; ask for bytes=FIRST-LAST.")
 
 
 @cache

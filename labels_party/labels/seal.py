@@ -297,5 +297,10 @@ class SealedLabels:
             for batch in ahead(self.vault.scan(name)):
                 yield batch.column(0), positions_of(batch, key).astype(np.int64)
 
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Rows, and bytes of their ids, group by group in the order of ids; from the feet of the objects."""
+        for name in self.objects:
+            yield from self.vault.groups(name)
+
 
 __all__ = ["SHOWN_IDS", "IncompleteLabels", "SameExamples", "SealedLabels", "Sealer", "TooManyExamples"]

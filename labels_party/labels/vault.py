@@ -67,6 +67,14 @@ class LabelVault:
                     yield batch.slice(max(start - at, 0), min(end, at + batch.num_rows) - max(start, at))
                 at += batch.num_rows
 
+    def groups(self, key: str) -> list[tuple[int, int]]:
+        """Rows of each row group, and the bytes of its first column, which is that of ids: both are public."""
+        import pyarrow.parquet as pq
+
+        about = pq.read_metadata(self.path(key))
+        found = (about.row_group(i) for i in range(about.num_row_groups))
+        return [(group.num_rows, group.column(0).total_uncompressed_size) for group in found]
+
     def put_run(self, key: str, low: U64, high: U64) -> None:
         """Store a sorted run of 128-bit id digests. Raises Unavailable."""
         with self._written(key, []) as file:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from labels_party.kinds.message.clipping import ClippedLabels, candidates
 from labels_party.kinds.message.engine import Counts, DrawJob, Engine, Written, file_name
+from labels_party.kinds.message.parts import bounds, cut
 from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan
 from labels_party.labels.seal import SealedLabels
+from labels_party.labels.vault import LabelVault
 from labels_party.spark.cluster import Cluster
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
@@ -28,7 +29,6 @@ from shared.errors import InvalidInput, Unavailable
 from shared.service.folders import fsync_folder, reserve
 
 MOST_CELLS = 1 << 14  # counts that one task returns
-MOST_FILES = 2000  # the manifest describes each in about 250 bytes of its mebibyte
 FEWEST_ROWS = 1 << 20  # of a file: smaller ones are not worth a task
 BALLAST = "space"
 
@@ -91,9 +91,9 @@ class SparkEngine(Engine):
             found, ends = job.labels.labels, job.labels.ends
         assert isinstance(found, SealedLabels)
         wanted = max(FEWEST_ROWS, -(-job.n // (2 * self.cluster.parallelism)))
-        rows = max(min(wanted, job.rows_per_file), -(-job.n // MOST_FILES))
+        limits = bounds(job.n, job.id_bytes, min(wanted, job.rows_per_file))
         objects = zip(found.objects, found.keys, strict=True)
-        parts = (_sliced(found.vault.path(name), key, rows) for name, key in objects)
+        parts = (_sliced(found.vault, name, key, limits) for name, key in objects)
         return SlicedLabels(tuple(itertools.chain.from_iterable(parts)), ends)
 
 
@@ -101,18 +101,7 @@ def _largest(part: Slice) -> int:
     return largest_encoding(part.rows, part.id_bytes, part.rows)
 
 
-def _sliced(path: Path, key: bytes, rows: int) -> Iterator[Slice]:
-    """Consecutive row groups, of at least one group and about `rows` rows; from the file's foot, which is public."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    first, held, size = 0, 0, 0
-    for i, group in enumerate(groups):
-        held += group.num_rows
-        size += group.column(0).total_uncompressed_size
-        last = i + 1 == len(groups)
-        if last or held + groups[i + 1].num_rows > rows:
-            if held:
-                yield Slice(str(path), key, first, i, held, size)
-            first, held, size = i + 1, 0, 0
+def _sliced(vault: LabelVault, name: str, key: bytes, limits: tuple[int, int]) -> Iterator[Slice]:
+    """Consecutive row groups of an object; from its foot, which is public."""
+    for part in cut(vault.groups(name), *limits):
+        yield Slice(str(vault.path(name)), key, part.first, part.last, part.rows, part.id_bytes)

@@ -26,7 +26,8 @@ class Request:
     """One request; what comes back is the whole `httpx.Response`, after as many tries as the peer has.
 
     `body` is JSON, `content` bytes of `content_type` or an iterable that begins again at every try. `key` is the
-    Idempotency-Key, one of its own where it is None. An answer of more than `most` bytes is dropped.
+    Idempotency-Key, one of its own where it is None. An answer of more than `most` bytes is dropped. Of a `foreign` one
+    `path` is a whole URL: it goes to another origin than the peer's, without our API key.
     """
 
     method: str
@@ -38,6 +39,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
     most: int | None = None
+    foreign: bool = False
 
     @property
     def changes(self) -> bool:
@@ -63,11 +65,14 @@ class Open:
     """One try of a request; what comes back is the head of a successful answer, its body piece by piece for `MORE`.
 
     Pieces are bytes, or with `events` `httpx_sse.ServerSentEvent`s; None is the end. A connection that breaks, or a
-    peer that is busy, is an `httpx.TransportError`, raised where the conversation waits.
+    peer that is busy, is an `httpx.TransportError`, raised where the conversation waits. With `redirects` the head may
+    be that of a temporary redirect; else one is a refusal. `large`: the body is worth a connection of its own.
     """
 
     request: Request
     events: bool = False
+    redirects: bool = False
+    large: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource
 
+from shared.client.bodies import large_body
 from shared.client.conversation import Conversation, Open, Said
 from shared.client.peer import Peer, Wire
 
@@ -67,8 +68,7 @@ class Blocking:
                     elif isinstance(step, Open):
                         line.close()
                         given = line.enter_context(self.http.stream(**_sent(self.peer, step)))
-                        events = step.events and given.is_success
-                        pieces = EventSource(given).iter_sse() if events else given.iter_bytes()
+                        pieces = _pieces(step, given)
                     elif isinstance(step, (int, float)):
                         self.sleep(step)
                     else:
@@ -126,8 +126,15 @@ class Awaited:
                 yield step
 
 
+def _pieces(step: Open, response: httpx.Response) -> Iterator[Any]:
+    if step.events and response.is_success:
+        return EventSource(response).iter_sse()
+    return large_body(response) if step.large and response.is_success else response.iter_bytes()
+
+
 def _sent(peer: Peer, step: Open) -> dict[str, Any]:
-    options = step.request.options()
+    options, foreign = step.request.options(), step.request.foreign
     accept = {"Accept": "text/event-stream", "Cache-Control": "no-store"} if step.events else {}
-    headers = peer.headers() | accept | options["headers"]
-    return options | {"method": step.request.method, "url": peer.base + step.request.path, "headers": headers}
+    headers = peer.headers(foreign=foreign) | accept | options["headers"]
+    url = step.request.path if foreign else peer.base + step.request.path
+    return options | {"method": step.request.method, "url": url, "headers": headers}

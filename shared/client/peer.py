@@ -70,8 +70,9 @@ class Peer:
         except (httpx.InvalidURL, ValueError):
             raise errors.InvalidInput(f"The {self.party}'s URL or the API key cannot be used in a request.") from None
 
-    def headers(self) -> dict[str, str]:
-        found = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+    def headers(self, *, foreign: bool = False) -> dict[str, str]:
+        """Of every request; those to another origin than the peer's have no API key."""
+        found = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and not foreign else {}
         return found | ({"Accept-Encoding": "identity"} if self.wary else {})
 
     def wire(self, talk: Conversation[T]) -> Wire[T]:
@@ -142,9 +143,11 @@ class Peer:
 
     def _opened(self, wanted: Open) -> Wire[httpx.Response]:
         response: httpx.Response = yield wanted
-        if response.is_success:
+        if response.is_success or (wanted.redirects and response.status_code == httpx.codes.TEMPORARY_REDIRECT):
             self._refuse_packed(response)
             return response
+        if wanted.request.foreign:
+            raise _elsewhere(response)
         # of a stranger, an error of its own says nothing that a user could act on
         if response.status_code in BUSY or (self.wary and response.status_code >= 500):
             raise Busy(response)
@@ -172,6 +175,14 @@ class Peer:
             raise errors.Unavailable(
                 f"The {self.party} sent an encoded answer that nobody asked for; switch compression off there."
             )
+
+
+def _elsewhere(response: httpx.Response) -> Exception:
+    """What another origin's refusal becomes: it may be asked for anew, by way of the peer."""
+    if response.status_code in (412, 416):
+        return errors.PreconditionFailed("The file is another version now.")
+    said = f"The place that the file lies at answered with status {response.status_code}; ask who sent us there."
+    return Busy(response, errors.Unavailable(said))
 
 
 def _keyed(request: Request) -> Request:

@@ -97,9 +97,12 @@ def check_bytes(path: Path, entry: FileEntry, copy_to: Path | None = None) -> No
     except OSError as error:
         raise InvalidFile(f"'{path}' cannot be read or copied ({error.strerror}).") from None
     if size != entry.bytes or hasher.hexdigest() != entry.sha256:
-        raise DigestMismatch(
-            f"'{path.name}' does not match the signed manifest: it was changed or cut short. Pull it again."
-        )
+        raise changed_file(path.name)
+
+
+def changed_file(name: str) -> DigestMismatch:
+    """What is raised of a file that is not the one of the manifest."""
+    return DigestMismatch(f"'{name}' does not match the signed manifest: it was changed or cut short. Pull it again.")
 
 
 def verify(path: Path, key: VerifyingKey, audience: str | None) -> VerifiedMessage:

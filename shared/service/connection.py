@@ -1,10 +1,12 @@
 """Connections that cannot be held by doing nothing: deadlines for headers, for what is left of a refused body, for
-reading our answer. Uvicorn itself waits for ever in all three."""
+reading our answer. Uvicorn itself waits for ever in all three. And files that the kernel sends (`zerocopysend`)."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import sys
 from http import HTTPStatus
 from typing import Any
@@ -13,11 +15,15 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shared.problems import PROBLEM_JSON, http_problem
+from shared.service.asgi import App, Message, Receive, Scope, Send
+from shared.service.files import ZERO_COPY
 
 HEADER_SECONDS = 15.0
 REST_SECONDS = 5.0  # of a body that was answered before it had come: time to read our answer, but no more
 REST_BYTES = 1 << 22  # of the same
 STALL_SECONDS = 60.0
+FILE_BYTES = 1 << 19  # of a file that must be taken within that time
+_ZEROS = bytes(FILE_BYTES)  # stands for them where they are counted
 
 
 class Connection(H11Protocol):
@@ -30,6 +36,7 @@ class Connection(H11Protocol):
         self._headers_due: asyncio.TimerHandle | None = None
         self._reader_due: asyncio.TimerHandle | None = None
         self._rest: int | None = None  # bytes that may still come of a body that was answered
+        self.app: App = self._with_files(self.app)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -68,6 +75,43 @@ class Connection(H11Protocol):
     def resume_writing(self) -> None:
         _cancel(self._reader_due)
         super().resume_writing()
+
+    def _with_files(self, app: App) -> App:
+        """The application, told that this connection sends files."""
+
+        async def told(scope: Scope, receive: Receive, send: Send) -> None:
+            cycle: Any = self.cycle
+            scope.setdefault("extensions", {})[ZERO_COPY] = {}
+
+            async def sent(message: Message) -> None:
+                if message["type"] == ZERO_COPY:
+                    await self._send_file(cycle, message)
+                else:
+                    await send(message)
+
+            await app(scope, receive, sent)
+
+        return told
+
+    async def _send_file(self, cycle: Any, message: Message) -> None:
+        """A body: `count` bytes of `file` from `offset`. The connection ends where they are not taken."""
+        file, at = message["file"], message["offset"]
+        stop = at + message["count"]
+        while at < stop and not (cycle.disconnected or self.transport.is_closing()):
+            part = min(FILE_BYTES, stop - at)
+            if hasattr(os, "posix_fadvise"):  # the next piece is read from the disk while this one goes out
+                os.posix_fadvise(file.fileno(), at + part, 2 * FILE_BYTES, os.POSIX_FADV_WILLNEED)
+            cycle.conn.send_with_data_passthrough(h11.Data(data=_ZEROS[:part]))  # counted there
+            sent = 0
+            with contextlib.suppress(OSError, RuntimeError):  # it closed meanwhile
+                async with asyncio.timeout(self.stall_seconds):
+                    sent = await self.loop.sendfile(self.transport, file, at, part)
+            if sent != part:
+                self.transport.abort()
+                await asyncio.sleep(0)  # until the cycle knows
+                return
+            at += part
+        await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def send_400_response(self, msg: str) -> None:
         """Of a request that is no HTTP, or whose headers are too large."""

@@ -20,6 +20,7 @@ _REFUSALS = {
     404: ("not-found", "Not found, or not yours"),
     408: ("request-timeout", "Upload too slow"),
     409: ("conflict", "Does not fit the state of its object"),
+    412: ("precondition-failed", "Precondition failed"),
     413: ("too-large", "Upload too large"),
     415: ("unsupported-media-type", "Unsupported content type"),
     416: ("range-not-satisfiable", "Range cannot be served"),

@@ -46,7 +46,7 @@ class Methods:
                 await send({"type": "http.response.body", "body": b""})
                 raise _HeadAnswered  # a large file need not be read, an event stream would not end
 
-        inner = {**scope, "method": "GET"}
+        inner = {**scope, "method": "GET", "extensions": {}}  # of a body that is not sent, no other way to send it
         try:
             await self.app(inner, receive, headers_only)
         except Exception:  # also as part of a group

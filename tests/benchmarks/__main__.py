@@ -19,6 +19,7 @@ SECTIONS = {
     "start": "Start",
     "intake": "Labels intake",
     "join": "Join",
+    "pull": "Pull",
     "privatize": "Privatize",
     "spark": "Spark",
     "growth": "Growth",

@@ -17,7 +17,7 @@ from deploy.verify_standalone.audit import verify_audit
 from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import ANSWER
-from features_party.receive.pull import pull_answer
+from features_party.receive.offers import pull_answer
 from features_party.receive.received import received
 from shared import errors
 from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event

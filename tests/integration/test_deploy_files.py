@@ -311,6 +311,7 @@ def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch
         "database_url",
         "data_dir",
         "labels_urls",
+        "file_urls",
         "labels_api_key",
         "threads",
         "training_memory_mb",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party.kinds.message import engine
+from labels_party.kinds.message import engine, parts
 from labels_party.labels import vault
 from labels_party.labels.by_id import in_memory
 from labels_party.labels.digests import kernels
@@ -62,6 +62,7 @@ def test_rows_groups_and_size_are_those_of_the_ids(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(in_memory, "PART", 16)
     monkeypatch.setattr(in_memory, "MOST", 32)
     monkeypatch.setattr(vault, "ROW_GROUP", 256)
+    monkeypatch.setattr(parts, "FILE_BYTES", parts.largest_encoding(256, 256 * 40, 256))  # cut where ids say
     monkeypatch.setattr(engine, "sample", first_output)
     found = {}
     for upload in (every_label, every_third, none_at_all, many_corrections, erased):
@@ -74,7 +75,9 @@ def test_rows_groups_and_size_are_those_of_the_ids(tmp_path: Path, monkeypatch: 
             upload(s, batch)
             s.sealer.seal(batch, "test")
             release = party.release(batch, "1", prior="uniform")
-            data = (party.bundle(release).path / "message.parquet").read_bytes()
+            files = sorted(party.bundle(release).path.glob("message*.parquet"))
+            assert len(files) == 4
+            data = b"".join(path.read_bytes() for path in files)
             (sealed,) = (party.home / "labels" / batch).glob("sealed-*.parquet")
             about = pq.read_metadata(sealed)
             groups = tuple(about.row_group(i).num_rows for i in range(about.num_row_groups))

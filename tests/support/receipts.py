@@ -11,7 +11,7 @@ from typing import Any
 from features_party.bootstrap import Services, bootstrap
 from features_party.labels_service import LabelsService
 from features_party.receive.arrivals import Arrivals
-from features_party.receive.pull import pull, pull_answer
+from features_party.receive.offers import pull_answer
 from features_party.receive.receipts import Delivery
 from features_party.settings import Settings
 from shared import errors
@@ -58,9 +58,7 @@ class Receiver:
         """What `features-party pull` does with one release."""
         arrivals, out = self.services.arrivals(), self.home.parent / f"{self.home.name}-{release}.parquet"
         with LabelsService(url, api_key, sleep=lambda _: None) as service:
-            choose = self.services.pinned.for_envelope
-            name = self.settings.name
-            arrivals.message(pull(service, release, choose, name, out, lambda _w, _s: None, force=True))
+            arrivals.pull(service, release, out, lambda _w, _s: None, force=True)
             found = arrivals.acknowledge(service)
         assert found is not None
         return found
@@ -211,8 +209,7 @@ class Away:
 
 def accept(both: Pair, release: str) -> Arrivals:
     """Pulled and accounted for, not acknowledged."""
-    receiver, arrivals = both.receiver, both.receiver.services.arrivals()
-    out, choose = both.folder / f"{release}.parquet", receiver.services.pinned.for_envelope
+    arrivals = both.receiver.services.arrivals()
     with LabelsService(both.url, both.api_key) as service:
-        arrivals.message(pull(service, release, choose, receiver.settings.name, out, lambda _what, _share: None))
+        arrivals.pull(service, release, both.folder / f"{release}.parquet", lambda _what, _share: None)
     return arrivals

@@ -13,12 +13,12 @@ import uvicorn
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
-    """The base URL of `app`, which must already have been started (its lifespan is not run here)."""
+def serving(app: Any, **config: Any) -> Iterator[str]:
+    """The base URL of `app`, which must have been started (its lifespan is not run here). `config` is uvicorn's."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", **config))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

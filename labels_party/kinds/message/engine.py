@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from labels_party.kinds.message.clipping import (
     clip_loss,
     clip_prior,
 )
+from labels_party.kinds.message.parts import Group, Part, bounds, cut, pieces
 from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan, resolve, uniform
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.prior import estimate_prior
@@ -33,7 +34,7 @@ from labels_party.work.kind import ProgressHook
 from shared.ahead import ahead
 from shared.channels.base import Channel
 from shared.documents.manifest import PRIOR_FILE
-from shared.documents.rows import largest_encoding, write_message, write_prior
+from shared.documents.rows import write_message, write_prior
 from shared.domain import Domain
 from shared.errors import EpsilonNotProved, Unavailable
 from shared.losses import get_loss
@@ -48,7 +49,8 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DrawJob:
-    """Everything an attempt needs. `given_prior` is public or already private."""
+    """Everything an attempt needs. `given_prior` is public or already private. `groups` are the rows in the order of
+    their ids, for where to cut; without it, one group."""
 
     population: Population
     plan: ReleasePlan
@@ -59,6 +61,17 @@ class DrawJob:
     folder: Path
     rows_per_file: int
     progress: ProgressHook
+    groups: Callable[[], Iterable[Group]] | None = None
+
+    @property
+    def files(self) -> list[tuple[str, Part]]:
+        """Names and rows of the files of the message, from public facts."""
+        groups: Iterable[Group] = [(self.n, self.id_bytes)]
+        limits = bounds(self.n, self.id_bytes, self.rows_per_file)
+        if self.n > limits[0] or Part(0, 0, self.n, self.id_bytes).largest > limits[1]:
+            groups = groups if self.groups is None else self.groups()
+        parts = list(cut(pieces(groups, *limits), *limits))
+        return [(file_name(number, len(parts)), part) for number, part in enumerate(parts)]
 
 
 @dataclass(frozen=True)
@@ -167,8 +180,8 @@ class Engine(ABC):
 
 class LocalEngine(Engine):
     def reserve(self, job: DrawJob) -> None:
-        for name, rows in _parts(job.n, job.rows_per_file):
-            reserve(job.folder / name, largest_encoding(rows, job.id_bytes, job.n))
+        for name, part in job.files:
+            reserve(job.folder / name, part.largest)
 
     def histogram(self, job: DrawJob, _starts: npt.NDArray[np.int64], what: str, share: float) -> Counts:
         k, done = job.population.domain.k, 0
@@ -182,8 +195,8 @@ class LocalEngine(Engine):
     def write(self, job: DrawJob, channel: Channel) -> list[Written]:
         feed = _Feed(ahead(self._sampled(job, channel)))
         return [
-            Written("message", name, write_message(job.folder / name, feed.take(rows), channel))
-            for name, rows in _parts(job.n, job.rows_per_file)
+            Written("message", name, write_message(job.folder / name, feed.take(part.rows), channel))
+            for name, part in job.files
         ]
 
     @staticmethod
@@ -193,12 +206,6 @@ class LocalEngine(Engine):
             yield ids, sample(channel, index)
             done += len(index)
             job.progress("drawing", 0.4 + 0.6 * done / job.n)
-
-
-def _parts(n: int, rows_per_file: int) -> Iterator[tuple[str, int]]:
-    count = max(1, -(-n // rows_per_file))
-    for i in range(count):
-        yield file_name(i, count), min(rows_per_file, n - i * rows_per_file)
 
 
 def file_name(number: int, count: int) -> str:

@@ -64,6 +64,7 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
                 folder=job.folder,
                 rows_per_file=self.rows_per_file,
                 progress=job.progress,
+                groups=job.labels.groups,
             )
         )
         entries = [_entry(job.folder, file) for file in drawn.files]

@@ -14,6 +14,7 @@ from features_party.receive.labels_url import labels_url
 from features_party.receive.pull import pull
 from shared import errors
 from shared.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES
+from shared.documents.arriving import Arriving
 from shared.documents.bundle import ENVELOPE_SUFFIX, verify
 from shared.documents.manifest import FileEntry, Manifest
 from shared.documents.signed import MAX_ENVELOPE_BYTES
@@ -22,6 +23,11 @@ from tests.support.messages import Sender
 IDS = [f"c{i:05d}" for i in range(5000)]
 LABELS = np.arange(5000, dtype=np.float64) % 11
 ENTRY = FileEntry(role="message", name="a.parquet", bytes=1, rows=1, sha256="0" * 64)
+
+
+def fetch(service: LabelsService, path: Path, release: str = "rel_1") -> None:
+    with Arriving(path, ENTRY) as part:
+        service.download(release, part)
 
 
 class Server:
@@ -235,7 +241,7 @@ def test_not_json_and_not_http_are_sentences(server: Server, out: Path) -> None:
 
 def test_names_are_quoted_into_the_path(server: Server, tmp_path: Path) -> None:
     with server.service() as service, pytest.raises(errors.NotFound):
-        service.download("../../x?y", ENTRY, tmp_path / "t")
+        fetch(service, tmp_path / "t", "../../x?y")
     assert server.calls[-1].url.raw_path.startswith(b"/v1/releases/..%2F..%2Fx%3Fy/files/")
 
 
@@ -258,7 +264,7 @@ class Endless(httpx.SyncByteStream):
         (200, lambda s, p: s.release_state("rel_1"), MAX_BODY_BYTES, errors.Unavailable),
         (200, lambda s, p: s.send_ids("bat_1", p), MAX_BODY_BYTES, errors.Unavailable),
         (404, lambda s, p: s.release_state("rel_1"), MAX_PROBLEM_BYTES, errors.NotFound),
-        (404, lambda s, p: s.download("rel_1", ENTRY, p), MAX_PROBLEM_BYTES, errors.NotFound),
+        (404, lambda s, p: fetch(s, p.with_name("part")), MAX_PROBLEM_BYTES, errors.NotFound),
         (503, lambda s, p: s.release_state("rel_1"), 0, errors.Unavailable),
     ],
 )
@@ -293,7 +299,7 @@ def test_a_packed_answer_is_refused_before_it_is_unpacked(server: Server, tmp_pa
         for call in (
             lambda: service.release_state("rel_1"),
             lambda: service.manifest("rel_1"),
-            lambda: service.download("rel_1", ENTRY, tmp_path / "t"),
+            lambda: fetch(service, tmp_path / "t"),
         ):
             with pytest.raises(errors.Unavailable, match="encoded"):
                 call()

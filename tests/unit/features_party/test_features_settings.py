@@ -60,6 +60,7 @@ def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("LABELS_URLS", '["http://user:pw@x"]'),
         ("LABELS_URLS", '["http://labels:8001/?key=pw"]'),
         ("LABELS_URLS", '["labels:8001"]'),
+        ("FILE_URLS", '["https://store/?key=pw"]'),
     ],
 )
 def test_a_bad_value_is_a_sentence_without_the_value(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -55,6 +55,7 @@ EXPECTED = {
     "not-found": (404, 1),
     "overlapping-batch": (409, 1),
     "randomness-unavailable": (503, 1),
+    "precondition-failed": (412, 1),
     "range-not-satisfiable": (416, 2),
     "receipt-conflict": (409, 1),
     "refused": (409, 1),

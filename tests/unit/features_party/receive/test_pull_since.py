@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from features_party.labels_service import LabelsService
+from features_party.receive.pull import Pulled
+from features_party.receive.pull import pull as pull_one
 from features_party.receive.pull_since import Patience, await_published, first_day, pull_since
 from shared import errors
 from shared.client import listings
 from shared.documents.bundle import ENVELOPE_SUFFIX, Bundle, verify
 from shared.documents.manifest import Manifest
+from shared.service.cli import Progress
 from tests.support.messages import Sender
 from tests.support.scripted import page_of
 
@@ -101,10 +104,14 @@ def service(server: Server) -> LabelsService:
 
 
 def pull(server: Server, folder: Path, since: str = "2026-11-01", patience: Patience = Patience(0)) -> list[Any]:  # noqa: B008 - it is frozen
-    key = server.sender.key.public
+    key, name = server.sender.key.public, "features-party"
     with service(server) as labels:
+
+        def bring(release: str, out: Path, progress: Progress) -> Pulled:
+            return pull_one(labels, release, lambda _e: key, name, out, progress)
+
         return pull_since(
-            labels, since, None, lambda _e: key, "features-party", folder, patience, lambda _w, _s: None
+            labels, since, None, lambda _e: key, name, folder, patience, lambda _w, _s: None, bring=bring
         )  # fmt: skip
 
 

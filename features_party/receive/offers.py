@@ -1,0 +1,66 @@
+"""What a labels party offers: a published release with its verified manifest, and a published answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from features_party.labels_service import LabelsService
+from shared.documents.kinds.registry import trusted_answer
+from shared.documents.manifest import Manifest
+from shared.documents.signing import VerifyingKey
+from shared.errors import Conflict, MalformedAnswer, MalformedManifest
+
+ChooseKey = Callable[[bytes], VerifyingKey]
+ENDED = ("failed", "declined", "cancelled")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A message that may be fetched: the manifest in `envelope` was verified with `key`."""
+
+    manifest: Manifest
+    digest: str
+    envelope: bytes
+    key: VerifyingKey
+    audience: str
+
+    @property
+    def several(self) -> bool:
+        return len(self.manifest.message_files) > 1
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.manifest.files)
+
+
+def offered(service: LabelsService, release: str, choose_key: ChooseKey, audience: str) -> Offer:
+    """The verified manifest of `release`. Raises VerificationFailed kinds, Conflict (not published yet), NotFound,
+    Unavailable."""
+    _require_published(f"Release '{release}'", service.release_state(release).get("state"))
+    envelope = service.manifest(release)
+    key = choose_key(envelope)
+    manifest, digest = Manifest.trusted(envelope, key, audience)
+    if manifest.id != release:
+        raise MalformedManifest("The labels party sent the manifest of another release than the one asked for.")
+    return Offer(manifest, digest, envelope, key, audience)
+
+
+def pull_answer(service: LabelsService, answer: str, choose_key: ChooseKey, audience: str) -> bytes:
+    """The envelope of answer `answer`, verified. Raises VerificationFailed kinds, Conflict (not published yet),
+    NotFound, Unavailable."""
+
+    _require_published(f"Answer '{answer}'", service.answer(answer).get("state"))
+    envelope = service.answer_document(answer)
+    if trusted_answer(envelope, choose_key(envelope), audience)[0].id != answer:
+        raise MalformedAnswer("The labels party sent another answer than the one asked for.")
+    return envelope
+
+
+def _require_published(what: str, state: object) -> None:
+    if state == "published":
+        return
+    shown = state if isinstance(state, str) and len(state) < 40 and state.isprintable() else "unknown"
+    if shown in ENDED:
+        raise Conflict(f"{what} is {shown} and will not be published; ask the labels party why.")
+    raise Conflict(f"{what} is not published yet (its state is {shown}); try again later.")
