@@ -16,7 +16,7 @@ from labels_party.labels.arrival import Arrival
 from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_sendable
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
-from labels_party.labels.compaction import Compaction
+from labels_party.labels.compaction import Compaction, UploadTiers
 from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder, require_listed
 from labels_party.labels.submission import Submission, has_units
@@ -43,7 +43,7 @@ class Intake:
     def __init__(self, database: Database, batches: Batches, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
         self.recorder = Recorder(database, batches, vault, secrets_)
-        self.compaction = Compaction(database, batches, vault, spill)
+        self.compaction = Compaction(database, vault, spill)
 
     def put_examples(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, may_replace: bool = True
@@ -100,7 +100,7 @@ class Intake:
         submission = Submission(known.batch, known.population, mode, owner=owner)
         runs: list[Segment] = []
         reply = self._take(submission, known, sent, call, partial(self.recorder.labels, call=call, runs=runs))
-        self.compaction.run(batch_id, runs)
+        self.compaction.run(UploadTiers(self.batches, batch_id), runs)
         return reply
 
     def _take(
