@@ -10,8 +10,10 @@ from labels_party.labels.batches import HISTORY, Batch, Segment, StaleBatch
 from labels_party.labels.history import History
 from labels_party.labels.runs import Run, members, only, page_out
 from labels_party.labels.vault import LabelVault
-from shared.errors import OverlappingBatch
+from shared.errors import OverlappingBatch, Unavailable
 from shared.service.database import Database
+
+TRIES = 100
 
 
 class SameExamples(OverlappingBatch):
@@ -54,11 +56,12 @@ class Disjoint:
             return Seen(self.history.last(connection, batch.label), self.history.runs(connection, batch))
 
         done: set[str] = set()
-        while True:
+        for _ in range(TRIES):
             now = self.database.read("seal.others", look)
             done |= {s.key for s in now.runs if s.key not in done and self._compared(run, s)}
             if all(s.key in done for s in now.runs):  # else one was merged away meanwhile
                 return now
+        raise Unavailable("The digests of earlier batches were merged too often meanwhile; try again.")
 
     def check_again(self, connection: Connection, batch: Batch, run: Run, after: int) -> int:
         """The same with those that were sealed since the seal of order `after`; returns the last order now."""
