@@ -75,20 +75,25 @@ class Disjoint:
 
     def _compared(self, run: Run, held: Segment) -> bool:
         """False where nothing names the run any more. Raises OverlappingBatch."""
-        suspected = run
+        suspected, lost = run, False
         try:
             other = self.vault.run(held.key)
-            # a copy that was cut short misses digests; the batches' own runs are there in any case
-            if held.kind != HISTORY or len(other[0]) == held.rows:
+            # a copy that was cut short misses digests
+            lost = held.kind == HISTORY and len(other[0]) != held.rows
+            if not lost:
                 marks = members(other, run)
                 page_out(other)
                 if not marks.any():
                     return True
                 suspected = only(run, marks)
         except FileNotFoundError:
-            if held.kind != HISTORY:
+            lost = held.kind == HISTORY
+            if not lost:
                 raise
         parts = self.database.read("seal.parts", lambda c: self.history.parts(c, held))
+        if lost and parts:  # still named, so nobody merged it away
+            self.database.write("history.forget", lambda c: self.history.forget(c, held))
+            self.vault.delete(held.key)
         self._refuse(parts, suspected, len(run[0]))
         return bool(parts)
 

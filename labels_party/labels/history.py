@@ -71,6 +71,13 @@ class History:
         holder = sa.select(s.c.batch).where(s.c.key == run.key).scalar_subquery()
         return self._own(connection, (b.c.merged_into if run.kind == HISTORY else b.c.id) == holder)
 
+    def forget(self, connection: Connection, run: Segment) -> None:
+        """A merged run is lost: its batches stand for themselves again, until they are merged anew."""
+        lost = sa.and_(s.c.key == run.key, s.c.kind == HISTORY)
+        holder = sa.select(s.c.batch).where(lost).scalar_subquery()
+        connection.execute(sa.update(b).where(b.c.merged_into == holder).values(merged_into=None))
+        connection.execute(sa.delete(s).where(lost))
+
     def _own(self, connection: Connection, *where: sa.ColumnElement[bool]) -> list[tuple[Batch, Segment]]:
         found = connection.execute(sa.select(b).where(*where).order_by(b.c.seal_order))
         sealed = [Batch(**row._mapping) for row in found]

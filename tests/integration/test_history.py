@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -113,8 +112,11 @@ def test_without_its_merged_runs_a_seal_reads_those_of_the_batches(past: Past) -
     for _ in range(2):
         with pytest.raises(OverlappingBatch, match=first):
             past.seal(past.run_of(["a-0", "new"]))
-        shutil.rmtree(merged.parent, ignore_errors=True)
-    past.seal(past.run_of(["new"]))
+        past.check()
+        past.seal(past.run_of([f"new-{next(NUMBERS)}", f"more-{next(NUMBERS)}"]))
+        past.services.sealer.compaction.wait()
+        (merged,) = vault.root.glob("history-*/*.run")  # again
+        merged.unlink()
 
 
 @pytest.mark.parametrize("point", POINTS)
