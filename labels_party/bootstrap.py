@@ -178,7 +178,8 @@ class Services:
         self.pipeline.close()
         if self.cluster is not None:
             self.cluster.close()
-        self.intake.compaction.close()
+        for compaction in (self.intake.compaction, self.sealer.compaction):
+            compaction.close()
         self.database.dispose()
 
 

@@ -110,7 +110,7 @@ def create_batch(
 
     def store(connection: Connection) -> Reply:
         def effect() -> Reply:
-            batch = ctx.batches.create(connection, found, wanted.presence)
+            batch = ctx.batches.create(connection, found, wanted.presence, wanted.id_prefix)
             return 201, (ctx.schedule.set(connection, batch, checked, caller.actor) if checked else batch).as_json()
 
         return call.once(connection, effect)

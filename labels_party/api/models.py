@@ -41,6 +41,7 @@ class BatchOut(BaseModel):
     population: str
     state: str
     presence: str
+    id_prefix: str | None = Field(description="How every id of the batch begins; null: in any way.")
     created: str
     sealed: str | None
     examples: int | None

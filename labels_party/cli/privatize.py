@@ -15,7 +15,7 @@ from shared.service.commands import command
 from shared.service.party_commands import Json
 
 if TYPE_CHECKING:
-    from shared.schemas.population import Population
+    from shared.schemas.population import Batch, Population
     from shared.schemas.release import Release
 
 Engine = Literal["local", "spark"]
@@ -30,6 +30,7 @@ def privatize(
     ],
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
     rules: Population,
+    opened: Batch,
     asked: Release,
     out: Annotated[
         Path,
@@ -73,7 +74,7 @@ def privatize(
     with progress("privatize", as_json) as report:
         party = services(engine=engine, spark_master=master)
         work = Message(request_of(party, declared, asked), out, asked_by, warn)
-        result = run(party, LabelsFile(labels, id_column, declared, examples), work, report)
+        result = run(party, LabelsFile(labels, id_column, declared, examples, opened.id_prefix), work, report)
     emit(result, as_json, lambda: show_message(result) if "message" in result else show_waiting(result))
 
 

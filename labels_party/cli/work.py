@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from labels_party.files.jobs import LabelsFile
     from shared.schemas.base import Ask
     from shared.schemas.calibration import Allowance
-    from shared.schemas.population import Population
+    from shared.schemas.population import Batch, Population
 
 FILE = "A file of labels, sealed as a batch"
 BatchId = Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")]
@@ -39,12 +39,13 @@ def of_labels(
     labels: Labels = None,
     id_column: Annotated[str | None, typer.Option(help="Its column with example ids.", rich_help_panel=FILE)] = None,
     rules: Annotated[Population | None, Panel(FILE)],
+    opened: Annotated[Batch | None, Panel(FILE)],
     examples: Examples = None,
     name: As = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    of = _batch_or_labels(batch, labels, id_column, rules, examples)
+    of = _batch_or_labels(batch, labels, id_column, rules, opened, examples)
     if labels is None and id_column is not None:
         raise InvalidInput("A sealed batch has its ids already; give --id-column with --labels only.")
     _answer(of, asked, out, force, name, as_json)
@@ -61,6 +62,7 @@ def of_scores(
     batch: BatchId = None,
     labels: Labels = None,
     rules: Annotated[Population | None, Panel(FILE)],
+    opened: Annotated[Batch | None, Panel(FILE)],
     examples: Examples = None,
     name: As = None,
     force: Force = False,
@@ -69,7 +71,7 @@ def of_scores(
     from shared.schemas.calibration import Calibration
 
     columns = tuple(name for name in (id_column, score_column, score_2_column) if name is not None)
-    of = _batch_or_labels(batch, labels, id_column, rules, examples)
+    of = _batch_or_labels(batch, labels, id_column, rules, opened, examples)
     assert isinstance(asked, Calibration)
     asked = asked.numbered(two=score_2_column is not None)
     _answer(of, asked, out, force, name, as_json, scores=scores, columns=columns)
@@ -88,6 +90,7 @@ def of_features(
     batch: BatchId = None,
     labels: Labels = None,
     rules: Annotated[Population | None, Panel(FILE)],
+    opened: Annotated[Batch | None, Panel(FILE)],
     examples: Examples = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say what it would cost and do; nothing is charged.")
@@ -98,7 +101,7 @@ def of_features(
 ) -> None:
     from labels_party.files.answers import planned
 
-    of = _batch_or_labels(batch, labels, id_column, rules, examples)
+    of = _batch_or_labels(batch, labels, id_column, rules, opened, examples)
     if plan:
         if not isinstance(of, str) or features is not None or out is not None:
             raise InvalidInput("--plan looks at a sealed batch and the features stored with it: name it with --batch.")
@@ -154,6 +157,7 @@ def _batch_or_labels(
     labels: Path | None,
     id_column: str | None,
     rules: Population | None,
+    opened: Batch | None,
     examples: Path | None,
 ) -> str | LabelsFile:
     """The id of a batch, or the file with the rules of its population. Raises InvalidInput and its kinds."""
@@ -163,12 +167,12 @@ def _batch_or_labels(
     if (batch is None) == (labels is None):
         raise InvalidInput("Name a sealed batch with --batch, or a file of labels with --labels.")
     if batch is not None:
-        if rules is not None or examples is not None:
+        if rules is not None or opened is not None or examples is not None:
             raise InvalidInput("A sealed batch has its population's rules already; give them with --labels only.")
         return batch
     if labels is None or id_column is None or rules is None:
         raise InvalidInput("--labels needs --id-column, --label-column, --domain, --population and --budget.")
-    return LabelsFile(labels, id_column, population_of(rules), examples)
+    return LabelsFile(labels, id_column, population_of(rules), examples, opened.id_prefix if opened else None)
 
 
 def _actor(name: str | None) -> str:

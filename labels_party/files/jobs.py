@@ -29,12 +29,14 @@ ACTOR = "command line"
 
 @dataclass(frozen=True)
 class LabelsFile:
-    """A file of labels that becomes a sealed batch of `population`; `examples` lists all of its ids."""
+    """A file of labels that becomes a sealed batch of `population`; `examples` lists all of its ids, each of which
+    begins with `id_prefix`."""
 
     path: Path | str
     id_column: str
     population: Population
     examples: Path | str | None = None
+    id_prefix: str | None = None
 
 
 Seal = Callable[[Population, str, Callable[[int], None], Progress], str]
@@ -71,6 +73,7 @@ def run(services: Services, of: str | LabelsFile, errand: Errand, progress: Prog
         errand.ready(services, of.population)
         batch, population, note = _sealed(services, of, errand, progress)
     result = errand.deliver(services, errand.start(services, batch, population), progress)
+    services.sealer.compaction.wait()  # it would end with the process
     return result | ({"note": note} if note else {})
 
 
@@ -98,7 +101,8 @@ def _here(files: FileBatches, given: LabelsFile, errand: Errand) -> Seal:
     if given.examples is not None:
         examples = LabelFile.open(Path(given.examples), wanted["examples"], names_are_public=True)
     errand.check(given.population, (labels if examples is None else examples).rows or 1)
-    return lambda population, *about: files.seal(population, labels, examples, *about)
+    prefix = given.id_prefix
+    return lambda of, actor, check, told: files.seal(of, labels, examples, actor, check, told, prefix)
 
 
 def _on_spark(services: Services, files: FileBatches, given: LabelsFile) -> Seal:
@@ -109,7 +113,8 @@ def _on_spark(services: Services, files: FileBatches, given: LabelsFile) -> Seal
     batches = SparkBatches(services.cluster, files)
     labels = (str(given.path), given.id_column, given.population.label)
     examples = None if given.examples is None else (str(given.examples), given.id_column)
-    return lambda population, *about: batches.seal(population, labels, examples, *about)
+    prefix = given.id_prefix
+    return lambda of, actor, check, told: batches.seal(of, labels, examples, actor, check, told, prefix)
 
 
 def look(services: Services, batch_id: str) -> tuple[Batch, Population]:

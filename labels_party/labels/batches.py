@@ -20,8 +20,10 @@ from shared.errors import Conflict, InvalidInput, NotFound
 ID_LIST, PUBLIC = "id-list", "public"
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
+HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted
 ASIDE = "aside"  # uploads that wait for the owner's decision; nothing of them counts
+DAY, LONGEST_PREFIX = "{day}", 200  # in a prefix of ids: the UTC day on which the batch is opened; in characters
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"  # modes of uploads of labels
 
 _WAITING = sa.select(sa.func.count()).where(set_aside.c.batch == batches.c.id, set_aside.c.decision.is_(None))
@@ -51,6 +53,8 @@ class Batch:
     scheduled_release: str | None = None
     purged: str | None = None
     closed: str | None = None
+    id_prefix: str | None = None
+    merged_into: str | None = None  # see `history.py`
     set_aside: int = 0  # uploads that wait for the owner's decision; counted, not stored
 
     def as_json(self) -> dict[str, Any]:
@@ -59,6 +63,7 @@ class Batch:
             "population": self.population,
             "state": self.state,
             "presence": self.presence,
+            "id_prefix": self.id_prefix,
             "created": self.created,
             "sealed": self.sealed,
             "examples": self.n,
@@ -97,20 +102,28 @@ class Batches:
         self.populations = populations
         self.clock = clock
 
-    def create(self, connection: Connection, population: Population, presence: str) -> Batch:
+    def create(
+        self, connection: Connection, population: Population, presence: str, id_prefix: str | None = None
+    ) -> Batch:
         """A new open batch, stored."""
-        batch = self.draft(population, presence)
+        batch = self.draft(population, presence, id_prefix)
         self.insert(connection, batch)
         return batch
 
-    def draft(self, population: Population, presence: str) -> Batch:
+    def draft(self, population: Population, presence: str, id_prefix: str | None = None) -> Batch:
         """A new open batch that is not stored yet.
 
-        `presence`: the ids come as a list (`id-list`) or the owner declares presence public."""
+        `presence`: the ids come as a list (`id-list`) or the owner declares presence public. `id_prefix`: how each of
+        them begins, DAY in it being that of now. Raises InvalidInput."""
         if presence not in (ID_LIST, PUBLIC):
             raise InvalidInput(
                 "presence is 'id-list' (send the example ids first) or 'public' (which ids appear is public)."
             )
+        created = timestamp(self.clock())
+        if id_prefix is not None:
+            id_prefix = id_prefix.replace(DAY, created[:10])
+            if not id_prefix or not id_prefix.isprintable() or len(id_prefix) > LONGEST_PREFIX:
+                raise InvalidInput(f"`id_prefix` is 1 to {LONGEST_PREFIX} printable characters.")
         return Batch(
             id="bat_" + secrets.token_hex(12),
             population=population.id,
@@ -118,12 +131,13 @@ class Batches:
             state="open",
             presence=presence,
             version=0,
-            created=timestamp(self.clock()),
+            created=created,
             sealed=None,
             seal_order=None,
             n=None,
             id_bytes=None,
             ids_mac=None,
+            id_prefix=id_prefix,
         )
 
     def insert(self, connection: Connection, batch: Batch) -> None:
@@ -140,15 +154,6 @@ class Batches:
 
     def of_population(self, connection: Connection, population: str) -> list[Batch]:
         query = _COUNTED.where(batches.c.population == population).order_by(batches.c.created, batches.c.id)
-        return [Batch(**row._mapping) for row in connection.execute(query)]
-
-    def sealed_of_label(self, connection: Connection, label: str, after: int) -> list[Batch]:
-        """Batches of a label name in the order they were sealed, from seal order `after` + 1 on."""
-        query = (
-            sa.select(batches)
-            .where(batches.c.label == label, batches.c.seal_order > after)
-            .order_by(batches.c.seal_order)
-        )
         return [Batch(**row._mapping) for row in connection.execute(query)]
 
     def segments(self, connection: Connection, batch: str, kind: str, of: str | None = None) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""Merging the runs of a batch, so that ten thousand small uploads leave some dozens of runs to look into."""
+"""Merging sorted runs of about one size, so that of ten thousand there are some dozens to look into."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import math
 import secrets
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sqlalchemy.engine import Connection
 
@@ -19,31 +21,75 @@ from shared.errors import LabelDPError
 from shared.service.database import Database
 
 log = logging.getLogger("label_dp.labels")
-FACTOR = 8  # runs of about one size that are merged into one: a batch keeps about 8·log₈ of its uploads
+FACTOR = 8  # runs of about one size that are merged into one: of n, about 8·log₈ n stay
+
+
+class Tiers(Protocol):
+    """Runs that are one set together, and the rows that name them."""
+
+    @property
+    def name(self) -> str:
+        """What they are of, for the log; one merge of it at a time."""
+
+    def key(self) -> str:
+        """A fresh one, for a merged run."""
+
+    def runs(self, connection: Connection) -> list[Segment]:
+        """Those there are now."""
+
+    def replace(self, connection: Connection, chosen: list[Segment], key: str, rows: int) -> list[str]:
+        """Name the run `key` instead of those that were merged, if all of them are still there; returns the keys that
+        nothing names then, `key` itself if it was too late."""
+
+
+@dataclass(frozen=True)
+class UploadTiers:
+    """The runs of the uploads of a batch."""
+
+    batches: Batches
+    batch: str
+
+    @property
+    def name(self) -> str:
+        return f"of batch {self.batch}"
+
+    def key(self) -> str:
+        return f"{self.batch}/{LABELS}-{secrets.token_hex(8)}.run"
+
+    def runs(self, connection: Connection) -> list[Segment]:
+        return self.batches.segments(connection, self.batch, RUNS, LABELS)
+
+    def replace(self, connection: Connection, chosen: list[Segment], key: str, rows: int) -> list[str]:
+        keys = [segment.key for segment in chosen]
+        if not {segment.key for segment in self.runs(connection)} >= set(keys):
+            return [key]
+        self.batches.drop_segments(connection, self.batch, RUNS, [segment.number for segment in chosen])
+        self.batches.add_segment(connection, self.batch, RUNS, key, rows, LABELS)
+        return keys
 
 
 class Compaction:
     """Merges on threads of its own, one at a time: whether there is something to merge depends on which uploads count,
     and who sends them must not wait longer where an upload does (see `aside.py`)."""
 
-    def __init__(self, database: Database, batches: Batches, vault: LabelVault, spill: Path) -> None:
-        self.database, self.batches, self.vault, self.spill = database, batches, vault, spill
+    def __init__(self, database: Database, vault: LabelVault, spill: Path) -> None:
+        self.database, self.vault, self.spill = database, vault, spill
         self._busy: dict[str, threading.Thread] = {}
         self._lock, self._turn, self._closed = threading.Lock(), threading.Lock(), threading.Event()
 
-    def run(self, batch_id: str, seen: list[Segment]) -> None:
-        """Have runs of a batch merged while there are enough of one size; does not wait for it. Digests stay the same;
-        nobody else need know.
+    def run(self, tiers: Tiers, seen: list[Segment]) -> None:
+        """Have runs merged while there are enough of one size; does not wait for it. Digests stay the same; nobody
+        else need know.
 
-        `seen` are the runs there were before the last upload: mostly they tell that there is nothing to do.
+        `seen` are the runs there were before the last one came: mostly they tell that there is nothing to do.
         """
-        if not any(len(found) >= FACTOR - 1 for found in _tiers(seen)):
+        if not any(len(found) >= FACTOR - 1 for found in _by_size(seen)):
             return
         with self._lock:
-            if batch_id in self._busy or self._closed.is_set():
+            if tiers.name in self._busy or self._closed.is_set():
                 return
-            thread = threading.Thread(target=self._work, args=(batch_id,), name="compaction", daemon=True)
-            self._busy[batch_id] = thread
+            thread = threading.Thread(target=self._work, args=(tiers,), name="compaction", daemon=True)
+            self._busy[tiers.name] = thread
             thread.start()
 
     def close(self) -> None:
@@ -58,31 +104,30 @@ class Compaction:
         for thread in waiting:
             thread.join()
 
-    def _work(self, batch_id: str) -> None:
+    def _work(self, tiers: Tiers) -> None:
         try:
             with self._turn:
-                while not self._closed.is_set() and (chosen := self._choose(batch_id)):
-                    if not self._merge(batch_id, chosen):
+                while not self._closed.is_set() and (chosen := self._choose(tiers)):
+                    if not self._merge(tiers, chosen):
                         return
         except FileNotFoundError:  # another process merged them first
             return
-        except LabelDPError as error:  # the next upload tries again
-            log.warning("runs of batch %s are not merged yet: %s", batch_id, error.code)
+        except LabelDPError as error:  # the next one tries again
+            log.warning("runs %s are not merged yet: %s", tiers.name, error.code)
         except Exception as error:
             # neither text nor locals: they may hold ids
             log.error("merging runs: internal error of type %s", type(error).__name__)
         finally:
             with self._lock:
-                del self._busy[batch_id]
+                del self._busy[tiers.name]
 
-    def _choose(self, batch_id: str) -> list[Segment]:
-        runs = self.database.read("runs.look", lambda c: self.batches.segments(c, batch_id, RUNS, LABELS))
-        return next((found for found in _tiers(runs) if len(found) >= FACTOR), [])
+    def _choose(self, tiers: Tiers) -> list[Segment]:
+        runs = self.database.read("runs.look", tiers.runs)
+        return next((found for found in _by_size(runs) if len(found) >= FACTOR), [])
 
-    def _merge(self, batch_id: str, chosen: list[Segment]) -> bool:
-        key = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}.run"
+    def _merge(self, tiers: Tiers, chosen: list[Segment]) -> bool:
+        key, rows = tiers.key(), sum(s.rows for s in chosen)
         runs = [self.vault.run(s.key) for s in chosen]
-        rows = sum(s.rows for s in chosen)
         try:
             if rows <= BUFFER:
                 self.vault.put_run(key, *merge(runs))
@@ -92,22 +137,15 @@ class Compaction:
         except BaseException:
             self.vault.delete(key)
             raise
+        self.database.fault("runs.merged")
         # where this fails the commit may have gone through: what it then names stays
-        merged = self.database.write("runs.merge", lambda c: self._replace(c, batch_id, chosen, key, rows))
-        for unused in [s.key for s in chosen] if merged else [key]:
-            self.vault.delete(unused)
-        return merged
-
-    def _replace(self, connection: Connection, batch_id: str, chosen: list[Segment], key: str, rows: int) -> bool:
-        there = {s.key for s in self.batches.segments(connection, batch_id, RUNS, LABELS)}
-        if not there >= {s.key for s in chosen}:
-            return False
-        self.batches.drop_segments(connection, batch_id, RUNS, [s.number for s in chosen])
-        self.batches.add_segment(connection, batch_id, RUNS, key, rows, LABELS)
-        return True
+        unused = self.database.write("runs.merge", lambda c: tiers.replace(c, chosen, key, rows))
+        for each in unused:
+            self.vault.delete(each)
+        return key not in unused
 
 
-def _tiers(runs: list[Segment]) -> list[list[Segment]]:
+def _by_size(runs: list[Segment]) -> list[list[Segment]]:
     """Runs of about one size, the smallest first."""
     found: dict[int, list[Segment]] = {}
     for segment in runs:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import RUNS, SEALED, Batch, Batches, Segment, StaleBatch
-from labels_party.labels.runs import Run, members
+from labels_party.labels.batches import HISTORY, Batch, Segment, StaleBatch
+from labels_party.labels.history import History
+from labels_party.labels.runs import Run, members, only, page_out
 from labels_party.labels.vault import LabelVault
-from shared.errors import OverlappingBatch
+from shared.errors import OverlappingBatch, Unavailable
 from shared.service.database import Database
+
+TRIES = 100
 
 
 class SameExamples(OverlappingBatch):
@@ -28,31 +33,75 @@ class SameExamples(OverlappingBatch):
         return {"batch": self.batch}
 
 
-class Disjoint:
-    def __init__(self, database: Database, batches: Batches, vault: LabelVault) -> None:
-        self.database, self.batches, self.vault = database, batches, vault
+@dataclass(frozen=True)
+class Seen:
+    """With every batch up to the seal of order `last`, by looking into `runs`."""
 
-    def check(self, batch: Batch, run: Run) -> int:
-        """Compare with every sealed batch; returns the last seal order seen. Raises OverlappingBatch, StaleBatch."""
-        return self._compare(batch, run, 0, self.database.read("seal.others", lambda c: self._others(c, batch, 0)))
+    last: int
+    runs: list[Segment]
+
+
+class Disjoint:
+    """Batches whose id prefixes exclude each other share no id, since intake holds every id to the prefix of its batch;
+    all others are compared by digests."""
+
+    def __init__(self, database: Database, history: History, vault: LabelVault) -> None:
+        self.database, self.history, self.vault = database, history, vault
+
+    def check(self, batch: Batch, run: Run) -> Seen:
+        """Compare with every sealed batch. Raises OverlappingBatch, StaleBatch."""
+
+        def look(connection: Connection) -> Seen:
+            self._require_open(connection, batch)
+            return Seen(self.history.last(connection, batch.label), self.history.runs(connection, batch))
+
+        done: set[str] = set()
+        for _ in range(TRIES):
+            now = self.database.read("seal.others", look)
+            done |= {s.key for s in now.runs if s.key not in done and self._compared(run, s)}
+            if all(s.key in done for s in now.runs):  # else one was merged away meanwhile
+                return now
+        raise Unavailable("The digests of earlier batches were merged too often meanwhile; try again.")
 
     def check_again(self, connection: Connection, batch: Batch, run: Run, after: int) -> int:
-        """The same with those that were sealed since the seal of order `after`."""
-        return self._compare(batch, run, after, self._others(connection, batch, after))
+        """The same with those that were sealed since the seal of order `after`; returns the last order now."""
+        self._require_open(connection, batch)
+        self._refuse(self.history.since(connection, batch, after), run, len(run[0]))
+        return self.history.last(connection, batch.label)
 
-    def _others(self, connection: Connection, batch: Batch, after: int) -> list[tuple[Batch, list[Segment]]]:
-        others = self.batches.sealed_of_label(connection, batch.label, after)
-        return [(other, self.batches.segments(connection, other.id, RUNS, SEALED)) for other in others]
+    def _require_open(self, connection: Connection, batch: Batch) -> None:
+        if self.history.is_sealed(connection, batch.id):
+            raise StaleBatch("Another seal of this batch came first.")
 
-    def _compare(self, batch: Batch, run: Run, after: int, others: list[tuple[Batch, list[Segment]]]) -> int:
-        last = after
-        for other, runs in others:
-            assert other.seal_order is not None
-            if other.id == batch.id:
-                raise StaleBatch("Another seal of this batch came first.")
-            last = other.seal_order
-            shared = sum(int(members(self.vault.run(segment.key), run).sum()) for segment in runs)
-            if shared and shared == len(run[0]) == other.n:
+    def _compared(self, run: Run, held: Segment) -> bool:
+        """False where nothing names the run any more. Raises OverlappingBatch."""
+        suspected, lost = run, False
+        try:
+            other = self.vault.run(held.key)
+            # a copy that was cut short misses digests
+            lost = held.kind == HISTORY and len(other[0]) != held.rows
+            if not lost:
+                marks = members(other, run)
+                page_out(other)
+                if not marks.any():
+                    return True
+                suspected = only(run, marks)
+        except FileNotFoundError:
+            lost = held.kind == HISTORY
+            if not lost:
+                raise
+        parts = self.database.read("seal.parts", lambda c: self.history.parts(c, held))
+        if lost and parts:  # still named, so nobody merged it away
+            self.database.write("history.forget", lambda c: self.history.forget(c, held))
+            self.vault.delete(held.key)
+        self._refuse(parts, suspected, len(run[0]))
+        return bool(parts)
+
+    def _refuse(self, others: list[tuple[Batch, Segment]], suspected: Run, n: int) -> None:
+        """Raises OverlappingBatch where one of the n digests of a batch that are `suspected` is of one of `others`."""
+        for other, own in others:
+            shared = int(members(self.vault.run(own.key), suspected).sum())
+            if shared and shared == n == other.n:
                 raise SameExamples(other.id)
             if shared:
                 raise OverlappingBatch(
@@ -60,4 +109,3 @@ class Disjoint:
                     "disjoint, or their releases would not compose: leave those examples out, or ask for an "
                     "additional release of that batch."
                 )
-        return last

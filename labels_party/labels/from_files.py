@@ -54,15 +54,18 @@ class FileBatches:
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
+        id_prefix: str | None = None,
     ) -> str:
         """The id of the sealed batch of `labels` (columns id, label[, unit]) and, if given, of the ids (and units) in
         `examples`.
 
-        `check` is asked once the number of examples is known, and may refuse. Raises what intake and seal raise; then
-        neither population, batch nor file is left.
+        Each id begins with `id_prefix`, if given. `check` is asked once the number of examples is known, and may
+        refuse. Raises what intake and seal raise; then neither population, batch nor file is left.
         """
         busy = "Too many batches of this population are sealed at once; try again."
-        return until_current(lambda: self._attempt(population, labels, examples, actor, check, progress), RETRIES, busy)
+        return until_current(
+            lambda: self._attempt(population, labels, examples, actor, check, progress, id_prefix), RETRIES, busy
+        )
 
     def _attempt(
         self,
@@ -72,9 +75,10 @@ class FileBatches:
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
+        id_prefix: str | None,
     ) -> str:
         """Raises StaleBatch where something else came meanwhile."""
-        batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST)
+        batch = self.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
         kernels.expect(labels.rows or 0)
         known = Known(batch, population)
         with ExitStack() as stack:

@@ -16,7 +16,7 @@ from labels_party.labels.arrival import Arrival
 from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_sendable
 from labels_party.labels.changes import certainly_failed, commit, until_current
 from labels_party.labels.chunks import Chunks
-from labels_party.labels.compaction import Compaction
+from labels_party.labels.compaction import Compaction, UploadTiers
 from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder, require_listed
 from labels_party.labels.submission import Submission, has_units
@@ -45,7 +45,7 @@ class Intake:
         self.database, self.batches, self.vault, self.secrets, self.spill = database, batches, vault, secrets_, spill
         self.recorder = Recorder(database, batches, vault, secrets_)
         self.together = Together(self.recorder)
-        self.compaction = Compaction(database, batches, vault, spill)
+        self.compaction = Compaction(database, vault, spill)
 
     def put_examples(
         self, batch_id: str, sent: Sent, call: IdempotentCall = NO_KEY, *, may_replace: bool = True
@@ -94,7 +94,7 @@ class Intake:
             found = until_current(lambda: self.together.attempt(batch_id, uploads, runs), RETRIES, busy)
         except LabelDPError as error:
             return [error] * len(uploads)
-        self.compaction.run(batch_id, runs)
+        self.compaction.run(UploadTiers(self.batches, batch_id), runs)
         answers: list[Reply | Exception] = []
         for upload, answer in zip(uploads, found, strict=True):
             try:
@@ -121,7 +121,7 @@ class Intake:
         submission = Submission(known.batch, known.population, mode, owner=owner)
         runs: list[Segment] = []
         reply = self._take(submission, known, sent, call, partial(self.recorder.labels, call=call, runs=runs))
-        self.compaction.run(batch_id, runs)
+        self.compaction.run(UploadTiers(self.batches, batch_id), runs)
         return reply
 
     def _take(

@@ -22,6 +22,7 @@ NUMBER = "must be a number"
 CLASS = "must be one of the names of the label domain, as text"
 NO_NUMBER = "?"
 NO_NAME = ""
+STRANGE = "does not begin with the id prefix of its batch"
 OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
 
 
@@ -31,6 +32,18 @@ def canonical_column(column: Any, field: str) -> pa.Array:
 
     ids = canonical_ids(_decoded(column, ""), field)
     return ids if pa.types.is_string(ids.type) else ids.cast(pa.string())
+
+
+def prefixed(ids: pa.Array, prefix: str | None, field: str) -> pa.Array:
+    """The same ids, each of which begins as its batch declared. Raises InvalidRows."""
+    import pyarrow.compute as pc
+
+    if prefix is None:
+        return ids
+    rows = np.flatnonzero(~np.asarray(pc.starts_with(ids, prefix), bool))
+    if rows.size:
+        raise InvalidRows([RowProblem(int(i), field, STRANGE) for i in rows[: InvalidRows.shown]], len(rows))
+    return ids
 
 
 def _decoded(column: Any, instead: str) -> Any:

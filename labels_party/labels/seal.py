@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,10 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
-from labels_party.labels.disjoint import Disjoint, SameExamples
+from labels_party.labels.compaction import Compaction
+from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
 from labels_party.labels.erased import blanked, count_blanked
+from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
@@ -70,7 +73,7 @@ class Prepared:
     rows: int
     id_bytes: int
     ids_mac: str
-    checked: int
+    checked: Seen
     tally: Tally | None
     units: int
     tallied: list[Segment]
@@ -99,7 +102,9 @@ class Sealer:
     ) -> None:
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
-        self.disjoint = Disjoint(database, batches, vault)
+        history = History(batches)
+        self.disjoint, self.tiers = Disjoint(database, history, vault), partial(HistoryTiers, history)
+        self.compaction = Compaction(database, vault, sort.spill)
 
     def seal(
         self,
@@ -238,11 +243,13 @@ class Sealer:
             self._record(connection, sealed, actor)
             return (200, self.batches.get(connection, sealed.batch.id)[0].as_json()), []
 
-        return commit(self.database, self.vault, name, call, effect, sealed.keys)
+        reply = commit(self.database, self.vault, name, call, effect, sealed.keys)
+        self.compaction.run(self.tiers(sealed.batch), sealed.checked.runs)
+        return reply
 
     def _record(self, connection: Connection, sealed: Prepared, actor: str) -> None:
         batch, population = sealed.batch, sealed.population
-        last = self.disjoint.check_again(connection, batch, self.vault.run(sealed.run_key), sealed.checked)
+        last = self.disjoint.check_again(connection, batch, self.vault.run(sealed.run_key), sealed.checked.last)
         if count_blanked(connection, population.id) != sealed.erased:
             raise StaleBatch("An erasure was asked for meanwhile.")
         if sealed.tally is not None:
@@ -259,7 +266,9 @@ class Sealer:
         if sealed.tally is not None:
             self.batches.add_segment(connection, batch.id, UNITS, sealed.units_key, sealed.units)
         subject = Subject(population.id, population.name, population.label, batch.id)
-        details = {"n": sealed.rows, "presence": batch.presence}
+        details: dict[str, Any] = {"n": sealed.rows, "presence": batch.presence}
+        if batch.id_prefix is not None:
+            details |= {"id_prefix": batch.id_prefix}
         self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))
 
     def _look(

@@ -82,6 +82,7 @@ class SparkBatches:
         actor: str,
         check: Callable[[int], None],
         progress: Callable[[str, float], None],
+        id_prefix: str | None = None,
     ) -> str:
         """The id of the sealed batch. `labels`: where they are, their columns of ids and labels; `examples`: where the
         list is, and its column. `check` as of `FileBatches`. Raises InvalidInput and its kinds, IncompleteLabels,
@@ -90,11 +91,11 @@ class SparkBatches:
             raise InvalidInput("A population with units is sealed by the local engine: leave --engine spark out.")
         if self.sealer.database.read("seal.erased", lambda c: count_blanked(c, population.id)):
             raise InvalidInput(ERASED)
-        batch = self.files.batches.draft(population, PUBLIC if examples is None else ID_LIST)
-        domain = (population.domain, population.out_of_domain)
-        given = [Source(labels[0], Rules(labels[1], labels[2], *domain))]
+        batch = self.files.batches.draft(population, PUBLIC if examples is None else ID_LIST, id_prefix)
+        rules = (population.domain, population.out_of_domain, batch.id_prefix)
+        given = [Source(labels[0], Rules(labels[1], labels[2], *rules))]
         if examples is not None:
-            given.append(Source(examples[0], Rules(examples[1], None, *domain)))
+            given.append(Source(examples[0], Rules(examples[1], None, *rules)))
         for source in given:
             self._look(source)
         n = self._count(given[-1])

@@ -77,6 +77,10 @@ batches = sa.Table(
     sa.Column("purged", sa.String(20)),
     # since when keys that may send labels only are refused, whether or not the seal succeeded
     sa.Column("closed", sa.String(20)),
+    # every id of it begins so; none: they may be any. Batches whose prefixes exclude each other share no id
+    sa.Column("id_prefix", sa.String(200)),
+    # once its digests are in a merged run: the batch whose segment names that run (`labels/history.py`)
+    sa.Column("merged_into", sa.String(40)),
     sa.UniqueConstraint("label", "seal_order"),
 )
 
@@ -84,7 +88,7 @@ segments = sa.Table(
     "segments",
     metadata,
     sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
-    sa.Column("kind", sa.String(10), primary_key=True),  # examples, labels, sealed, runs (sorted id digests)
+    sa.Column("kind", sa.String(10), primary_key=True),  # examples, labels, sealed, runs (sorted id digests), history
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("key", sa.String(300), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),

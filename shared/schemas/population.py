@@ -127,3 +127,11 @@ class Batch(Schedule):
         default="id-list",
         description="'id-list': send the ids before any label. 'public': which ids appear is declared public.",
     )
+    id_prefix: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        examples=["{day}/", "2030-01-31/eu/"],
+        description="How every id of the batch begins, declared public; {day} stands for the UTC day on which it is "
+        "opened. Batches whose prefixes exclude each other need not be compared when they are sealed.",
+    )

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from shared.errors import InvalidInput, LabelDPError
-from shared.schemas.base import Ask, option_of, word_of
+from shared.schemas.base import NO_OPTION, Ask, option_of, word_of
 from shared.schemas.reference import asked_for
 from shared.service.cli import EXPERT_PANEL, Panel, whole
 
@@ -62,7 +62,9 @@ class _Schema:
     panel: Panel
 
     def members(self) -> Iterator[tuple[str, FieldInfo]]:
-        yield from ((n, f) for n, f in self.schema.model_fields.items() if n not in self.panel.without)
+        for name, field in self.schema.model_fields.items():
+            if name not in self.panel.without and word_of(field).name != NO_OPTION:
+                yield name, field
 
     def parameters(self, prefix: str) -> Iterator[inspect.Parameter]:
         for name, field in self.members():

@@ -22,6 +22,7 @@ SECTIONS = {
     "pull": "Pull",
     "privatize": "Privatize",
     "spark": "Spark",
+    "history": "History",
     "growth": "Growth",
 }
 
@@ -61,8 +62,9 @@ def main() -> int:
         print("\n".join(line.text() for line in found[name]) + "\n", flush=True)
     for path in [*([KEPT] if asked.keep else []), *([asked.json] if asked.json else [])]:
         write(path, found, machine)
-    if asked.keep and "growth" in found:
-        draw(found["growth"], KEPT.parent)
+    for name in ("growth", "history"):
+        if asked.keep and name in found:
+            draw[name](found[name], KEPT.parent)
     if not asked.compare:
         return 0
     worse = [f"{SECTIONS[name]}: {said}" for name in found for said in slips(found[name], kept.get(name, []))]

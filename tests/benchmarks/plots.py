@@ -1,4 +1,4 @@
-"""Growth over rows and over values of the domain, as PNG beside the kept lines."""
+"""Growth over rows, over values of the domain and over earlier batches, as PNG beside the kept lines."""
 
 from __future__ import annotations
 
@@ -33,9 +33,18 @@ def _plot(found: list[Line], end: str, ylabel: str, xlabel: str, title: str, pat
     pyplot.close(figure)
 
 
-def draw(found: list[Line], folder: Path) -> None:
+def _draw_growth(found: list[Line], folder: Path) -> None:
     """growth-n.png and growth-k.png of the lines of `bench_growth`."""
     over_n = [line for line in found if not line.name.startswith("solver")]
     over_k = [line for line in found if line.name.startswith("solver")]
     _plot(over_n, ", CPU", "seconds of CPU", "rows", "A stage's CPU, process start included", folder / "growth-n.png")
     _plot(over_k, "", "milliseconds", "values of the domain", "The solver at ε = 1", folder / "growth-k.png")
+
+
+def _draw_history(found: list[Line], folder: Path) -> None:
+    """growth-history.png of the lines of `bench_history`."""
+    title = "Comparing a batch of 20,000 ids with all before"
+    _plot(found, ", CPU", "milliseconds of CPU", "batches sealed before", title, folder / "growth-history.png")
+
+
+draw = {"growth": _draw_growth, "history": _draw_history}

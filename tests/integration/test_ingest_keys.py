@@ -14,7 +14,7 @@ import pytest
 
 from labels_party.labels import batches
 from labels_party.labels.batches import LABELS, RUNS, SEALED, Segment
-from labels_party.labels.compaction import FACTOR, Compaction
+from labels_party.labels.compaction import FACTOR, Compaction, Tiers
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import SealedLabels
 from tests.support.ingest_worlds import IDS, Rules, differences, steps, two_worlds
@@ -259,9 +259,9 @@ def test_nobody_waits_for_the_merge_that_an_upload_sets_off(shop: Shop, monkeypa
     go, merged = threading.Event(), threading.Event()
     merge = Compaction._merge
 
-    def slow(self: Compaction, batch: str, chosen: list[Segment]) -> bool:
+    def slow(self: Compaction, tiers: Tiers, chosen: list[Segment]) -> bool:
         assert go.wait(60)
-        done = merge(self, batch, chosen)
+        done = merge(self, tiers, chosen)
         merged.set()
         return done
 

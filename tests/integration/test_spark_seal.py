@@ -61,9 +61,10 @@ def run(party: LabelsParty, labels: Path, examples: Path | None = None, **asked:
     rules = {name: asked.pop(name) for name in list(asked) if name in ("missing_label", "out_of_domain", "unit_column",
                                                                        "max_examples_per_unit")}  # fmt: skip
     population = parse_population("shop", "label", Domain.parse("0:10"), "9", **rules)
+    prefix = asked.pop("id_prefix", None)
     request = parse_request(party.services, population, **({"epsilon": "1", "prior": "uniform"} | asked))
     out = party.home.parent / f"m{len(list(party.home.parent.glob('m*')))}.parquet"
-    return privatize(party.services, labels, population, request, out, examples)
+    return privatize(party.services, labels, population, request, out, examples, id_prefix=prefix)
 
 
 def sealed(party: LabelsParty, batch: str) -> tuple[list[str], list[int], int]:
@@ -143,6 +144,7 @@ def refusals(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "row .*: lies outside the label domain", {"labels": outside, "out_of_domain": "refuse"}
     nulls = stored(folder / "nulls", pa.table({"example_id": [None, *range(1, ROWS)], "label": values}))
     yield "an id must be between 1 and 512 bytes", {"labels": nulls}
+    yield "row .*'example_id': does not begin with the id prefix", {"labels": more, "id_prefix": "click-000001"}
     unit = {"unit_column": "who", "max_examples_per_unit": 1, "missing_label": "0"}
     yield "local engine", {"labels": more} | unit
     named = stored(folder / "named", table.rename_columns(["id", "label"]))
@@ -160,7 +162,7 @@ def test_what_no_seal_takes_is_refused_and_leaves_nothing(
         assert "98765" not in refused.value.detail
         assert "click-" not in refused.value.detail
         nothing_left(party)
-    run(party, tmp_path / "more")
+    run(party, tmp_path / "more", id_prefix="click-")
     overlapping = stored(tmp_path / "overlap", pa.concat_tables([label_table(2000, prefix="x"), label_table(1)]))
     with pytest.raises(LabelDPError, match="already"):
         run(party, overlapping)

@@ -42,7 +42,8 @@ def privatize(
     examples: Path | None = None,
     actor: str = ACTOR,
     progress: Progress = lambda _what, _share: None,
+    id_prefix: str | None = None,
 ) -> dict[str, Any]:
     """The command, of a file with the column example_id and that of the population's label."""
-    file = LabelsFile(labels, "example_id", population, examples)
+    file = LabelsFile(labels, "example_id", population, examples, id_prefix)
     return run(services, file, Message(wanted, out, actor), progress)

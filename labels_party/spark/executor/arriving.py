@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.labels.digests import id_buffers, mask
-from labels_party.labels.parsing import canonical_column, classes_of, floats_of, positions
+from labels_party.labels.parsing import canonical_column, classes_of, floats_of, positions, prefixed
 from labels_party.spark.executor.task import TaskFailed
 from shared.domain import Domain
 from shared.errors import InvalidRows, InvalidTable
@@ -33,10 +33,11 @@ class Rules:
     label_field: str | None
     domain: Domain
     out_of_domain: str
+    id_prefix: str | None = None
 
     def read(self, rows: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         """Ids in their one spelling and positions int64[n], zeros of a list. Raises InvalidRows, InvalidTable."""
-        ids = canonical_column(rows.column(0), self.id_field)
+        ids = prefixed(canonical_column(rows.column(0), self.id_field), self.id_prefix, self.id_field)
         if self.label_field is None:
             return ids, np.zeros(len(ids), np.int64)
         if self.domain.names:

@@ -32,7 +32,7 @@ from tests.support.labels import LabelsParty
 # the command and the call of each
 DOORS: dict[type[Ask], tuple[str, str]] = {
     Population: ("privatize", "POST /v1/populations"),
-    Batch: ("", "POST /v1/populations/{population}/batches"),
+    Batch: ("privatize", "POST /v1/populations/{population}/batches"),
     Schedule: ("", "PATCH /v1/batches/{batch}"),
     Release: ("privatize", "POST /v1/batches/{batch}/releases"),
     Calibration: ("calibrate", "POST /v1/batches/{batch}/calibrations"),
