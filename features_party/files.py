@@ -72,19 +72,15 @@ def join_files(services: Services, files: Files, correction: str, progress: Prog
     files.check()
     progress("looking at the features", 0.0)
     file = FeatureFile.open(files.features, files.id_column)
-    settings = services.settings
     folder = services.home.incoming(services.home.spill)
-    limits = {"memory_mb": settings.memory_limit_mb, "threads": settings.threads}
-    with SpilledJoin.open(file, folder, progress, **limits) as work:
+    with SpilledJoin.open(file, folder, progress, memory_mb=services.settings.memory_limit_mb) as work:
         work.load_features()
         progress("verifying", 0.0)
         messages = services.messages.accept_all(files.messages, files.labels_key)
         check_one_label(messages)
         check_correctable(messages, correction)
         work.load_messages(messages, correction)
-        joined = work.write(files.out, force=files.force)
-        if files.unmatched is not None:
-            work.list_unmatched(files.unmatched, force=files.force)
+        joined = work.write(files.out, unmatched=files.unmatched, force=files.force)
     return {
         "table": str(files.out),
         "counts": joined.counts.model_dump(),

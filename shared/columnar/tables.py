@@ -193,9 +193,8 @@ def canonical_ids(column: Any, field: str) -> pa.Array:
 def duplicate_rows(ids: pa.Array) -> list[int]:
     """Rows (0-based) whose id occurs in an earlier row."""
     import numpy as np
-    import pyarrow.compute as pc
 
-    if pc.count_distinct(ids).as_py() == len(ids):
+    if len(ids.unique()) == len(ids):
         return []
     codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     first = np.unique(codes, return_index=True)[1]
