@@ -110,8 +110,13 @@ def evaluate_files(
     return evaluate_on_messages(saved, messages, table, threads=services.settings.threads)
 
 
-def read_for_training(settings: Settings, features: Path, id_column: str, text: tuple[str, ...]) -> FeatureTable:
-    """The whole table in memory. Raises TooLarge with a way out where it would take more than a training may."""
+def read_for_training(
+    settings: Settings, features: Path, id_column: str, text: tuple[str, ...], *, narrow: bool = False
+) -> FeatureTable:
+    """The whole table in memory; `text` and `narrow` as in `read_features`.
+
+    Raises TooLarge with a way out where it would take more than a training may.
+    """
     size, limit = decoded_bytes(features) // MIB, settings.table_bytes // MIB
     if size > limit:
         raise TooLarge(
@@ -119,7 +124,7 @@ def read_for_training(settings: Settings, features: Path, id_column: str, text: 
             "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or write the table "
             "with 'join', which needs no memory for it, and train with a library that reads it piece by piece."
         )
-    return read_features(features, id_column, text=text)
+    return read_features(features, id_column, text=text, narrow=narrow)
 
 
 def train_files(services: Services, files: Files, learning: Learning, progress: Progress) -> dict[str, Any]:
@@ -127,7 +132,9 @@ def train_files(services: Services, files: Files, learning: Learning, progress: 
     files.check()
     earlier = None if learning.warm_start is None else services.models.named(learning.warm_start)
     progress("reading features", 0.0)
-    table = read_for_training(services.settings, files.features, files.id_column, tuple(learning.categorical))
+    table = read_for_training(
+        services.settings, files.features, files.id_column, tuple(learning.categorical), narrow=True
+    )
     messages = services.messages.accept_all(files.messages, files.labels_key)
     if files.unmatched is not None:
         list_unmatched(join(messages, table, "none"), files.unmatched, force=files.force)
