@@ -72,19 +72,15 @@ def join_files(services: Services, files: Files, correction: str, progress: Prog
     files.check()
     progress("looking at the features", 0.0)
     file = FeatureFile.open(files.features, files.id_column)
-    settings = services.settings
     folder = services.home.incoming(services.home.spill)
-    limits = {"memory_mb": settings.memory_limit_mb, "threads": settings.threads}
-    with SpilledJoin.open(file, folder, progress, **limits) as work:
+    with SpilledJoin.open(file, folder, progress, memory_mb=services.settings.memory_limit_mb) as work:
         work.load_features()
         progress("verifying", 0.0)
         messages = services.messages.accept_all(files.messages, files.labels_key)
         check_one_label(messages)
         check_correctable(messages, correction)
         work.load_messages(messages, correction)
-        joined = work.write(files.out, force=files.force)
-        if files.unmatched is not None:
-            work.list_unmatched(files.unmatched, force=files.force)
+        joined = work.write(files.out, unmatched=files.unmatched, force=files.force)
     return {
         "table": str(files.out),
         "counts": joined.counts.model_dump(),
@@ -114,8 +110,13 @@ def evaluate_files(
     return evaluate_on_messages(saved, messages, table, threads=services.settings.threads)
 
 
-def read_for_training(settings: Settings, features: Path, id_column: str, text: tuple[str, ...]) -> FeatureTable:
-    """The whole table in memory. Raises TooLarge with a way out where it would take more than a training may."""
+def read_for_training(
+    settings: Settings, features: Path, id_column: str, text: tuple[str, ...], *, narrow: bool = False
+) -> FeatureTable:
+    """The whole table in memory; `text` and `narrow` as in `read_features`.
+
+    Raises TooLarge with a way out where it would take more than a training may.
+    """
     size, limit = decoded_bytes(features) // MIB, settings.table_bytes // MIB
     if size > limit:
         raise TooLarge(
@@ -123,7 +124,7 @@ def read_for_training(settings: Settings, features: Path, id_column: str, text: 
             "FEATURES_PARTY_TRAINING_MEMORY_MB on a larger machine, train on fewer rows or columns, or write the table "
             "with 'join', which needs no memory for it, and train with a library that reads it piece by piece."
         )
-    return read_features(features, id_column, text=text)
+    return read_features(features, id_column, text=text, narrow=narrow)
 
 
 def train_files(services: Services, files: Files, learning: Learning, progress: Progress) -> dict[str, Any]:
@@ -131,7 +132,9 @@ def train_files(services: Services, files: Files, learning: Learning, progress: 
     files.check()
     earlier = None if learning.warm_start is None else services.models.named(learning.warm_start)
     progress("reading features", 0.0)
-    table = read_for_training(services.settings, files.features, files.id_column, tuple(learning.categorical))
+    table = read_for_training(
+        services.settings, files.features, files.id_column, tuple(learning.categorical), narrow=True
+    )
     messages = services.messages.accept_all(files.messages, files.labels_key)
     if files.unmatched is not None:
         list_unmatched(join(messages, table, "none"), files.unmatched, force=files.force)

@@ -199,7 +199,7 @@ def predict_file(
     import pyarrow as pa
 
     writable(out, force)
-    table = read_features(features, id_column, text=categories(saved))
+    table = read_features(features, id_column, text=categories(saved), narrow=True)
     predictions = saved.model.predict(table.features, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
     columns: dict[str, Any] = {name: predictions}

@@ -199,7 +199,7 @@ class Trainings:
 
     def _train(self, training_id: str, request: dict[str, Any], stopping: Callable[[], bool]) -> None:
         messages = [self.messages.open(digest) for digest in request["digests"]]
-        table = self.feature_tables.open(request["feature_table"], text=request["categorical"])
+        table = self.feature_tables.open(request["feature_table"], text=request["categorical"], narrow=True)
         learning = Learning(**{name: request[name] for name in Learning.model_fields if name in request})
         earlier = self._earlier(learning)
         last = 0.0

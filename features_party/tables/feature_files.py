@@ -70,6 +70,13 @@ class FeatureFile:
                 raise InvalidRows(moved, error.total) from None
             start += batch.num_rows
 
+    def id_bytes(self) -> int:
+        """About how many the ids take in memory. Raises InvalidFile."""
+        if self.csv:
+            return self.path.stat().st_size
+        with _readable(self.path), ParquetRows.open(self.path) as rows:
+            return rows.decoded([self.id_column])
+
     def _parquet_batches(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         with ParquetRows.open(self.path) as rows:
             yield from rows.tables(columns, most=table_bytes(rows.claims.size), most_rows=BATCH_ROWS)

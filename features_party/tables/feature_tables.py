@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from sqlalchemy.engine import Connection
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
+from features_party.tables.narrow import narrowed
 from shared.audit.store import Clock
 from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
@@ -44,16 +46,29 @@ class FeatureTable:
 
 
 def read_features(
-    path: Path, id_column: str, *, text: Sequence[str] = (), name: str = "", most_bytes: int | None = None
+    path: Path,
+    id_column: str,
+    *,
+    text: Sequence[str] = (),
+    name: str = "",
+    most_bytes: int | None = None,
+    narrow: bool = False,
 ) -> FeatureTable:
-    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1.
+    """A Parquet or CSV file of features; the columns `text` of a CSV stay text, so that 01 is not 1. `narrow`: but for
+    these, columns may become what a training sees of them.
 
     `most_bytes` as in `read_table`. Raises TooLarge, InvalidFile, InvalidTable (no id column, or no rows), InvalidRows
     (ids that are empty or occur twice).
     """
     shown = name or str(path)
-    table = read_table(path, text_columns=[id_column, *text], name=shown, most_bytes=most_bytes)
+    kept = [id_column, *text]
+    each = partial(narrowed, kept=kept) if narrow else _as_it_is
+    table = read_table(path, text_columns=kept, name=shown, most_bytes=most_bytes, each=each)
     return feature_table(table, id_column, shown)
+
+
+def _as_it_is(table: pa.Table) -> pa.Table:
+    return table
 
 
 def feature_table(table: pa.Table, id_column: str, shown: str = "the features") -> FeatureTable:
@@ -176,8 +191,11 @@ class FeatureTables:
         if row.uploaded:
             (self.home.feature_tables / row.path).unlink(missing_ok=True)
 
-    def open(self, table_id: str, text: Sequence[str] = ()) -> FeatureTable:
-        """Read a stored table; `text` as in `read_features`. Raises NotFound where the row or its file is gone."""
+    def open(self, table_id: str, text: Sequence[str] = (), *, narrow: bool = False) -> FeatureTable:
+        """Read a stored table; `text` and `narrow` as in `read_features`.
+
+        Raises NotFound where the row or its file is gone.
+        """
         row = self._row(table_id)
         if row.uploaded:
             path = self.home.feature_tables / row.path
@@ -187,4 +205,5 @@ class FeatureTables:
             raise NotFound("The data folder of this feature table is no longer configured.")
         if not path.is_file():
             raise NotFound(f"The file of feature table '{table_id}' is gone; upload it again.")
-        return read_features(path, row.id_column, text=text, name=row.name, most_bytes=self.most_bytes)
+        most = self.most_bytes
+        return read_features(path, row.id_column, text=text, name=row.name, most_bytes=most, narrow=narrow)

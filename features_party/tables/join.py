@@ -100,6 +100,10 @@ class LabelColumns:
         """int64[N]: where the outputs of rows with these message numbers and bins, both [N], are."""
         return np.asarray(self.starts[message] + bins, np.int64)
 
+    def message(self, index: IntArray) -> npt.NDArray[np.int32]:
+        """int32[N]: the number of the message that each output is of."""
+        return np.asarray(np.searchsorted(self.starts, index, side="right") - 1, np.int32)
+
     def columns(self, message: npt.NDArray[Any], index: IntArray) -> dict[str, pa.Array]:
         """The columns ADDED, N rows each; without the corrected ones where labels are more than two classes."""
         import pyarrow as pa

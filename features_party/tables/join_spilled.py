@@ -1,22 +1,24 @@
 """The join of feature files and messages of any size: what does not fit into memory is spilled inside the home.
 
-DuckDB meets the ids alone: (id, row) of the features, (id, message, bin) of the messages. Its answer, sorted by row, is
-merged with one more pass over the feature file, whose columns so never leave Arrow and keep their types.
+Ids meet bucket by bucket: (id, row) of the features, (id, output, row) of the messages. What met lies on disk by ranges
+of feature rows, and is merged with one more pass over the feature file, whose columns so never leave Arrow and keep
+their types.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from features_party.receive.accepted import AcceptedMessage
+from features_party.tables.buckets import Buckets, IdHash
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import (
     Counts,
@@ -26,18 +28,20 @@ from features_party.tables.join import (
     refuse_taken,
 )
 from features_party.tables.output import writing
+from features_party.tables.ranges import Ranges
 from features_party.training.correction import Correction
+from shared.ahead import ahead
+from shared.columnar.tables import canonical_ids, duplicate_rows
 from shared.errors import InvalidRows, InvalidTable, RowProblem, Unavailable
 from shared.service.cli import Progress
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
-INSERT_ROWS = 1 << 17
-FETCH_ROWS = 1 << 16
+PARTS = 32  # a bucket's ids take about this share of the memory; what is made of them, a few times as much
+MIB = 1 << 20
 IntArray = npt.NDArray[np.int64]
-NONE = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+Listed = Callable[[Any, str], None]
 
 
 @dataclass(frozen=True)
@@ -48,197 +52,188 @@ class JoinedFile:
     corrections: tuple[Correction, ...]
 
 
+@dataclass
+class _Met:
+    """What met of feature rows and outputs; message rows without features, each id once; how many ids these are."""
+
+    matches: Ranges
+    lonely: Ranges
+
+
+@dataclass
+class _Seen:
+    """Of the rows that were read in order so far: those that met, their examples, and examples with several of them."""
+
+    rows: int = 0
+    examples: int = 0
+    repeated: int = 0
+
+    def count(self, row: IntArray) -> None:
+        """`row` int64[·], rising: the next ones, with all of an example's."""
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        self.rows += len(row)
+        self.examples += len(first)
+        self.repeated += int(np.count_nonzero(np.diff(first, append=len(row)) > 1))
+
+
+@dataclass
 class SpilledJoin:
     """One join in a folder of its own. Use `open`, then `load_features`, `load_messages`, `write`, in this order."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, features: FeatureFile, progress: Progress) -> None:
-        self._db, self._features, self._progress = database, features, progress
-        self._messages: list[AcceptedMessage] = []
-        self._corrections: list[Correction] = []
-        self.feature_rows = self.message_rows = 0
+    folder: Path
+    features: FeatureFile
+    progress: Progress
+    bucket_bytes: int
+    feature_rows: int = 0
+    message_rows: int = 0
+    _hash: IdHash = field(default_factory=IdHash.fresh, repr=False)
+    _messages: list[AcceptedMessage] = field(default_factory=list)
+    _corrections: list[Correction] = field(default_factory=list)
 
     @classmethod
     @contextmanager
-    def open(
-        cls, features: FeatureFile, folder: Path, progress: Progress, *, memory_mb: int, threads: int
-    ) -> Iterator[SpilledJoin]:
+    def open(cls, features: FeatureFile, folder: Path, progress: Progress, *, memory_mb: int) -> Iterator[SpilledJoin]:
         """`folder` is made and, at the end, removed. Raises Unavailable where the disk has no room for it."""
-        import duckdb
-
         refuse_taken(features.schema.names)
         try:
             folder.mkdir(parents=True, mode=0o700)
-            config: dict[str, str | bool | int | float | list[str]] = {
-                "memory_limit": f"{memory_mb}MB",
-                "threads": threads,
-                "temp_directory": str(folder),
-                "preserve_insertion_order": "false",
-            }
-            with duckdb.connect(config=config) as database:
-                database.execute("CREATE TABLE features (id VARCHAR, row BIGINT)")
-                database.execute("CREATE TABLE labels (id VARCHAR, message INTEGER, bin INTEGER)")
-                yield cls(database, features, progress)
-        except duckdb.OutOfMemoryException:
-            raise Unavailable(
-                f"The join needs more than {memory_mb} MiB of memory or more disk than '{folder.parent}' has; raise "
-                "FEATURES_PARTY_MEMORY_LIMIT_MB or make room there."
-            ) from None
-        except (duckdb.IOException, OSError):
+            yield cls(folder, features, progress, memory_mb * MIB // PARTS)
+        except OSError:
             raise Unavailable(f"The join cannot spill into '{folder.parent}'; make room there.") from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def load_features(self) -> None:
         """Take in the ids of the features. Raises InvalidRows (bad or repeated ids), InvalidTable (no rows)."""
-        with self._inserting("features") as insert:
-            for ids in self._features.ids():
-                rows = np.arange(self.feature_rows, self.feature_rows + len(ids))
-                insert({"id": ids, "row": rows})
-                self.feature_rows += len(ids)
-                self._progress(f"reading ids, {self.feature_rows:,} rows", 0.0)
+        self._ids = Buckets(self.folder, "features", ("row",), self._hash, self._bits(self.features.id_bytes()))
+        for ids in self.features.ids():
+            self._ids.add(ids, np.arange(self.feature_rows, self.feature_rows + len(ids)))
+            self.feature_rows += len(ids)
+            self.progress(f"reading ids, {self.feature_rows:,} rows", 0.0)
+        self._ids.flush()
         if not self.feature_rows:
-            raise InvalidTable(f"'{self._features.path}' has a header but no rows.")
-        repeated = "SELECT max(row) AS row FROM features GROUP BY id HAVING count(*) > 1 ORDER BY row"
-        found = self._db.execute(repeated + f" LIMIT {InvalidRows.shown}").fetchall()
+            raise InvalidTable(f"'{self.features.path}' has a header but no rows.")
+        found: list[int] = []
+        for number in range(1 << self._ids.bits):
+            ids, (row,) = self._ids.read(number)
+            found += row[duplicate_rows(ids)].tolist()
         if found:
-            rule = "this id occurred in an earlier row"
-            raise InvalidRows([RowProblem(row, self._features.id_column, rule) for (row,) in found], len(found))
+            rule, shown = "this id occurred in an earlier row", sorted(found)[: InvalidRows.shown]
+            raise InvalidRows([RowProblem(at, self.features.id_column, rule) for at in shown], len(found))
 
     def load_messages(self, messages: list[AcceptedMessage], correction: str) -> None:
         """Take in the rows of accepted messages, each with its own correction. Raises MalformedManifest,
         InvalidMechanism (`debias` asked for where there is none)."""
         total = sum(message.manifest.n for message in messages)
-        for number, message in enumerate(messages):
+        size = sum(entry.bytes for message in messages for entry in message.manifest.message_files)
+        bits = max(self._bits(2 * size), self._ids.bits)
+        self._outputs, first = Buckets(self.folder, "labels", ("output", "at"), self._hash, bits), 0
+        for message in messages:
             occurrences = np.zeros(message.manifest.read_channel().m, dtype=np.int64)
-            with self._inserting("labels") as insert:
-                for part in message.batches():
-                    bins = part["bin"].to_numpy()
-                    occurrences += np.bincount(bins, minlength=len(occurrences))
-                    insert(
-                        {
-                            "id": part["example_id"],
-                            "message": np.full(len(bins), number, np.int32),
-                            "bin": bins.astype(np.int32),
-                        }
-                    )
-                    self.message_rows += len(bins)
-                    self._progress("reading messages", 0.3 * self.message_rows / total)
+            for part in message.batches():
+                bins = part["bin"].to_numpy()
+                occurrences += np.bincount(bins, minlength=len(occurrences))
+                at = np.arange(self.message_rows, self.message_rows + len(bins))
+                self._outputs.add(part["example_id"].combine_chunks(), first + bins.astype(np.int64), at)
+                self.message_rows += len(bins)
+                self.progress("reading messages", 0.3 * self.message_rows / total)
+            first += len(occurrences)
             self._messages.append(message)
             self._corrections.append(correct_message(message, correction, occurrences))
+        self._outputs.flush()
 
     def write(self, out: Path, *, unmatched: Path | None = None, force: bool = False) -> JoinedFile:
         """Write the feature file's columns with those of ADDED, in its order; rows of one id in that of the messages.
+        `unmatched`: the ids that did not meet, in columns example_id and missing_in (features or messages).
 
         Raises InvalidTable where no id at all meets, InvalidInput, InvalidFile as `writing`.
         """
-        import pyarrow as pa
-
-        labels = LabelColumns.of(self._messages, self._corrections)
-        matches = _Matches(self._db)
-        if not matches.any:
+        met = self._meet()
+        if not met.matches.count:
             refuse_nothing_matched(self.message_rows, self.feature_rows)
-        start = 0
-        with writing(out, pa.schema([*self._features.schema, *labels.fields()]), force=force) as writer:
-            for batch in self._features.batches():
-                row, message, bins = matches.up_to(start + batch.num_rows)
-                rows, start = row - start, start + batch.num_rows
-                if len(rows) != batch.num_rows or not np.array_equal(rows, np.arange(len(rows))):
-                    batch = batch.take(pa.array(rows))
-                for name, column in labels.columns(message, labels.index(message, bins)).items():
-                    batch = batch.append_column(name, column)
-                if batch.num_rows:
-                    writer.write(batch)
-                self._progress("writing", 0.4 + 0.6 * start / self.feature_rows)
-        return JoinedFile(self._counts(matches), tuple(self._corrections))
-
-    def list_unmatched(self, path: Path, *, force: bool = False) -> None:
-        """Write the ids that did not meet: columns example_id and missing_in (features or messages)."""
-        import pyarrow as pa
-
-        schema = pa.schema([("example_id", pa.string()), ("missing_in", pa.string())])
-        sides = (("labels", "features", "features"), ("features", "labels", "messages"))
-        with writing(path, schema, force=force) as writer:
-            for there, absent, where in sides:
-                sql = f"SELECT DISTINCT id FROM {there} ANTI JOIN {absent} USING (id) ORDER BY id"  # noqa: S608 - constants only
-                for batch in _stream(self._db, sql):
-                    ids = batch.column(0).cast(pa.string())
-                    writer.write(pa.table([ids, pa.array([where] * len(ids), pa.string())], schema=schema))
-
-    def _counts(self, matches: _Matches) -> Counts:
-        lonely = self.message_rows - matches.rows
-        if len(self._messages) > 1 and lonely:  # an id may be in several of them
-            sql = "SELECT count(DISTINCT id) FROM labels ANTI JOIN features USING (id)"
-            lonely = cast("tuple[int]", self._db.execute(sql).fetchone())[0]
-        return Counts(
+        with nullcontext() if unmatched is None else _listing(unmatched, force=force) as listed:
+            if listed is not None:
+                self._list_lonely(met.lonely, listed)
+            seen = self._write(out, met.matches, listed, force=force)
+        counts = Counts(
             messages=len(self._messages),
             message_rows=self.message_rows,
             feature_rows=self.feature_rows,
-            matched=matches.rows,
-            message_ids_without_features=lonely,
-            features_without_message=self.feature_rows - matches.examples,
-            ids_in_several_messages=matches.repeated,
+            matched=seen.rows,
+            message_ids_without_features=met.lonely.count,
+            features_without_message=self.feature_rows - seen.examples,
+            ids_in_several_messages=seen.repeated,
         )
+        return JoinedFile(counts, tuple(self._corrections))
 
-    @contextmanager
-    def _inserting(self, table: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-        """A function that takes columns of `table`, collected so that each insertion is worth its while."""
+    def _bits(self, size: int) -> int:
+        return max(size // self.bucket_bytes, 0).bit_length()
+
+    def _meet(self) -> _Met:
+        matches = Ranges(self.folder, "matches", self.feature_rows, self.message_rows)
+        met = _Met(matches, Ranges(self.folder, "lonely", self.message_rows, self.message_rows))
+        finer = self._outputs.bits - self._ids.bits
+        for number in range(1 << self._ids.bits):
+            ids, (row,) = self._ids.read(number)
+            part = self._ids.apart(ids, number, self._outputs.bits)
+            for at in range(1 << finer):
+                here = np.flatnonzero(part == at) if finer else slice(None)
+                self._meet_bucket((number << finer) + at, ids.take(here) if finer else ids, row[here], met)
+            self.progress("joining", 0.3 + 0.1 * number / (1 << self._ids.bits))
+        return met
+
+    def _meet_bucket(self, number: int, ids: pa.Array, row: IntArray, met: _Met) -> None:
+        """With the ids of features that are in this bucket of the outputs, and their rows."""
         import pyarrow as pa
 
-        waiting: list[pa.Table] = []
+        others, (output, at) = self._outputs.read(number)
+        # ids of features differ, so they are the first values: what is numbered beyond them has no features
+        codes = pa.concat_arrays([ids, others]).dictionary_encode().indices.to_numpy()[len(ids) :]
+        found = codes < len(ids)
+        met.matches.add(row[codes[found]], output[found])
+        lonely = np.flatnonzero(~found)
+        first = np.unique(codes[lonely], return_index=True)[1]
+        met.lonely.add(at[lonely[first]], np.zeros(len(first), np.int64))
 
-        def flush() -> None:
-            if waiting:
-                self._db.register("waiting", pa.concat_tables(waiting))
-                self._db.execute(f"INSERT INTO {table} SELECT * FROM waiting")  # noqa: S608 - constants only
-                self._db.unregister("waiting")
-                waiting.clear()
+    def _write(self, out: Path, matches: Ranges, listed: Listed | None, *, force: bool) -> _Seen:
+        import pyarrow as pa
 
-        def insert(columns: dict[str, Any]) -> None:
-            part = pa.table(columns)
-            waiting.append(part.set_column(0, "id", part["id"].cast(pa.large_string())))
-            if sum(p.num_rows for p in waiting) >= INSERT_ROWS:
-                flush()
+        labels, seen, start = LabelColumns.of(self._messages, self._corrections), _Seen(), 0
+        with writing(out, pa.schema([*self.features.schema, *labels.fields()]), force=force) as writer:
+            for batch in ahead(self.features.batches()):
+                row, index = matches.up_to(start + batch.num_rows)
+                seen.count(row)
+                rows, start = row - start, start + batch.num_rows
+                if listed is not None:
+                    ids = canonical_ids(batch[self.features.id_column], self.features.id_column)
+                    listed(ids.take(pa.array(np.delete(np.arange(len(ids)), rows))), "messages")
+                if len(rows) != batch.num_rows or not np.array_equal(rows, np.arange(len(rows))):
+                    batch = batch.take(pa.array(rows))
+                for name, column in labels.columns(labels.message(index), index).items():
+                    batch = batch.append_column(name, column)
+                if batch.num_rows:
+                    writer.write(batch)
+                self.progress("writing", 0.4 + 0.6 * start / self.feature_rows)
+        return seen
 
-        self._db.execute("BEGIN")
-        yield insert
-        flush()
-        self._db.execute("COMMIT")
+    def _list_lonely(self, lonely: Ranges, listed: Listed) -> None:
+        start = 0
+        for message in self._messages:
+            for part in message.batches():
+                at, _ = lonely.up_to(start + part.num_rows)
+                listed(part["example_id"].combine_chunks().take(at - start), "features")
+                start += part.num_rows
 
 
-def _stream(database: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    """The answer in Arrow batches, on a connection of its own: others may be asked while it is read."""
-    return cast(Any, database.cursor().sql(sql)).to_arrow_reader(FETCH_ROWS)
+@contextmanager
+def _listing(path: Path, *, force: bool) -> Iterator[Listed]:
+    """A function that writes ids to `path`, and where they are missing."""
+    import pyarrow as pa
 
+    schema = pa.schema([("example_id", pa.string()), ("missing_in", pa.string())])
+    with writing(path, schema, force=force) as writer:
 
-class _Matches:
-    """The rows that met, sorted by feature row and message; read once, in pieces."""
+        def write(ids: pa.Array, where: str) -> None:
+            writer.write(pa.table([ids.cast(pa.string()), pa.array([where] * len(ids), pa.string())], schema=schema))
 
-    def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
-        sql = "SELECT f.row, l.message, l.bin FROM labels l JOIN features f USING (id) ORDER BY f.row, l.message"
-        self._reader = iter(_stream(database, sql))
-        self._waiting: list[tuple[IntArray, IntArray, IntArray]] = []
-        self.rows = self.examples = self.repeated = 0
-        self.any = self._fetch()
-
-    def up_to(self, stop: int) -> tuple[IntArray, IntArray, IntArray]:
-        """(row, message, bin) int64[·] of the next rows below `stop`; call it with rising stops."""
-        while (not self._waiting or self._waiting[-1][0][-1] < stop) and self._fetch():
-            pass
-        found = tuple(np.concatenate(column) for column in zip(*self._waiting, strict=True)) if self._waiting else NONE
-        at = int(np.searchsorted(found[0], stop))
-        rest = tuple(column[at:] for column in found)
-        self._waiting = [cast(Any, rest)] if len(rest[0]) else []
-        row = found[0][:at]
-        first = np.flatnonzero(np.diff(row, prepend=-1))
-        self.rows += len(row)
-        self.examples += len(first)
-        self.repeated += int(np.count_nonzero(np.diff(first, append=len(row)) > 1))
-        return row, found[1][:at], found[2][:at]
-
-    def _fetch(self) -> bool:
-        for batch in self._reader:
-            if batch.num_rows:
-                row, message, bins = (np.asarray(column.to_numpy(), np.int64) for column in batch.columns)
-                self._waiting.append((row, message, bins))
-                return True
-        return False
+        yield write

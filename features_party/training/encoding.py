@@ -251,6 +251,8 @@ def kind_of(data_type: Any, name: str) -> Kind:
 def _plain(data: Any) -> Any:
     import pyarrow as pa
 
+    if isinstance(data, pa.ChunkedArray) and pa.types.is_dictionary(data.type):  # those of chunks may differ
+        data = pa.chunked_array([part.dictionary_decode() for part in data.chunks], data.type.value_type)
     array = data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

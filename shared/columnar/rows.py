@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,13 +92,19 @@ class ParquetRows:
         if waiting:
             yield _joined(waiting)
 
-    def table(self, columns: Sequence[str] | None = None, *, most: int | None = None) -> pa.Table:
-        """All rows. Raises as `tables`."""
+    def table(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        most: int | None = None,
+        each: Callable[[pa.Table], pa.Table] = lambda table: table,
+    ) -> pa.Table:
+        """All rows, of which only what `each` makes of a piece is kept. Raises as `tables`."""
         import pyarrow as pa
 
-        found = list(self.tables(columns, most=most))
+        found = [each(piece) for piece in self.tables(columns, most=most)]
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return pa.concat_tables(found) if found else schema.empty_table()
+        return pa.concat_tables(found) if found else each(schema.empty_table())
 
     def _pages(self, group: Group, columns: Sequence[str] | None) -> list[Pages]:
         names = self.schema.names

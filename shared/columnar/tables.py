@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,8 +28,10 @@ def read_table(
     name: str = "",
     names_are_public: bool = True,
     most_bytes: int | None = None,
+    each: Callable[[pa.Table], pa.Table] = lambda table: table,
 ) -> pa.Table:
-    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text.
+    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text. `each` makes
+    of a piece of the rows what is kept of it.
 
     `names_are_public` False keeps the columns' names out of error texts: in a file without a header they are its first
     row. A Parquet file may decode to 128 MiB and 128 times its size, at most `most_bytes`; a CSV file may have as many.
@@ -50,11 +52,11 @@ def read_table(
             raise InvalidFile(f"'{shown}' is empty; expected a Parquet or CSV file with a header.")
         refuse_other_files(magic, shown)
         if magic == PARQUET_MAGIC:
-            return _read_parquet(source, columns, shown, names_are_public, most_bytes)
+            return _read_parquet(source, columns, shown, names_are_public, most_bytes, each)
         if most_bytes is not None and handle.seek(0, 2) > most_bytes:
             raise TooLarge(f"'{shown}' has more than {most_bytes} bytes; send it in smaller parts.")
         refuse_wide(handle, shown)
-        return _read_csv(handle, text_columns, columns, shown, names_are_public)
+        return each(_read_csv(handle, text_columns, columns, shown, names_are_public))
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for column names
         raise unreadable(handle, error, shown) from None
     finally:
@@ -101,13 +103,18 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read_parquet(
-    source: Path | BinaryIO, columns: Sequence[str] | None, shown: str, public: bool, most_bytes: int | None
+    source: Path | BinaryIO,
+    columns: Sequence[str] | None,
+    shown: str,
+    public: bool,
+    most_bytes: int | None,
+    each: Callable[[pa.Table], pa.Table],
 ) -> pa.Table:
     try:
         with ParquetRows.open(source) as rows:
             if columns is not None:
                 require_columns(rows.schema.names, columns, shown, public)
-            return rows.table(columns, most=table_bytes(rows.claims.size, most_bytes))
+            return rows.table(columns, most=table_bytes(rows.claims.size, most_bytes), each=each)
     except Expands as error:
         raise TooLarge(f"'{shown}' is too large: {error}. Send it in smaller parts.") from None
     except (LyingFile, OSError):
@@ -193,9 +200,8 @@ def canonical_ids(column: Any, field: str) -> pa.Array:
 def duplicate_rows(ids: pa.Array) -> list[int]:
     """Rows (0-based) whose id occurs in an earlier row."""
     import numpy as np
-    import pyarrow.compute as pc
 
-    if pc.count_distinct(ids).as_py() == len(ids):
+    if len(ids.unique()) == len(ids):
         return []
     codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     first = np.unique(codes, return_index=True)[1]

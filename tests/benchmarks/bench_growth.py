@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from tests.benchmarks.bench_solver import milliseconds, skewed
 from tests.benchmarks.children import BIN, Used, measured
 from tests.benchmarks.lines import Line
 
-SIZES = (100_000, 1_000_000, 10_000_000)
-TRAINED = 1_000_000  # rows; more of them take minutes and tell nothing new
+SMALLEST, LARGEST = 100_000, 10_000_000  # rows, where no other largest size is asked for
+WARM = 1_000_000  # of a first run, which compiles the kernels
+TRAINED = 10  # times fewer rows: more of them take minutes and tell nothing new
 FEATURES = 10
 DOMAINS = (100, 1_000, 10_000, 100_000, 1_000_000)
 BATCH = 1 << 16
@@ -33,15 +35,13 @@ OPTIONS = "--id-column click --label-column revenue --domain 0:400 --epsilon 1 -
 
 
 def _write_features(path: Path, labels: Path) -> None:
-    """FEATURES normal numbers for every id of a file of labels, in another order."""
+    """FEATURES normal numbers for every id of a file of labels, in its order, which is not that of a message."""
     rng = np.random.default_rng(1)
-    ids = pq.read_table(labels, columns=["click"])["click"].combine_chunks()
-    ids = ids.take(pa.array(rng.permutation(len(ids))))
     schema = pa.schema([("id", pa.string()), *((f"f{i}", pa.float64()) for i in range(FEATURES))])
-    with pq.ParquetWriter(path, schema) as writer:
-        for start in range(0, len(ids), 1 << 20):
-            part = ids.slice(start, 1 << 20)
-            writer.write_batch(pa.record_batch([part, *rng.normal(size=(FEATURES, len(part)))], schema=schema))
+    with pq.ParquetFile(labels) as source, pq.ParquetWriter(path, schema) as writer:
+        for part in source.iter_batches(1 << 20, columns=["click"]):
+            columns = [part.column(0), *rng.normal(size=(FEATURES, part.num_rows))]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 def _size(path: Path) -> int:
@@ -54,6 +54,7 @@ class _Series:
 
     folder: Path
     n: int
+    trains: bool
     kernels: dict[str, str]
     found: list[Line] = field(default_factory=list)
 
@@ -89,20 +90,21 @@ class _Series:
         self.stage("verify", party, "verify", message, "--labels-key", key, rounds=9)
         _write_features(features, labels)
         duckdb = PLAIN.replace("f.click_id", "f.id")
-        self.stage("DuckDB joins", sys.executable, "-c", duckdb, features, message, folder / "plain.parquet")
+        rows = message / "message-*.parquet" if message.is_dir() else message
+        self.stage("DuckDB joins", sys.executable, "-c", duckdb, features, rows, folder / "plain.parquet")
         both = ["--message", message, "--labels-key", key, "--features", features, "--id-column", "id"]
         self.stage("join", party, "join", *both, "--out", joined, beside="DuckDB joins", stored=joined)
-        if self.n <= TRAINED:
+        if self.trains:
             model = folder / "model"
             self.stage("train", party, "train", *both, "--out", model, beside="join")
         return self.found
 
 
-def _uploads() -> list[Line]:
+def _uploads(sizes: Sequence[int]) -> list[Line]:
     """CPU of the service for an upload of each size."""
     with tempfile.TemporaryDirectory() as name, serving() as server:
         found = []
-        for n in (SIZES[-2], *SIZES):  # the first loads the kernels: a service that has been up for a while
+        for n in (min(WARM, sizes[-1]), *sizes):  # the first loads the kernels: a service that has been up for a while
             write_labels(Path(name) / "labels.parquet", n)
             table = pq.read_table(Path(name) / "labels.parquet").rename_columns(["example_id", "label"])
             sink = pa.BufferOutputStream()
@@ -125,15 +127,16 @@ def _solver() -> list[Line]:
     return found
 
 
-def lines() -> list[Line]:
-    """About four minutes."""
-    found = [*_solver(), *_uploads()]
+def lines(most: int = LARGEST) -> list[Line]:
+    """Up to `most` rows, a tenth of them for training. About four minutes; 10⁸ rows take an hour and 25 GB of disk."""
+    sizes = sorted({SMALLEST * 10**step for step in range(len(str(most // SMALLEST)))} | {most})
+    found = [*_solver(), *_uploads([n for n in sizes if n <= LARGEST])]
     with tempfile.TemporaryDirectory() as name:
         kernels = {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(Path(name) / "kernels"))}
-        for number, n in enumerate((SIZES[-2], *SIZES)):  # the first compiles the kernels
+        for number, n in enumerate((min(WARM, most), *sizes)):
             folder = Path(name) / str(number)
             folder.mkdir()
-            series = _Series(folder, n, kernels).run()
+            series = _Series(folder, n, n <= max(most // TRAINED, SMALLEST), kernels).run()
             found += series if number else []
             subprocess.run(["rm", "-rf", folder], check=True)
     return found

@@ -16,7 +16,7 @@ from tests.support.messages import Sender, one_bit
 
 ROWS = 10_000_000
 PIECE = 1 << 20
-LIMIT_MIB = 2048
+LIMIT_MIB = 1536
 
 PLAIN = """
 import duckdb, sys

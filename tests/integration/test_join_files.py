@@ -15,7 +15,7 @@ from pyarrow import csv
 
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.feature_tables import feature_table
-from features_party.tables.join import join
+from features_party.tables.join import join, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
 from shared.channels.base import Channel
 from shared.columnar.tables import read_table
@@ -105,18 +105,28 @@ def test_every_column_type_survives_and_every_id_is_counted(shell: Shell, parts:
     assert list((shell.folder / "home" / "spill").iterdir()) == []
 
 
-def test_the_same_labels_as_in_memory(tmp_path: Path) -> None:
-    party, features = features_party(tmp_path / "home"), odd_features(180)
+@pytest.mark.parametrize(("bucket_bytes", "pairs"), [(1 << 20, 1 << 20), (200, 1 << 20), (1 << 20, 16), (50, 1)])
+def test_the_same_labels_as_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_bytes: int, pairs: int
+) -> None:
+    """In one bucket and in many, those of messages finer than those of features."""
+    monkeypatch.setattr("features_party.tables.ranges.AT_ONCE", pairs)
+    party, features = features_party(tmp_path / "home"), odd_features(240).slice(40)
     pq.write_table(features, tmp_path / "features.parquet", row_group_size=7)
     messages(tmp_path)
     key = VerifyingKey.load(tmp_path / "labels-signing.pub")
     accepted = [party.messages.accept(tmp_path / f"{name}.parquet", key) for name in ("m1", "m2")]
     file = FeatureFile.open(tmp_path / "features.parquet", "id")
-    with SpilledJoin.open(file, tmp_path / "spill", lambda _w, _s: None, memory_mb=64, threads=1) as work:
+    with SpilledJoin.open(file, tmp_path / "spill", lambda _w, _s: None, memory_mb=64) as work:
+        work.bucket_bytes = bucket_bytes
         work.load_features()
         work.load_messages(accepted, "auto")
-        spilled = work.write(tmp_path / "out.parquet")
+        spilled = work.write(tmp_path / "out.parquet", unmatched=tmp_path / "lonely.parquet")
     memory = join(accepted, feature_table(features, "id"))
+    list_unmatched(memory, tmp_path / "memory.parquet")
+    assert spilled.counts.message_ids_without_features > 5 < spilled.counts.features_without_message
+    lonely, others = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("lonely", "memory"))
+    assert lonely.equals(others.cast(lonely.schema))
     columns = ["id", "raw_label", "corrected_label", "noise_variance", "release"]
     labelled = memory.labelled(memory.table.whole).select(columns)
     assert pq.read_table(tmp_path / "out.parquet").select(columns).equals(labelled)
@@ -182,12 +192,24 @@ def test_bad_features(tmp_path: Path, table: pa.Table, kind: type[Exception], sa
 
     def load() -> None:
         file = FeatureFile.open(tmp_path / "f.parquet", "id")
-        with SpilledJoin.open(file, tmp_path / "s", lambda _w, _s: None, memory_mb=64, threads=1) as work:
+        with SpilledJoin.open(file, tmp_path / "s", lambda _w, _s: None, memory_mb=64) as work:
             work.load_features()
 
     with pytest.raises(kind, match=says):
         load()
     assert not (tmp_path / "s").exists()
+
+
+def test_repeated_ids_in_many_buckets_are_all_counted(tmp_path: Path) -> None:
+    ids = [f"c{i % 150}" for i in range(200)] + ["c7"]
+    pq.write_table(pa.table({"id": ids}), tmp_path / "f.parquet")
+    file = FeatureFile.open(tmp_path / "f.parquet", "id")
+    with SpilledJoin.open(file, tmp_path / "s", lambda _w, _s: None, memory_mb=64) as work:
+        work.bucket_bytes = 50
+        with pytest.raises(InvalidRows) as refusal:
+            work.load_features()
+    assert refusal.value.total == 51
+    assert [problem.row for problem in refusal.value.problems] == list(range(150, 170))
 
 
 def test_rows_are_counted_over_the_whole_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ mechanism does not grow with the mean, so large means weigh more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ from features_party.training.learners.variance import Block, Moments, Posterior,
 from features_party.training.links import Link, PoissonScore, read_link
 
 FloatArray = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int32]
+Places = npt.NDArray[np.unsignedinteger]  # as small as the levels allow
+Coarse = npt.NDArray[np.int32]
 Report = Callable[[float], None]
 
 COARSE = 8  # levels of a number within a pair
@@ -42,14 +43,13 @@ class Interaction:
 
     first: int
     second: int
-    rows: Places
-    columns: Places
+    rows: Coarse
+    columns: Coarse
     table: FloatArray
 
-    def places(self, levels: list[Places]) -> npt.NDArray[np.intp]:
-        return np.asarray(
-            self.rows[levels[self.first]] * self.table.shape[1] + self.columns[levels[self.second]], np.intp
-        )
+    def places(self, levels: Sequence[Places]) -> Places:
+        found = self.rows[levels[self.first]] * self.table.shape[1] + self.columns[levels[self.second]]
+        return np.asarray(found, np.min_scalar_type(self.table.size))
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ class Additive(Body):
 
 @dataclass(frozen=True)
 class Rows:
-    """What both links are fitted on: levels int32[n] by feature, labels and weights float64[n] (mean 1, or None)."""
+    """What both links are fitted on: levels uint8[n] by feature, labels and weights float64[n] (mean 1, or None)."""
 
     features: tuple[Feature, ...]
-    levels: list[Places]
+    levels: Sequence[Places]
     labels: FloatArray
     weights: FloatArray | None
     signal: float  # variance of the labels without noise, roughly
@@ -289,7 +289,7 @@ def _main_block(feature: Feature, places: Places) -> Block:
     return Block(places, _roots(_centred(_covariance(feature), counts), counts))
 
 
-def _coarse(feature: Feature, counts: FloatArray) -> Places:
+def _coarse(feature: Feature, counts: FloatArray) -> Coarse:
     """int32[levels]: neighbouring bins together in equal shares of the rows, or the frequent values apart."""
     if feature.ordered:
         if feature.size <= COARSE + 2:
@@ -322,16 +322,17 @@ def _interactions(rows: Rows, main: Fitted, report: Report) -> tuple[tuple[Inter
         for f, p in zip(rows.features, rows.levels, strict=True)
     ]
     sizes = [int(c.max()) + 1 for c in coarse]
-    places = [c[p] for c, p in zip(coarse, rows.levels, strict=True)]
+    places = [c.astype(np.uint8)[p] for c, p in zip(coarse, rows.levels, strict=True)]
     shares = [np.bincount(p, weights, minlength=size).astype(np.float64) for p, size in zip(places, sizes, strict=True)]
     alike = [_pair_covariance(f, k, c) for f, k, c in zip(rows.features, sizes, shares, strict=True)]
     tested: list[tuple[float, int, int]] = []
     for i in range(n):
         report(i / n)
+        own = places[i].astype(np.int32)
         for j in range(i):
-            cells = places[i] * sizes[j] + places[j]
-            sums = np.bincount(cells, residual, minlength=sizes[i] * sizes[j]).astype(np.float64)
-            counts = np.bincount(cells, weights, minlength=sizes[i] * sizes[j]).astype(np.float64)
+            joint = own * sizes[j] + places[j]
+            sums = np.bincount(joint, residual, minlength=sizes[i] * sizes[j]).astype(np.float64)
+            counts = np.bincount(joint, weights, minlength=sizes[i] * sizes[j]).astype(np.float64)
             score = _score(sums, counts, alike[i], alike[j], main.posterior.residual_variance)
             tested.append((score, i, j))
     if not tested:

@@ -158,5 +158,5 @@ def _booster(
         return told(score.reshape(-1, told.k) + start)
 
     settings = {"objective": "multi:softprob", "num_class": told.k, "base_score": 0.0, "max_delta_step": LARGEST_STEP}
-    data = seen.to_train(task.threads, task.capacity.max_bins, np.zeros(len(seen.matrix)))
+    data = seen.to_train(task.threads, task.capacity.max_bins, np.zeros(len(seen)))
     return boosted(data, task, task.capacity, settings | {"seed": seed}, objective, progress, rounds)

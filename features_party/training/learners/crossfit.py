@@ -124,40 +124,62 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
     labels = sample.labels
     fold = assign_folds(len(labels), sample.groups)
     count = int(fold.max()) + 1
-    constants = np.empty(len(labels))
-    out: dict[tuple[str, int], FloatArray] = {}
+    out: list[dict[tuple[str, int], FloatArray]] = []
     share, plan = 1.0 / (count + 1), Plan.among(task.members)
     kernel: Kernel | None = None
     if len(labels) > FOLD_SEARCH and _few(task) and plan.wants(PROCESS):
         seen, _ = sample.seen(task)
         kernel = _kernel(Fold(seen, sample), task, lambda done: progress("kernel", share * done))
+    constants = np.empty(len(labels))
     for index in range(count):
-        train, held = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
+        held = fold == index
 
         def report(what: str, done: float, at: int = index) -> None:
             progress(f"fold {at + 1} of {count}, {what}", share * (at + done))
 
-        rest, apart = sample.take(train), sample.take(held)
-        seen, effects = rest.seen(task)
-        constants[held] = rest.mean
-        unseen = Seen(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
-        for key, predictions in _fold(Fold(seen, rest), Fold(unseen, apart), task, plan, kernel, report):
-            out.setdefault(key, np.full(len(labels), np.nan))[held] = predictions
+        apart = sample.take(np.flatnonzero(held))
+        found, constants[held] = _unseen(sample.take(np.flatnonzero(~held)), apart, task, plan, kernel, report)
+        out.append(found)
         if index == 0:
-            plan = Plan.after({key: p[held] for key, p in out.items()}, constants[held], apart, task)
+            plan = Plan.after(found, constants[held], apart, task)
         if plan.enough:
             break
     told = np.flatnonzero(fold <= index)
     # weights are never judged on rows that chose them
     groups = None if sample.groups is None else sample.groups[told]
     side = fold[told] if index else assign_folds(len(told), groups)
-    kept = {key: p[told] for key, p in out.items() if plan.wants(_group(key[0]))}
-    chosen, found = _weighted(kept, constants[told], sample.take(told), side, task)
+    kept = _kept(out, fold[told], plan)
+    chosen, stacked_up = _weighted(kept, constants[told], sample.take(told), side, task)
     predictions = np.full(len(labels), np.nan)
-    predictions[told] = np.clip(found, *task.bounds)
+    predictions[told] = np.clip(stacked_up, *task.bounds)
+    del out, kept, apart  # they would stay beside the members on all rows
     seen, effects = sample.seen(task)
     members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
     return members, effects, CrossFit(predictions, constants, fold, index + 1)
+
+
+def _unseen(
+    rest: Sample, apart: Sample, task: Task, plan: Plan, kernel: Kernel | None, report: Progress
+) -> tuple[dict[tuple[str, int], FloatArray], float]:
+    """By member and number of trees what is predicted for the rows `apart` from the `rest`, float64[h]; the rest's
+    mean."""
+    seen, effects = rest.seen(task)
+    unseen = Seen(apart.encoded, effects.apply(apart.encoded.codes), task.sizes)
+    return dict(_fold(Fold(seen, rest), Fold(unseen, apart), task, plan, kernel, report)), rest.mean
+
+
+def _kept(
+    out: list[dict[tuple[str, int], FloatArray]], fold: npt.NDArray[np.int8], plan: Plan
+) -> dict[tuple[str, int], FloatArray]:
+    """float64[h] by member and number of trees, of the rows of all folds together; NaN in folds without it."""
+    if len(out) == 1:
+        return {key: found for key, found in out[0].items() if plan.wants(_group(key[0]))}
+    kept: dict[tuple[str, int], FloatArray] = {}
+    for index, found in enumerate(out):
+        for key, predictions in found.items():
+            if plan.wants(_group(key[0])):
+                kept.setdefault(key, np.full(len(fold), np.nan))[fold == index] = predictions
+    return kept
 
 
 def _weighted(

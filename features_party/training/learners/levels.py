@@ -14,7 +14,7 @@ from features_party.training.encoding import Float32
 from features_party.training.learner import Graph, Ports, Seen
 
 FloatArray = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int32]
+Places = npt.NDArray[np.uint8]
 
 BINS = 24  # of a number; one with fewer values has a level for each
 MOST_LEVELS = 256  # a level is kept in a byte
@@ -43,12 +43,14 @@ class Feature:
         return len(self.edges) + 2 if self.ordered else self.values + 1
 
     def places(self, seen: Seen) -> Places:
-        """int32[n]: the level of each row."""
+        """uint8[n]: the level of each row."""
         encoded = seen.encoded
         if not self.ordered:
-            return np.asarray(encoded.codes[:, self.at] + 1, dtype=np.int32)
+            return np.asarray(encoded.codes[:, self.at] + 1, dtype=np.uint8)
         column = (encoded.numbers if self.source == "number" else seen.effects)[:, self.at]
-        found = np.searchsorted(np.array(self.edges, dtype=np.float32), column, side="right").astype(np.int32) + 1
+        found = np.searchsorted(np.array(self.edges, dtype=np.float32), column, side="right").astype(
+            np.uint8
+        ) + np.uint8(1)
         found[np.isnan(column)] = 0
         return found
 

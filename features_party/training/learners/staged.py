@@ -42,7 +42,7 @@ class Course:
         if self._score is None:
             self._score = trees.scores(self.rows, self.threads, self.first, count)
         elif min(count, trees.count) > self._trees:
-            nothing = np.zeros(len(self.rows.matrix))
+            nothing = np.zeros(len(self.rows))
             self._score = self._score + trees.scores(self.rows, self.threads, nothing, count, self._trees)
         self._trees = min(count, trees.count)
         return np.clip(trees.linked(self._score), *self.bounds)

@@ -30,6 +30,7 @@ ONE_HOT = 64  # values up to which a category is split one value at a time
 LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from so many times the rule's trees on, steps are so much longer
 LONGEST = 0.3
 QUICK_FOLDS, QUICKER = 3, 4.0
+AT_ONCE = 1 << 18  # rows that are predicted together: XGBoost takes 8 bytes a value for them
 MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
 
 
@@ -43,36 +44,63 @@ def _xgboost() -> Any:
 
 @dataclass(frozen=True)
 class TreeInput:
-    """What the trees see: float32[n, p + c], numbers, then categories; `kinds` is xgboost's "q" or "c" per column.
+    """What the trees see: float32[n, p] `numbers`, then float32[n, c] categories; `kinds` is xgboost's "q" or "c" per
+    column. One array of both is made where it is needed, and not kept.
 
     Small categories go in as they are and are split one value at a time; of large ones the trees see the effects.
     """
 
-    matrix: Float32
+    numbers: Float32
     kinds: list[str]
+    columns: Float32 | None = None
     _binned: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
     @classmethod
     def of(cls, seen: Seen) -> TreeInput:
-        encoded, effects, sizes = seen.encoded, seen.effects, seen.sizes
-        small = [size <= ONE_HOT for size in sizes]
-        columns = np.where(small, np.where(encoded.codes < 0, np.nan, encoded.codes), effects).astype(np.float32)
+        encoded, sizes = seen.encoded, seen.sizes
         kinds = cls.kinds_of(encoded.numbers.shape[1], sizes)
-        return cls(np.hstack([encoded.numbers, columns]) if sizes else encoded.numbers, kinds)
+        if not sizes:
+            return cls(encoded.numbers, kinds)
+        columns = np.empty(encoded.codes.shape, np.float32, order="F")
+        for at, size in enumerate(sizes):
+            if size > ONE_HOT:
+                columns[:, at] = seen.effects[:, at]
+                continue
+            codes = encoded.codes[:, at]
+            columns[:, at] = codes
+            columns[codes < 0, at] = np.nan
+        return cls(encoded.numbers, kinds, columns)
 
     @staticmethod
     def kinds_of(numbers: int, sizes: list[int]) -> list[str]:
         return ["q"] * numbers + ["c" if size <= ONE_HOT else "q" for size in sizes]
 
-    def to_predict(self, threads: int, base: FloatArray | None = None) -> Any:
-        """An XGBoost matrix; `base` float64[n] are scores that the trees add to, instead of their own constant."""
-        margin = None if base is None else base.astype(np.float32)
-        return _xgboost().DMatrix(self.matrix, base_margin=margin, **self._described(threads))
+    def matrix(self, rows: slice = slice(None)) -> Float32:
+        """float32[·, p + c]: both, of some rows."""
+        if self.columns is None:
+            return self.numbers[rows]
+        return np.hstack([self.numbers[rows], self.columns[rows]])
+
+    def margins(
+        self, booster: Any, threads: int, base: FloatArray | None = None, trees: tuple[int, int] = (0, 0)
+    ) -> FloatArray:
+        """float64[n], or [n, k], of a booster: the sums of these rounds of its trees (by default all), a few rows at a
+        time. `base` float64[n] are scores that the trees add to, instead of their own constant."""
+        found = []
+        for start in range(0, len(self), AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            margin = None if base is None else base[rows].astype(np.float32)
+            data = _xgboost().DMatrix(self.matrix(rows), base_margin=margin, **self._described(threads))
+            found.append(booster.predict(data, output_margin=True, iteration_range=trees))
+        return np.concatenate(found).astype(np.float64)
 
     def to_train(self, threads: int, bins: int, labels: FloatArray, weights: FloatArray | None = None) -> Any:
         """The same in so many bins a number, made once however many boosters learn from these rows."""
         if bins not in self._binned:
-            self._binned[bins] = _xgboost().QuantileDMatrix(self.matrix, max_bin=bins, **self._described(threads))
+            self._binned[bins] = _xgboost().QuantileDMatrix(self.matrix(), max_bin=bins, **self._described(threads))
         data = self._binned[bins]
         data.set_label(labels.astype(np.float32))
         if weights is not None:
@@ -118,12 +146,9 @@ class Trees(Learner):
         self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0, first: int = 0
     ) -> FloatArray:
         """float64[n]: the same before the link, of the trees from `first` on."""
-        if not len(seen.matrix):
+        if not len(seen):
             return np.empty(0)
-        data = seen.to_predict(threads, base)
-        trees = (first, min(rounds, self.count))
-        score = self.booster.predict(data, output_margin=True, iteration_range=trees)
-        return np.asarray(score, dtype=np.float64)
+        return seen.margins(self.booster, threads, base, (first, min(rounds, self.count)))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:
         return tree_gain((self.booster,), schema)
@@ -170,10 +195,7 @@ def booster_document(booster: Any) -> Any:
 
 def class_scores(booster: Any, seen: TreeInput, k: int, threads: int) -> FloatArray:
     """float64[n, k] of a booster of k trees a round."""
-    if not len(seen.matrix):
-        return np.empty((0, k))
-    score = booster.predict(seen.to_predict(threads), output_margin=True)
-    return np.asarray(score, np.float64).reshape(-1, k)
+    return seen.margins(booster, threads).reshape(-1, k) if len(seen) else np.empty((0, k))
 
 
 def tree_gain(boosters: Sequence[Any], schema: FeatureSchema) -> dict[str, float]:

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int32]
 
 SMALLEST_SHARE = 1e-7  # of the signal: below it a block is dead
 
@@ -64,13 +63,13 @@ def moments(
     gram, along, middle = np.zeros((width, width)), np.zeros(width), np.zeros(width)
     for i, a in enumerate(blocks):
         at = slice(starts[i], starts[i + 1])
-        counts = a.counts(weights)
+        counts, places = a.counts(weights), a.places.astype(np.int32)
         middle[at] = a.roots.T @ counts
         along[at] = a.roots.T @ np.bincount(a.places, w * centred, minlength=a.levels)
         gram[at, at] = a.roots.T @ (counts[:, None] * a.roots)
         for j in range(i):
             b = blocks[j]
-            joint = np.bincount(a.places * b.levels + b.places, weights, minlength=a.levels * b.levels)
+            joint = np.bincount(places * b.levels + b.places, weights, minlength=a.levels * b.levels)
             part = a.roots.T @ joint.reshape(a.levels, b.levels) @ b.roots
             gram[at, starts[j] : starts[j + 1]] = part
             gram[starts[j] : starts[j + 1], at] = part.T

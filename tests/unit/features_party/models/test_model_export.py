@@ -171,7 +171,7 @@ def test_plain_xgboost_gives_the_probabilities_of_classes_by_the_guide() -> None
 def tree_matrix(saved: SavedModel, table: pa.Table) -> npt.NDArray[np.float32]:
     model = saved.model
     encoded = model.schema.encode(table)
-    return TreeInput.of(Seen(encoded, model.effects.apply(encoded.codes), model.schema.sizes)).matrix
+    return TreeInput.of(Seen(encoded, model.effects.apply(encoded.codes), model.schema.sizes)).matrix()
 
 
 def test_onnx_gives_the_trees_the_very_bits_that_the_model_gives_them() -> None:

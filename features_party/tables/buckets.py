@@ -1,0 +1,125 @@
+"""Rows by example id on disk, spread over files by a hash of the id: each file is small enough for memory.
+
+The hash has a key of its own for every join, so nobody can choose ids that all fall into one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.columnar.tables import MAX_ID_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ADD_ROWS = 1 << 18  # collected before they are spread
+MOST_BITS = 12
+WORD = 8  # bytes of an id that are hashed at once
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class IdHash:
+    """The upper bits of Σ words · key modulo 2⁶⁴. `key` uint64, odd, one for each word and one for the length."""
+
+    key: npt.NDArray[np.uint64]
+
+    @classmethod
+    def fresh(cls) -> IdHash:
+        words = -(-MAX_ID_BYTES // WORD) + 1
+        return cls(np.random.default_rng().integers(0, 1 << 64, words, np.uint64) | np.uint64(1))
+
+    def of(self, ids: pa.Array, bits: int) -> npt.NDArray[np.uint16]:
+        """uint16[n] below 2^bits, of n ids, string or large_string without nulls."""
+        import pyarrow as pa
+
+        if not bits:
+            return np.zeros(len(ids), np.uint16)
+        _, starts, data = ids.buffers()
+        kind = np.int64 if pa.types.is_large_string(ids.type) else np.int32
+        ends = np.frombuffer(starts, kind)[ids.offset : ids.offset + len(ids) + 1].astype(np.int64)
+        text = np.zeros(int(ends[-1] - ends[0]) + WORD, np.uint8)
+        text[:-WORD] = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+        words = np.ndarray(len(text) - WORD + 1, "<u8", text, strides=(1,))  # one begins at every byte
+        first, length = ends[:-1] - ends[0], np.diff(ends)
+        found = length.astype(np.uint64) * self.key[-1]
+        for at in range(-(-int(length.max(initial=0)) // WORD)):
+            here = np.flatnonzero(length > WORD * at)
+            beyond = np.maximum(WORD * (at + 1) - length[here], 0).astype(np.uint64) * np.uint64(8)
+            word = words[first[here] + WORD * at] << beyond
+            found[here] += (word ^ (word >> np.uint64(32))) * self.key[at]  # upper bytes would reach upper bits only
+        return np.asarray(found >> np.uint64(64 - bits), np.uint16)
+
+
+class Buckets:
+    """Ids with whole numbers beside them (`columns`), in 2^bits files of `folder` that begin with `name`."""
+
+    def __init__(self, folder: Path, name: str, columns: tuple[str, ...], hashed: IdHash, bits: int) -> None:
+        self._folder, self._name, self._columns, self._hash = folder, name, columns, hashed
+        self.bits, self._waiting, self._held = min(bits, MOST_BITS), list[Any](), 0
+
+    def add(self, ids: pa.Array, *values: IntArray) -> None:
+        """N ids and, for each column, int64[N]."""
+        import pyarrow as pa
+
+        self._waiting.append(pa.record_batch([ids.cast(pa.string()), *map(pa.array, values)], self._schema))
+        self._held += len(ids)
+        if self._held >= ADD_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Call it after the last `add`."""
+        import pyarrow as pa
+
+        if not self._waiting:
+            return
+        rows = pa.concat_batches(self._waiting)
+        self._waiting, self._held = [], 0
+        bucket = self._hash.of(rows.column(0), self.bits)
+        rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
+        ends = np.cumsum(np.bincount(bucket, minlength=1 << self.bits))
+        for number, (start, stop) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            if stop > start:
+                with self._path(number).open("ab") as file:
+                    file.write(rows.slice(start, stop - start).serialize())
+
+    def read(self, number: int) -> tuple[pa.Array, list[IntArray]]:
+        """What one file holds, in the order in which it came: ids large_string[N], and int64[N] for each column."""
+        import pyarrow as pa
+
+        parts = list(self._parts(number))
+        if not parts:
+            return pa.array([], pa.large_string()), [np.empty(0, np.int64) for _ in self._columns]
+        ids = pa.concat_arrays([part.column(0).cast(pa.large_string()) for part in parts])
+        values = [[part.column(at + 1).to_numpy() for part in parts] for at in range(len(self._columns))]
+        return ids, [np.concatenate(column) for column in values]
+
+    def apart(self, ids: pa.Array, number: int, bits: int) -> IntArray:
+        """int64[N]: of ids of the file `number`, in which of its parts they are where files are spread by more bits."""
+        return self._hash.of(ids, bits).astype(np.int64) - (number << (bits - self.bits))
+
+    def _parts(self, number: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        path = self._path(number)
+        if not path.exists():
+            return
+        data = pa.py_buffer(path.read_bytes())
+        source = pa.BufferReader(data)
+        while source.tell() < data.size:
+            yield pa.ipc.read_record_batch(pa.ipc.read_message(source), self._schema)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([("id", pa.string()), *((name, pa.int64()) for name in self._columns)])
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{self._name}-{number}"
