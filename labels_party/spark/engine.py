@@ -16,7 +16,6 @@ from labels_party.kinds.message.clipping import ClippedLabels, candidates
 from labels_party.kinds.message.engine import Counts, DrawJob, Engine, Written, file_name
 from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan
 from labels_party.labels.seal import SealedLabels
-from labels_party.spark.cluster import Cluster
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.slices import Slice, SlicedLabels
@@ -26,11 +25,13 @@ from shared.documents.rows import largest_encoding
 from shared.domain import Domain
 from shared.errors import InvalidInput, Unavailable
 from shared.service.folders import fsync_folder, reserve
+from shared.spark.cluster import Cluster
 
 MOST_CELLS = 1 << 14  # counts that one task returns
 MOST_FILES = 2000  # the manifest describes each in about 250 bytes of its mebibyte
 FEWEST_ROWS = 1 << 20  # of a file: smaller ones are not worth a task
 BALLAST = "space"
+STANDS = "What was charged stays charged and is not charged again."
 
 
 class SparkEngine(Engine):

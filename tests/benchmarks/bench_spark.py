@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labels_party.settings import Settings
 from shared.errors import InvalidSettings
+from shared.spark.parts import prepare_spark
 from tests.benchmarks.bench_privatize import LIMITS, write_labels
 from tests.benchmarks.lines import Line
 
@@ -79,7 +79,7 @@ def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
         try:
-            Settings(home=folder).prepare_spark()
+            prepare_spark()
         except InvalidSettings as error:
             return [Line("not measured", 0.0, "", note=error.detail)]
         found = []
