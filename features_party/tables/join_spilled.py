@@ -20,8 +20,8 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import (
     Counts,
-    LabelColumns,
     correct_message,
+    label_columns,
     refuse_nothing_matched,
     refuse_taken,
 )
@@ -133,7 +133,7 @@ class SpilledJoin:
         """
         import pyarrow as pa
 
-        labels = LabelColumns.of(self._messages, self._corrections)
+        labels = label_columns(self._messages, self._corrections)
         matches = _Matches(self._db)
         if not matches.any:
             refuse_nothing_matched(self.message_rows, self.feature_rows)

@@ -19,13 +19,13 @@ from labels_party.labels.seal import SealedLabels
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.slices import Slice, SlicedLabels
-from labels_party.spark.staging import staging, take
 from shared.channels.base import Channel
 from shared.documents.rows import largest_encoding
 from shared.domain import Domain
 from shared.errors import InvalidInput, Unavailable
 from shared.service.folders import fsync_folder, reserve
 from shared.spark.cluster import Cluster
+from shared.spark.staging import staging, take
 
 MOST_CELLS = 1 << 14  # counts that one task returns
 MOST_FILES = 2000  # the manifest describes each in about 250 bytes of its mebibyte

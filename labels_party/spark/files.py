@@ -29,10 +29,10 @@ from labels_party.ledger.populations import Population
 from labels_party.spark.executor.arriving import BLOCK, Arriving, Rules
 from labels_party.spark.executor.locating import PLACE, SHOWN, Locating
 from labels_party.spark.executor.sealing import Sealing
-from labels_party.spark.staging import staging
 from shared.columnar.tables import require_columns
 from shared.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 from shared.spark.cluster import PROBLEM, Cluster, mapped
+from shared.spark.staging import staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
