@@ -73,24 +73,34 @@ def join(
 @command(app)
 def train(
     message: Messages,
-    features: Features,
+    features: AnyFeatures,
     id_column: IdColumn,
     out: Annotated[Path, typer.Option(help="New folder for the model.")],
     learning: Learning,
     labels_key: LabelsKey = None,
     list_unmatched: Unmatched = None,
+    engine: EngineName = "local",
+    master: Master = None,
     more: MoreMessages = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Account for the messages, join, correct, train, and save a model with its card."""
-    from features_party.files import Files, train_files
-    from features_party.models.trainer import check_learning
-
-    check_learning(learning)
-    files = Files([*message, *(more or ())], public_key(labels_key), features, id_column, out, list_unmatched, force)
+    named, key = [*message, *(more or ())], public_key(labels_key)
+    require_engine(engine, master)
     with progress("train", as_json) as report:
-        card = train_files(services(), files, learning, report)
+        if engine == "spark":
+            from features_party.on_spark import Errand, train_on_spark
+
+            errand = Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            card = train_on_spark(services(), errand, learning, report)
+        else:
+            from features_party.files import Files, train_files
+            from features_party.models.trainer import check_learning
+
+            check_learning(learning)
+            files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
+            card = train_files(services(), files, learning, report)
 
     def human() -> None:
         from features_party.cli.show import show_card

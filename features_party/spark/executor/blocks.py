@@ -66,7 +66,7 @@ class Blocks:
         present, first = np.unique(part[order], return_index=True)
         ends = [*first[1:].tolist(), len(order)]
         pieces = [rows.slice(a, b - a) for a, b in zip(first.tolist(), ends, strict=True)]
-        return _rows(present.tolist(), [self.kind] * len(pieces), [_packed(piece) for piece in pieces])
+        return _rows(present.tolist(), [self.kind] * len(pieces), [packed(piece) for piece in pieces])
 
 
 def part_of(hashes: npt.NDArray[np.int64], parts: int) -> npt.NDArray[np.int64]:
@@ -81,7 +81,8 @@ def unpacked(blocks: list[bytes]) -> pa.Table:
     return pa.concat_tables([pa.ipc.open_stream(pa.py_buffer(block)).read_all() for block in blocks])
 
 
-def _packed(rows: pa.Table) -> bytes:
+def packed(rows: pa.Table) -> bytes:
+    """Inverse of `unpacked`, of one block."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 MESSAGE, BIN = "label_dp_message", "label_dp_bin"
-OUTPUT, EXAMPLE = "label_dp_output", "label_dp_example"  # of `LabelColumns.index`; the example's number in its file
+# of a training: the output by `LabelColumns.index`, the example's number in its file, and whether it is its first row
+OUTPUT, EXAMPLE, FIRST = "label_dp_output", "label_dp_example", "label_dp_first"
 
 
 @dataclass(frozen=True)
 class Meeting:
     """Picklable; called with the blocks of one part. It writes the features' columns, those of `labels` or, `bare`,
-    OUTPUT, EXAMPLE and HASH beside them; examples in the order of their hashes, outputs of one in that of the messages.
-    """
+    OUTPUT, EXAMPLE, FIRST and HASH beside them; examples in the order of their hashes, outputs of one in that of the
+    messages."""
 
     id_column: str
     labels: LabelColumns
@@ -106,6 +107,7 @@ class Meeting:
         if self.bare:
             rows = rows.drop_columns([self.id_column])
             added = {OUTPUT: pa.array(index.astype(np.int32)), EXAMPLE: pa.array(position.astype(np.int32))}
+            added[FIRST] = pa.array(np.diff(position, prepend=-1) != 0)
         else:
             added = self.labels.columns(message, index)
         for name, column in added.items():
