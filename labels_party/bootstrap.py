@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from labels_party.kinds.message.statement import Statements
     from labels_party.kinds.prediction.predictors import Predictors
     from labels_party.kinds.prediction.queries import Queries
-    from labels_party.spark.cluster import Cluster
+    from shared.spark.cluster import Cluster
 
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
@@ -287,11 +287,12 @@ def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
 
     if settings.engine == "local":
         return None, LocalEngine()
-    from labels_party.spark.cluster import Cluster
-    from labels_party.spark.engine import SparkEngine
+    from labels_party.spark.engine import STANDS, SparkEngine
+    from shared.spark.cluster import Cluster
+    from shared.spark.parts import prepare_spark
 
-    settings.prepare_spark()
-    cluster = Cluster(settings.spark_master, settings.home / "kernels")
+    prepare_spark()
+    cluster = Cluster("labels-party", settings.spark_master, STANDS, settings.home / "kernels")
     return cluster, SparkEngine(cluster)
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from shared.errors import InvalidSettings
 from shared.service.settings import ServiceSettings, settings_of, state_folder
 
 
@@ -62,16 +58,3 @@ class Settings(ServiceSettings):
     def keep_kernels(self) -> None:
         """Compiled kernels are kept in the home folder, unless the environment names another place for them."""
         os.environ.setdefault("NUMBA_CACHE_DIR", str(self.home / "kernels"))
-
-    def prepare_spark(self) -> None:
-        """Tasks on this machine run in this Python, unless the environment names another. Raises InvalidSettings where
-        a part is missing."""
-        if find_spec("pyspark") is None:
-            raise InvalidSettings("The engine 'spark' needs PySpark: pip install 'label-dp-service[spark]'.")
-        home = os.environ.get("JAVA_HOME")
-        if shutil.which(f"{home}/bin/java" if home else "java") is None:
-            raise InvalidSettings("The engine 'spark' needs Java 17 or later: install it, or set JAVA_HOME.")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        from shared.service.cli import allow_pandas
-
-        allow_pandas()  # PySpark asks for it

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from shared.errors import InvalidInput
+from shared.service.cli import EXPERT_PANEL
 from shared.service.party_commands import commands_of
 
 app, apikey, audit = commands_of(
@@ -27,6 +29,23 @@ MoreMessages = Annotated[
     typer.Argument(metavar="MESSAGE", help="Further messages, as a pattern names them.", show_default=False),
 ]
 Features = Annotated[Path, typer.Option("--features", "--examples", help="Parquet or CSV file of features.")]
+AnyFeatures = Annotated[
+    str,
+    typer.Option(
+        "--features",
+        "--examples",
+        metavar="PATH",
+        help="Parquet or CSV file of features; with Spark, Parquet of any store.",
+    ),
+]
+EngineName = Annotated[
+    Literal["local", "spark"],
+    typer.Option(help="What does the work: this process, or Spark.", rich_help_panel=EXPERT_PANEL),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(help="With --engine spark: URL of Spark's master; default local[*].", rich_help_panel=EXPERT_PANEL),
+]
 IdColumn = Annotated[str, typer.Option(help="Its column with example ids.")]
 CorrectionName = Annotated[
     str,
@@ -52,3 +71,9 @@ def public_key(path: Path | None) -> Any:
     from shared.documents.signing import VerifyingKey
 
     return VerifyingKey.load(path) if path is not None else None
+
+
+def require_engine(engine: str, master: str | None) -> None:
+    """Raises InvalidInput for a master of no engine."""
+    if master is not None and engine != "spark":
+        raise InvalidInput("--master is Spark's: say --engine spark with it.")

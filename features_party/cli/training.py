@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from features_party.cli.app import (
+    AnyFeatures,
     CorrectionName,
+    EngineName,
     Features,
     IdColumn,
     LabelsKey,
+    Master,
     Messages,
     MoreMessages,
     Unmatched,
     app,
     public_key,
+    require_engine,
     services,
 )
 from shared.errors import InvalidInput
@@ -31,22 +35,32 @@ if TYPE_CHECKING:
 @app.command()
 def join(
     message: Messages,
-    features: Features,
+    features: AnyFeatures,
     id_column: IdColumn,
-    out: Annotated[Path, typer.Option(help="Table to write (.parquet or .csv).")],
+    out: Annotated[Path, typer.Option(help="Table to write (.parquet or .csv); with Spark a folder of Parquet files.")],
     labels_key: LabelsKey = None,
     correction: CorrectionName = "auto",
     list_unmatched: Unmatched = None,
+    engine: EngineName = "local",
+    master: Master = None,
     more: MoreMessages = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write features with raw_label, corrected_label, noise_variance and release, for training elsewhere."""
-    from features_party.files import Files, join_files
-
-    files = Files([*message, *(more or ())], public_key(labels_key), features, id_column, out, list_unmatched, force)
+    named, key = [*message, *(more or ())], public_key(labels_key)
+    require_engine(engine, master)
     with progress("join", as_json) as report:
-        data = join_files(services(), files, correction, report)
+        if engine == "spark":
+            from features_party.on_spark import Errand, join_on_spark
+
+            errand = Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            data = join_on_spark(services(), errand, correction, report)
+        else:
+            from features_party.files import Files, join_files
+
+            files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
+            data = join_files(services(), files, correction, report)
 
     def human() -> None:
         from features_party.cli.show import show_join
@@ -59,24 +73,34 @@ def join(
 @command(app)
 def train(
     message: Messages,
-    features: Features,
+    features: AnyFeatures,
     id_column: IdColumn,
     out: Annotated[Path, typer.Option(help="New folder for the model.")],
     learning: Learning,
     labels_key: LabelsKey = None,
     list_unmatched: Unmatched = None,
+    engine: EngineName = "local",
+    master: Master = None,
     more: MoreMessages = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Account for the messages, join, correct, train, and save a model with its card."""
-    from features_party.files import Files, train_files
-    from features_party.models.trainer import check_learning
-
-    check_learning(learning)
-    files = Files([*message, *(more or ())], public_key(labels_key), features, id_column, out, list_unmatched, force)
+    named, key = [*message, *(more or ())], public_key(labels_key)
+    require_engine(engine, master)
     with progress("train", as_json) as report:
-        card = train_files(services(), files, learning, report)
+        if engine == "spark":
+            from features_party.on_spark import Errand, train_on_spark
+
+            errand = Errand(named, key, features, id_column, out, master, force, list_unmatched)
+            card = train_on_spark(services(), errand, learning, report)
+        else:
+            from features_party.files import Files, train_files
+            from features_party.models.trainer import check_learning
+
+            check_learning(learning)
+            files = Files(named, key, Path(features), id_column, out, list_unmatched, force)
+            card = train_files(services(), files, learning, report)
 
     def human() -> None:
         from features_party.cli.show import show_card

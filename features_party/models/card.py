@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
+from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.summaries import described
-from features_party.tables.join import Joined
+from features_party.tables.join import Counts
 from features_party.training.class_metrics import ClassMetrics
 from features_party.training.classes import class_names
+from features_party.training.correction import Correction
 from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
 from shared.documents.answer import Answer
@@ -71,9 +73,22 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return described(answer) | {"unit": answer.privacy_unit.as_json()}
 
 
+class Source(Protocol):
+    """What a card says of a join."""
+
+    @property
+    def messages(self) -> tuple[AcceptedMessage, ...]: ...
+
+    @property
+    def corrections(self) -> tuple[Correction, ...]: ...
+
+    @property
+    def counts(self) -> Counts: ...
+
+
 def build_card(
     model: TrainedModel,
-    joined: Joined,
+    joined: Source,
     domain: Domain,
     estimate: ErrorEstimate | ClassMetrics | str | None,
     created: str,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
-from features_party.models.card import build_card
+from features_party.models.card import Source, build_card
 from features_party.models.folder import SavedModel, save_model
 from features_party.receive.accepted import AcceptedMessage
 from features_party.tables.feature_tables import FeatureTable
@@ -128,12 +128,25 @@ class Trainer:
         why = unknown or ("" if estimable else HIDDEN)
         estimate = self._estimate(joined, cross, channels, examples.features, fitted, report) if estimable else None
         report("saving", 0.99)
-        now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        seconds = round(time.monotonic() - began, 2)
-        card = save_model(out, model, build_card(model, joined, domain, estimate or why or None, now, seconds))
+        return self.kept(joined, domain, model, estimate or why or None, began, out, actor, finish)
+
+    def kept(
+        self,
+        joined: Source,
+        domain: Domain,
+        model: TrainedModel,
+        estimate: ErrorEstimate | ClassMetrics | str | None,
+        began: float,
+        out: Path,
+        actor: str = "cli",
+        finish: Callable[[Connection, dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """Save a model that was `began` at that monotonic time, and put it on record; its card."""
+        now, seconds = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), round(time.monotonic() - began, 2)
+        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds))
 
         def record(connection: Connection) -> None:
-            self.audit.append(connection, trained_event(messages, card, actor))
+            self.audit.append(connection, trained_event(list(joined.messages), card, actor))
             if finish is not None:
                 finish(connection, card)
 

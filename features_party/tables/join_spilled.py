@@ -22,8 +22,8 @@ from features_party.tables.buckets import Buckets, IdHash
 from features_party.tables.feature_files import FeatureFile
 from features_party.tables.join import (
     Counts,
-    LabelColumns,
     correct_message,
+    label_columns,
     refuse_nothing_matched,
     refuse_taken,
 )
@@ -198,7 +198,7 @@ class SpilledJoin:
     def _write(self, out: Path, matches: Ranges, listed: Listed | None, *, force: bool) -> _Seen:
         import pyarrow as pa
 
-        labels, seen, start = LabelColumns.of(self._messages, self._corrections), _Seen(), 0
+        labels, seen, start = label_columns(self._messages, self._corrections), _Seen(), 0
         with writing(out, pa.schema([*self.features.schema, *labels.fields()]), force=force) as writer:
             for batch in ahead(self.features.batches()):
                 row, index = matches.up_to(start + batch.num_rows)

@@ -8,7 +8,7 @@ are numbers too (category_statistics.py), crossings of columns are categories (c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Kind = Literal["number", "category", "date", "timestamp"]
 Float32 = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
+Counted = tuple[int, list[str]]
 
 MAX_VOCABULARY = 100_000
 ID_LIKE = 0.5  # a text column with more distinct values than this share of its rows names rows, it does not group them
@@ -156,29 +157,50 @@ class FeatureSchema:
         """Kinds and vocabularies of the columns of `features`. Raises InvalidTable for columns it cannot read."""
         import pyarrow.compute as pc
 
+        twice = next((name for name in features.column_names if features.column_names.count(name) > 1), None)
+        if twice is not None and twice not in exclude:
+            raise InvalidTable(f"The feature table has more than one column '{twice}'; rename or drop one.")
+
+        def counted(name: str) -> Counted:
+            counts = pc.value_counts(_as_text(features[name], name).drop_null())
+            values, freq = counts.field(0).to_pylist(), counts.field(1).to_numpy()
+            order = sorted(range(len(values)), key=lambda i: (-int(freq[i]), values[i]))[:MAX_VOCABULARY]
+            return len(values), [values[i] for i in order]
+
+        types = {field.name: field.type for field in features.schema}
+        return cls.of_columns(types, features.num_rows, counted, categorical=categorical, exclude=exclude)
+
+    @classmethod
+    def of_columns(
+        cls,
+        types: Mapping[str, Any],
+        rows: int,
+        counted: Callable[[str], Counted],
+        *,
+        categorical: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> FeatureSchema:
+        """The same of columns by Arrow type. `counted` tells of a column of categories how many values it has, and
+        those of MAX_VOCABULARY that come most often, in falling order, then by the alphabet."""
         for name in (*categorical, *exclude):
-            if name not in features.column_names:
+            if name not in types:
                 raise InvalidTable(f"There is no feature column '{name}' to treat specially; check its spelling.")
         columns: list[Column] = []
         left_out: list[tuple[str, str]] = []
-        for name in features.column_names:
+        for name, kept in types.items():
             if name in exclude:
                 continue
-            if features.column_names.count(name) > 1:
-                raise InvalidTable(f"The feature table has more than one column '{name}'; rename or drop one.")
-            kind = "category" if name in categorical else kind_of(features.schema.field(name).type, name)
+            kind = "category" if name in categorical else kind_of(kept, name)
             if kind != "category":
                 columns.append(Column(name, kind))
                 continue
-            counts = pc.value_counts(_as_text(features[name], name).drop_null())
-            values, freq = counts.field(0).to_pylist(), counts.field(1).to_numpy()
-            if name not in categorical and len(values) > max(20, ID_LIKE * features.num_rows):
+            count, vocabulary = counted(name)
+            if name not in categorical and count > max(20, ID_LIKE * rows):
                 left_out.append(
                     (name, "nearly every row has its own value, like an id; name it categorical to keep it")
                 )
                 continue
-            order = sorted(range(len(values)), key=lambda i: (-int(freq[i]), values[i]))[:MAX_VOCABULARY]
-            columns.append(Column(name, "category", tuple(values[i] for i in order)))
+            columns.append(Column(name, "category", tuple(vocabulary)))
         if not columns:
             raise InvalidTable("The feature table has no usable feature column besides its id.")
         return cls(tuple(columns), tuple(left_out))

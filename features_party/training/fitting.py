@@ -15,7 +15,7 @@ from features_party.training.cells import CellLikelihood
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes
 from features_party.training.crossed_effects import choose_crossings
-from features_party.training.encoding import FeatureSchema
+from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import fit_classes
@@ -140,7 +140,7 @@ def fit(
     if loss == "poisson" and bounds is not None and bounds[0] < 0:
         raise InvalidLoss("The Poisson loss needs a domain without negative labels; use --loss squared.")
     spread = bounds[1] - bounds[0] if bounds is not None else math.inf
-    ruled, weights = _judged(labels, examples.noise_variance, spread)
+    ruled, weights = judged(labels, examples.noise_variance, spread)
     gradients = None if isinstance(examples.told, ClassLikelihood) or not kind.of_trees else examples.told
     clean = examples.unbiased or ruled.noise_variance == 0.0
     validate = recipe.capacity is None and clean
@@ -165,23 +165,10 @@ def fit(
     encoded = schema.encode(features)
     ends = bounds or (0.0 if loss == "poisson" else float(labels.min()), float(labels.max()))
     shrinkage: tuple[float | None, ...] = ()
-    if kind.of_trees and recipe.crossings and classes is None:
-        names = (schema.column_numbers, schema.category_names)
+    if kind.of_trees:
         by_squares = Task(schema.sizes, "squared", ends, squares, threads)
-        chosen, shrinkage = choose_crossings(
-            encoded,
-            labels,
-            schema.sizes,
-            *names,
-            lambda share: progress("crossed effects", 0.03 + 0.02 * share),
-            label_weights,
-            lambda *rows: left_by_trees(Sample(*rows), by_squares),
-            None if recipe.warm is None else recipe.warm.crossings,
-        )
-        schema, encoded = schema.with_crossings(chosen, encoded)
-    if kind.of_trees and recipe.category_statistics:
-        progress("statistics of categories", 0.02)
-        schema, encoded = schema.with_statistics(encoded)
+        look = replace(recipe, crossings=recipe.crossings and classes is None)
+        schema, encoded, shrinkage = made_columns(schema, encoded, labels, label_weights, by_squares, look, progress)
     task = Task(
         sizes=schema.sizes,
         loss=objective,
@@ -232,6 +219,36 @@ def fit(
     return trained, found.cross if together is None or found.cross is None else found.cross.take(together.which)
 
 
+def made_columns(
+    schema: FeatureSchema,
+    encoded: Encoded,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    by_squares: Task,
+    recipe: Recipe,
+    progress: Progress,
+) -> tuple[FeatureSchema, Encoded, tuple[float | None, ...]]:
+    """The schema with the crossings and statistics that the recipe wants, its encoding, and the crossings' λ."""
+    shrinkage: tuple[float | None, ...] = ()
+    if recipe.crossings:
+        chosen, shrinkage = choose_crossings(
+            encoded,
+            labels,
+            schema.sizes,
+            schema.column_numbers,
+            schema.category_names,
+            lambda share: progress("crossed effects", 0.03 + 0.02 * share),
+            weights,
+            lambda *rows: left_by_trees(Sample(*rows), by_squares),
+            None if recipe.warm is None else recipe.warm.crossings,
+        )
+        schema, encoded = schema.with_crossings(chosen, encoded)
+    if recipe.category_statistics:
+        progress("statistics of categories", 0.02)
+        schema, encoded = schema.with_statistics(encoded)
+    return schema, encoded, shrinkage
+
+
 def _several(together: Together | None) -> tuple[str, ...]:
     """A note where examples have several outputs."""
     if together is None:
@@ -264,34 +281,41 @@ def _classes(examples: Examples, domain: Domain, kind: type[Learner]) -> ClassLi
     return ClassLikelihood.certain(examples.labels, domain)
 
 
-def _judged(
-    labels: FloatArray, noise_variance: float | FloatArray, spread: float
+def judged(
+    labels: FloatArray, noise_variance: float | FloatArray, spread: float, often: FloatArray | None = None
 ) -> tuple[Capacity, FloatArray | None]:
-    """Capacity, and float64[n] weights of mean 1, inverse to signal + noise; None where all rows are alike.
+    """Capacity, and float64[n] weights of mean 1, inverse to signal + noise; None where all rows are alike. `often`
+    float64[n]: of rows that stand for several, how many they are.
 
     Rows of different noise say, weighted so, as much as rows of the one noise at which signal/(signal + noise) is their
     mean: messages add up, whatever each is worth.
     """
     noise = np.asarray(noise_variance, dtype=np.float64)
-    n = len(labels)
-    capacity = choose_capacity(n, float(np.var(labels)), float(noise.mean()), spread)
+    n = len(labels) if often is None else int(often.sum())
+    variance = float(np.var(labels)) if often is None else _mean((labels - _mean(labels, often)) ** 2, often)
+    capacity = choose_capacity(n, variance, _mean(noise, often), spread)
     if noise.ndim == 0 or np.ptp(noise) <= 1e-9 * max(float(noise.max()), 1e-300):
         return capacity, None
-    signal = _signal(labels, noise) or capacity.signal_share * capacity.label_variance
+    signal = _signal(labels, noise, often) or capacity.signal_share * capacity.label_variance
     total = np.maximum(noise + signal, 1e-9 * float(noise.max()))
     if signal > 0.0:
-        even = signal * (1.0 / float(np.mean(signal / total)) - 1.0)
+        even = signal * (1.0 / _mean(signal / total, often) - 1.0)
         capacity = choose_capacity(n, signal + even, even, spread)
     weights = 1.0 / total
-    return capacity, weights / weights.mean()
+    return capacity, weights / _mean(weights, often)
 
 
-def _signal(labels: FloatArray, noise: FloatArray) -> float:
+def _mean(values: FloatArray, often: FloatArray | None) -> float:
+    return float(values.mean()) if often is None else float(np.average(values, weights=often))
+
+
+def _signal(labels: FloatArray, noise: FloatArray, often: FloatArray | None) -> float:
     """Variance of the labels without their noise, each noise level weighing by how well it tells; 0 if they do not."""
     levels, which = np.unique(noise, return_inverse=True)
-    rows = np.bincount(which)
-    means = np.bincount(which, labels) / rows
-    variances = np.bincount(which, (labels - means[which]) ** 2) / rows
+    times = np.ones(len(labels)) if often is None else often
+    rows = np.bincount(which, times)
+    means = np.bincount(which, times * labels) / rows
+    variances = np.bincount(which, times * (labels - means[which]) ** 2) / rows
     told = rows / np.maximum(variances, 1e-150) ** 2  # the variance of a variance goes as its square over the rows
     return max(0.0, float(np.average(variances - levels, weights=told)))
 

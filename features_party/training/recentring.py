@@ -23,13 +23,26 @@ def recentred(
     """Corrected labels float64[n] of one whole message, moved. `values`, `prior` float64[k]: the domain and the prior,
     estimated on `cells` cells with `epsilon_prior` from the same n labels; as they are without such a prior."""
     n = len(labels)
+    if n < 2:
+        return labels
+    return labels + move(n, float(labels.mean()), float(np.var(labels)), values, prior, epsilon_prior, cells)
+
+
+def move(
+    n: int,
+    mean: float,
+    variance: float,
+    values: FloatArray,
+    prior: FloatArray | None,
+    epsilon_prior: float,
+    cells: int,
+) -> float:
+    """By how much, for n labels of this mean and variance."""
     if prior is None or epsilon_prior <= 0.0 or cells < 1 or n < 2:
-        return labels
-    known, variance = float(prior @ values), prior_mean_variance(values, prior, epsilon_prior, cells, n)
-    sampled = float(np.var(labels)) / n
-    if sampled <= 0.0:
-        return labels
-    return labels + sampled / (sampled + variance) * (known - float(labels.mean()))
+        return 0.0
+    known, noise = float(prior @ values), prior_mean_variance(values, prior, epsilon_prior, cells, n)
+    sampled = variance / n
+    return 0.0 if sampled <= 0.0 else sampled / (sampled + noise) * (known - mean)
 
 
 def prior_mean_variance(values: FloatArray, prior: FloatArray, epsilon_prior: float, cells: int, n: int) -> float:

@@ -17,20 +17,21 @@ from labels_party.kinds.message.parts import bounds, cut
 from labels_party.kinds.message.plan import ESTIMATED, ReleasePlan
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.vault import LabelVault
-from labels_party.spark.cluster import Cluster
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.slices import Slice, SlicedLabels
-from labels_party.spark.staging import staging, take
 from shared.channels.base import Channel
 from shared.documents.rows import largest_encoding
 from shared.domain import Domain
 from shared.errors import InvalidInput, Unavailable
 from shared.service.folders import fsync_folder, reserve
+from shared.spark.cluster import Cluster
+from shared.spark.staging import staging, take
 
 MOST_CELLS = 1 << 14  # counts that one task returns
 FEWEST_ROWS = 1 << 20  # of a file: smaller ones are not worth a task
 BALLAST = "space"
+STANDS = "What was charged stays charged and is not charged again."
 
 
 class SparkEngine(Engine):

@@ -26,13 +26,13 @@ from labels_party.labels.seal import IncompleteLabels, sealed_key
 from labels_party.labels.submission import has_units
 from labels_party.labels.vault import read_run
 from labels_party.ledger.populations import Population
-from labels_party.spark.cluster import PROBLEM, Cluster, mapped
 from labels_party.spark.executor.arriving import BLOCK, Arriving, Rules
 from labels_party.spark.executor.locating import PLACE, SHOWN, Locating
 from labels_party.spark.executor.sealing import Sealing
-from labels_party.spark.staging import staging
 from shared.columnar.tables import require_columns
 from shared.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from shared.spark.cluster import PROBLEM, Cluster, mapped
+from shared.spark.staging import staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,5 @@
-"""What a label costs on Spark: CPU between two sizes, of seal and draw, beside this process in the same run.
+"""What a label costs on Spark: CPU between two sizes, of seal, draw and join, beside this process in the same run; and
+a training of the model `trees`, all of it.
 
 A run is a child process with all that it starts, on two cores. What starting costs is in both sizes and leaves with the
 difference. Needs PySpark and Java; without them it says so.
@@ -13,23 +14,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labels_party.settings import Settings
 from shared.errors import InvalidSettings
+from shared.spark.parts import prepare_spark
+from tests.benchmarks.bench_join import write_files
 from tests.benchmarks.bench_privatize import LIMITS, write_labels
 from tests.benchmarks.lines import Line
 
 SMALL, LARGE = 4_000_000, 10_000_000
+JOINED = (1_000_000, 4_000_000)
+TRAINED = 1_000_000
+WANTED = 1.5  # times as long as this process takes
 # CPU of a step: of this process, of what it has waited for, and of those that Spark's JVM and its daemon still run
-PROGRAM = """
+CPU = """
 import json, os, sys
 from pathlib import Path
-from labels_party.bootstrap import bootstrap
-from labels_party.files import jobs
-from labels_party.files.jobs import LabelsFile
-from labels_party.files.inputs import population_of, request_of
-from labels_party.files.message import Message
-from shared.schemas.population import Population
-from shared.schemas.release import Release
 
 def below(pid, parents):
     return [pid, *(p for child in parents.get(pid, []) for p in below(child, parents))]
@@ -46,11 +44,23 @@ def cpu():
         ticks[pid] = sum(map(int, fields[11:15]))
     return sum(ticks[p] for p in below(os.getpid(), parents)) / os.sysconf("SC_CLK_TCK")
 
+took = {}
+"""
+PROGRAM = (
+    CPU
+    + """
+from labels_party.bootstrap import bootstrap
+from labels_party.files import jobs
+from labels_party.files.jobs import LabelsFile
+from labels_party.files.inputs import population_of, request_of
+from labels_party.files.message import Message
+from shared.schemas.population import Population
+from shared.schemas.release import Release
+
 source, home, engine = sys.argv[1:]
 party = bootstrap(chosen={"home": Path(home), "engine": engine, "spark_master": "local[2]"})
 rules = Population(name="p", label="revenue", domain="0:400", lifetime_epsilon="1")
 asked = Release(epsilon="1", mechanism="rr-on-bins", prior="uniform")
-took = {}
 population = population_of(rules)
 errand = Message(request_of(party, population, asked), Path(home) / "message.parquet")
 before = cpu()
@@ -63,6 +73,51 @@ took["draw"] = cpu() - before
 party.close()
 print(json.dumps(took))
 """
+)
+# a session is started before, and there is no estimate of the error: Spark makes none
+FEATURES = (
+    CPU
+    + """
+from contextlib import contextmanager
+from features_party import on_spark
+from features_party.bootstrap import bootstrap
+from features_party.files import Files, join_files, train_files
+from features_party.models import trainer
+from features_party.settings import Settings
+from shared.documents.signing import VerifyingKey
+from shared.schemas.training import Learning
+
+folder, home, engine, step = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
+services = bootstrap(Settings(home=home, threads=2))
+key = VerifyingKey.load(folder / "labels-signing.pub")
+named, features, out = [folder / "message.parquet"], folder / "features.parquet", home / step
+quiet, learning = lambda *_: None, Learning(model="trees")
+trainer._estimable = lambda *_: False
+if engine == "spark":
+    start = on_spark.started
+    @contextmanager
+    def started(master):
+        with start(master) as cluster:
+            cluster.parallelism
+            begun.append(cpu())
+            yield cluster
+            took[step] = cpu() - begun[0]
+    begun, on_spark.started = [], started
+    errand = on_spark.Errand(named, key, str(features), "click_id", out, "local[2]")
+    if step == "join":
+        on_spark.join_on_spark(services, errand, "auto", quiet)
+    else:
+        on_spark.train_on_spark(services, errand, learning, quiet)
+else:
+    files, before = Files(named, key, features, "click_id", out), cpu()
+    if step == "join":
+        join_files(services, files, "auto", quiet)
+    else:
+        train_files(services, files, learning, quiet)
+    took[step] = cpu() - before
+print(json.dumps(took))
+"""
+)
 
 
 def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
@@ -79,7 +134,7 @@ def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
         try:
-            Settings(home=folder).prepare_spark()
+            prepare_spark()
         except InvalidSettings as error:
             return [Line("not measured", 0.0, "", note=error.detail)]
         found = []
@@ -94,4 +149,46 @@ def lines(small: int = SMALL, large: int = LARGE) -> list[Line]:
             found.append(
                 Line(f"{step}, CPU of a further label", ours, "µs", beside, ours / theirs, wanted, note=LIMITS)
             )
-        return found
+        return found + features_lines(folder, kernels)
+
+
+def features_lines(
+    folder: Path, kernels: dict[str, str], joined: tuple[int, int] = JOINED, trained: int = TRAINED
+) -> list[Line]:
+    """The features party's steps on messages with 20 feature columns."""
+
+    def run(n: int, engine: str, step: str) -> float:
+        given = folder / f"features-{n}"
+        if not given.exists():
+            given.mkdir()
+            write_files(given, n)
+        with tempfile.TemporaryDirectory(dir=folder) as home:
+            command = [sys.executable, "-c", FEATURES, str(given), home, engine, step]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | kernels)
+        return float(json.loads(done.stdout.splitlines()[-1])[step])
+
+    small, large = joined
+    further = {e: (run(large, e, "join") - run(small, e, "join")) / (large - small) * 1e6 for e in ("spark", "local")}
+    whole = {engine: run(trained, engine, "train") for engine in ("spark", "local")}
+    beside, ours = f"this process ({further['local']:.2f} µs)", further["spark"]
+    there, took = f"this process ({whole['local']:.0f} s)", whole["spark"]
+    return [
+        Line(
+            "join, CPU of a further row",
+            ours,
+            "µs",
+            beside,
+            ours / further["local"],
+            wanted_ratio=WANTED,
+            note=f"20 features, {small:,} to {large:,} rows",
+        ),
+        Line(
+            "train trees, CPU",
+            took,
+            "s",
+            there,
+            took / whole["local"],
+            wanted_ratio=WANTED,
+            note=f"20 features, {trained:,} rows, two workers",
+        ),
+    ]

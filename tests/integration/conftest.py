@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from labels_party import cli
-from labels_party.spark.cluster import Cluster
+from shared.spark.cluster import Cluster
 from tests.support.desk import Desk, watched_desk
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_api import POPULATION, published

@@ -17,13 +17,13 @@ from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
 from labels_party.spark import engine as engine_module
 from labels_party.spark import files as files_module
-from labels_party.spark.cluster import Cluster
 from labels_party.spark.engine import SparkEngine
 from labels_party.spark.executor.drawing import Drawing
 from shared.documents.bundle import verify
 from shared.documents.rows import read_message
 from shared.domain import Domain
 from shared.errors import AlreadyReleased, LabelDPError
+from shared.spark.cluster import Cluster
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from labels_party.settings import Settings
 from shared.errors import InvalidSettings
+from shared.spark.parts import prepare_spark
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
-    from labels_party.spark.cluster import Cluster
+    from shared.spark.cluster import Cluster
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # tests are too short for the best code
@@ -31,13 +31,14 @@ SMALL = {
     "spark__sql__codegen__wholeStage": "false",
     "spark__sql__codegen__factoryMode": "NO_CODEGEN",
 }
+STANDS = "What stood before the action stands."
 KERNELS = ROOT / ".pytest_cache" / "kernels"
 
 
 def require() -> None:
     """Skips with the reason where PySpark or Java is missing (fails in CI)."""
     try:
-        Settings(home=Path(tempfile.gettempdir())).prepare_spark()
+        prepare_spark()
     except InvalidSettings as error:
         if os.environ.get("CI") == "true":
             pytest.fail(error.detail)
@@ -48,13 +49,13 @@ def require() -> None:
 def session() -> Iterator[Cluster]:
     """On two cores of this machine, four attempts a task."""
     require()
-    from labels_party.spark.cluster import Cluster
+    from shared.spark.cluster import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         # tasks import tests, which are no part of the package
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        cluster = Cluster("local[2,4]", KERNELS, **SMALL)
+        cluster = Cluster("tests", "local[2,4]", STANDS, KERNELS, **SMALL)
         yield cluster
         cluster.close()
 
@@ -65,7 +66,7 @@ def standalone(**options: str) -> Iterator[Cluster]:
     require()
     import pyspark
 
-    from labels_party.spark.cluster import Cluster
+    from shared.spark.cluster import Cluster
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -92,7 +93,7 @@ def standalone(**options: str) -> Iterator[Cluster]:
                 work = ["--cores", "1", "--memory", "1g", "--work-dir", f"{folder}/{host}", master]
                 start("Worker", host, *work)
             _wait(Path(folder) / "127.0.0.1.log", "Registering worker", len(HOSTS))
-            cluster = Cluster(master, KERNELS, **SMALL, **options)
+            cluster = Cluster("tests", master, STANDS, KERNELS, **SMALL, **options)
             try:
                 yield cluster
             finally:

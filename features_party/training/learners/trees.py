@@ -290,6 +290,23 @@ def left_by_trees(sample: Sample, task: Task) -> FloatArray:
     return found
 
 
+def parameters_of(capacity: Capacity) -> dict[str, Any]:
+    """XGBoost's, for boosters of this capacity."""
+    return {
+        "tree_method": "hist",
+        "max_depth": capacity.depth,
+        "eta": capacity.learning_rate,
+        "min_child_weight": capacity.rows_per_leaf,
+        "reg_lambda": capacity.leaf_penalty,
+        "subsample": capacity.subsample,
+        "colsample_bytree": capacity.columns_per_tree,
+        "max_bin": capacity.max_bins,
+        "max_cat_to_onehot": ONE_HOT + 1,
+        "disable_default_eval_metric": True,
+        "verbosity": 0,
+    }
+
+
 def boosted(
     data: Any,
     task: Task,
@@ -306,20 +323,7 @@ def boosted(
 
     most = capacity.rounds if rounds is None else rounds
     most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
-    parameters = {
-        "tree_method": "hist",
-        "max_depth": capacity.depth,
-        "eta": capacity.learning_rate,
-        "min_child_weight": capacity.rows_per_leaf,
-        "reg_lambda": capacity.leaf_penalty,
-        "subsample": capacity.subsample,
-        "colsample_bytree": capacity.columns_per_tree,
-        "max_bin": capacity.max_bins,
-        "max_cat_to_onehot": ONE_HOT + 1,
-        "disable_default_eval_metric": True,
-        "nthread": task.threads,
-        "verbosity": 0,
-    }
+    parameters = parameters_of(capacity) | {"nthread": task.threads}
 
     class Report(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from labels_party.labels.digests import id_buffers, mask
 from labels_party.labels.parsing import canonical_column, classes_of, floats_of, positions, prefixed
-from labels_party.spark.executor.task import TaskFailed
 from shared.domain import Domain
 from shared.errors import InvalidRows, InvalidTable
+from shared.spark.task import TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

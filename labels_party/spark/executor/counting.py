@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labels_party.spark.executor.slices import SlicedLabels
-from labels_party.spark.executor.task import Task
+from shared.spark.task import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from labels_party.mechanisms.sampling import sample
 from labels_party.spark.executor.slices import SlicedLabels
-from labels_party.spark.executor.task import Task
 from shared.channels.base import Channel
 from shared.documents.rows import largest_encoding, write_rows
 from shared.service.folders import reserve
+from shared.spark.task import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ import numpy as np
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.runs import contains
 from labels_party.spark.executor.arriving import Rules
-from labels_party.spark.executor.task import TaskFailed
 from shared.errors import InvalidRows, InvalidTable
+from shared.spark.task import TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from labels_party.labels.masked import masked_schema
 from labels_party.labels.runs import sort_run
 from labels_party.labels.vault import write_masked, write_run
 from labels_party.spark.executor.arriving import LABELLED, LISTED, REFUSED
-from labels_party.spark.executor.task import TaskFailed, as_batch
+from shared.spark.task import TaskFailed, as_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,11 +23,11 @@ from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.sealing import Sealing, order_of
 from labels_party.spark.executor.slices import Slice, SlicedLabels
-from labels_party.spark.executor.task import TaskFailed
-from labels_party.spark.staging import staging, take
 from shared.documents.rows import largest_encoding
 from shared.domain import Domain
 from shared.privacy import Epsilon
+from shared.spark.staging import staging, take
+from shared.spark.task import TaskFailed
 
 KEY, DIGESTS = bytes(range(16)), bytes(range(16, 32))
 RULES = Rules("id", "label", Domain.parse("0:10"), "clip")

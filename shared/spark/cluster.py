@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labels_party.spark.executor.task import Task
 from shared.errors import LabelDPError, Unavailable
+from shared.spark.task import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,6 @@ log = logging.getLogger("label_dp.spark")
 
 # nothing about the jobs is kept or shown, what is spilled is encrypted, and partitions stay as they were asked for
 FIXED = {
-    "spark.app.name": "labels-party",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
@@ -34,13 +33,20 @@ ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress":
 
 
 class Cluster:
-    """`kernels`: the folder of compiled kernels, which tasks share. For tests of what happens to tasks: `hook` puts
-    something around each of them, and `options` (a__b for a.b) are more of Spark's."""
+    """`party`: whose work it does, and what `stands` where an action fails. `kernels`: the folder of compiled kernels,
+    which tasks share. For tests of what happens to tasks: `hook` puts something around each of them, and `options`
+    (a__b for a.b) are more of Spark's."""
 
     def __init__(
-        self, master: str, kernels: Path, hook: Callable[[Any], Any] = lambda task: task, **options: str
+        self,
+        party: str,
+        master: str,
+        stands: str,
+        kernels: Path | None = None,
+        hook: Callable[[Any], Any] = lambda task: task,
+        **options: str,
     ) -> None:
-        self.master, self.kernels, self.hook = master, kernels, hook
+        self.party, self.master, self.stands, self.kernels, self.hook = party, master, stands, kernels, hook
         self.options = {name.replace("__", "."): value for name, value in options.items()}
         self._session: SparkSession | None = None
         self._lock = threading.Lock()
@@ -59,7 +65,7 @@ class Cluster:
 
     def ask(self, question: Callable[[SparkSession], Any]) -> Any:
         """What the driver's session knows without a job. Raises Unavailable."""
-        with _told():
+        with self._told():
             return question(self._started())
 
     def pieces(self, task: Task, count: int) -> list[dict[str, Any]]:
@@ -76,7 +82,7 @@ class Cluster:
 
     def collect(self, action: Action) -> list[dict[str, Any]]:
         """The rows of the frame that `action` makes, by one action. Raises as `pieces`."""
-        with _told():
+        with self._told():
             try:
                 rows = [row.asDict() for row in action(self._started()).collect()]
             except BaseException:
@@ -93,13 +99,29 @@ class Cluster:
         with self._lock:
             if self._session is None:
                 builder = SparkSession.builder.master(self.master)
-                options = self.options | FIXED | {"spark.executorEnv.NUMBA_CACHE_DIR": str(self.kernels)}
+                options = self.options | FIXED | {"spark.app.name": self.party}
+                if self.kernels is not None:
+                    options["spark.executorEnv.NUMBA_CACHE_DIR"] = str(self.kernels)
                 if self.master.startswith("local"):
                     options |= ON_THIS_MACHINE
                 for name, value in options.items():
                     builder = builder.config(name, value)
                 self._session = builder.getOrCreate()
             return self._session
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What Spark raises may quote what tasks saw: only its type is kept."""
+        try:
+            yield
+        except LabelDPError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            log.error("the cluster failed: %s", kind)
+            raise Unavailable(
+                f"The cluster did not finish its work ({kind}); its logs say why. {self.stands}"
+            ) from None
 
     def _forget_if_stopped(self) -> None:
         """After a failure: a session whose process or whose master is gone is of no use."""
@@ -123,22 +145,6 @@ def mapped(frame: DataFrame, task: Any, columns: dict[str, str]) -> DataFrame:
         return task(batches)  # type: ignore[no-any-return]  # tasks yield record batches
 
     return frame.mapInArrow(run, ", ".join(f"{n} {kind}" for n, kind in columns.items()))
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """What Spark raises may quote what tasks saw: only its type is kept."""
-    try:
-        yield
-    except LabelDPError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-        log.error("the cluster failed: %s", kind)
-        raise Unavailable(
-            f"The cluster did not finish its work ({kind}); its logs say why. What was charged stays charged and is "
-            "not charged again."
-        ) from None
 
 
 def _refuse_failed(rows: list[dict[str, Any]]) -> None:

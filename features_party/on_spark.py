@@ -1,0 +1,144 @@
+"""What `join` and `train` do on a cluster of Apache Spark, on messages that are accounted for as ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from features_party.bootstrap import Services
+from features_party.models.trainer import check_one_label, common_domain, default_loss
+from features_party.receive.accepted import AcceptedMessage
+from features_party.spark.features import SparkFeatures
+from features_party.spark.joined import Corrected, meet
+from features_party.spark.training import (
+    NO_ESTIMATE,
+    ClusterFit,
+    check_columns,
+    check_learning,
+    check_loss,
+    source,
+)
+from features_party.tables.join import NO_CORRECTION, check_correctable
+from features_party.training.correction import check_correction
+from shared.documents.signing import VerifyingKey
+from shared.errors import InvalidInput
+from shared.schemas.training import Learning
+from shared.service.cli import Progress, replacing, writable
+from shared.spark.cluster import Cluster
+from shared.spark.parts import prepare_spark
+from shared.spark.staging import remove
+
+STANDS = "Messages that were accepted stay accepted; nothing else was kept."
+LOCAL = "local[*]"
+
+
+@dataclass(frozen=True)
+class Errand:
+    """Messages and features that meet under a master of Spark; `features`: of any store that Spark reads. `out` lies
+    where every worker sees it."""
+
+    messages: list[Path]
+    labels_key: VerifyingKey | None
+    features: str
+    id_column: str
+    out: Path
+    master: str | None = None
+    force: bool = False
+    unmatched: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """Spark's processes have working folders of their own."""
+        return self.features if "://" in self.features else str(Path(self.features).absolute())
+
+    def check(self) -> None:
+        """Raises InvalidInput for what is done by the local engine alone, and for a result that may not be written."""
+        if self.unmatched is not None:
+            raise InvalidInput("Spark lists no ids without a partner: leave --engine spark or --list-unmatched out.")
+        writable(self.out, self.force)
+
+
+def join_on_spark(services: Services, errand: Errand, correction: str, progress: Progress) -> dict[str, Any]:
+    """Write features with labels as a dataset of Parquet files, complete or not at all; as `join_files` otherwise."""
+    check_correction(correction)
+    errand.check()
+    with started(errand.master) as cluster:
+        features, messages = looked(services, cluster, errand, progress)
+        check_correctable(messages, correction)
+        corrected = Corrected.of(messages, correction, progress)
+        progress("joining", 0.2)
+        with replacing(errand.out, errand.force) as temporary:
+            temporary.mkdir()
+            parts = meet(cluster, features, corrected, temporary)
+    return {
+        "table": str(errand.out),
+        "counts": parts.counts.model_dump(),
+        "messages": [
+            {"release": m.release, "already_accepted": not m.fresh}
+            | (NO_CORRECTION if m.manifest.public_domain.nominal else c.as_json())
+            for m, c in zip(messages, corrected.corrections, strict=True)
+        ],
+    }
+
+
+def train_on_spark(services: Services, errand: Errand, learning: Learning, progress: Progress) -> dict[str, Any]:
+    """Train and save the model to the folder `out`; its card. The joined rows lie in the home, which every worker sees,
+    and go at the end. Raises InvalidInput, InvalidLoss, InvalidTable, TooLarge, Unavailable before anything is put on
+    record as trained."""
+    began = time.monotonic()
+    errand.check()
+    check_learning(learning)
+    with started(errand.master) as cluster, _aside(services) as folder:
+        features, messages = looked(services, cluster, errand, progress, learning)
+        domain, loss = common_domain(messages), learning.loss or default_loss(messages)
+        check_loss(loss, domain)
+        corrected = Corrected.of(messages, learning.correction, progress)
+        progress("joining", 0.2)
+        parts = meet(cluster, features, corrected, folder, bare=True, without=tuple(learning.exclude))
+        settings = services.settings
+        limits = {"threads": settings.threads, "memory": settings.table_bytes}
+        fit = ClusterFit(cluster, features, corrected, parts, learning, loss, **limits)
+        model = fit.model(progress)
+    progress("saving", 0.99)
+    with replacing(errand.out, errand.force) as temporary:
+        return services.trainer.kept(source(corrected, parts), domain, model, NO_ESTIMATE, began, temporary)
+
+
+@contextmanager
+def _aside(services: Services) -> Iterator[Path]:
+    """A folder of this work alone; what a crash leaves is swept a day later."""
+    folder = services.home.incoming(services.home.spill)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+@contextmanager
+def started(master: str | None) -> Iterator[Cluster]:
+    """Raises InvalidSettings where a part of Spark is missing."""
+    prepare_spark()
+    cluster = Cluster("features-party", master or LOCAL, STANDS, spark__driver__maxResultSize="0")
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def looked(
+    services: Services, cluster: Cluster, errand: Errand, progress: Progress, learning: Learning | None = None
+) -> tuple[SparkFeatures, list[AcceptedMessage]]:
+    """The features' columns, and then the messages, verified and accounted for."""
+    progress("looking at the features", 0.0)
+    features = SparkFeatures.open(cluster, errand.url, errand.id_column)
+    if learning is not None:
+        check_columns(features, learning)
+    progress("verifying", 0.0)
+    messages = services.messages.accept_all(errand.messages, errand.labels_key)
+    check_one_label(messages)
+    return features, messages

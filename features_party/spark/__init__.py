@@ -1,0 +1,1 @@
+"""Joins and trainings beyond one machine, as jobs of Apache Spark."""

@@ -1,0 +1,117 @@
+"""What trees see of the files of a join: some rows for the driver, the codes of categories, and the whole matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.spark.executor.blocks import packed
+from features_party.spark.executor.looks import Looks, Rows, told
+from features_party.training.effects import Effects
+from features_party.training.encoding import Encoded, FeatureSchema
+from features_party.training.learner import Seen
+from features_party.training.learners.trees import TreeInput
+from features_party.training.links import PoissonScore
+from shared.spark.task import Task, TaskFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray = npt.NDArray[np.float64]
+LABEL, WEIGHT = "label", "weight"
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Some(Task):
+    """The first `rows` rows of each file. As a file is in the order of hashes, these are drawn by the id alone."""
+
+    looks: Looks
+    rows: tuple[int, ...]
+
+    columns: ClassVar[dict[str, str]] = {"number": "long", "features": "binary", "labels": "binary", "noise": "binary"}
+
+    def one(self, number: int) -> dict[str, Any]:
+        found = self.looks.read(number, self.rows[number])
+        return told(number, labels=found.labels, noise=found.noise) | {"features": packed(found.features)}
+
+
+@dataclass(frozen=True)
+class Codes(Task):
+    """The codes of all categories, labels, noise and folds."""
+
+    looks: Looks
+    schema: FeatureSchema
+
+    columns: ClassVar[dict[str, str]] = {"number": "long"} | dict.fromkeys(
+        ("codes", "labels", "noise", "fold"), "binary"
+    )
+
+    def one(self, number: int) -> dict[str, Any]:
+        found = self.looks.read(number)
+        codes = self.schema.encode(found.features).codes.astype("<i4")
+        return told(number, codes=codes, labels=found.labels, noise=found.noise, fold=found.fold.astype(np.int8))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Picklable; from batches of numbers of files to what trees see, label and weight. `folds`: the effects of
+    categories by the fold of a row; none where there are too few rows. `weights` float64[levels] of rising `levels` of
+    noise; none where all rows weigh alike."""
+
+    looks: Looks
+    schema: FeatureSchema
+    folds: tuple[Effects, ...]
+    levels: FloatArray
+    weights: FloatArray
+
+    @property
+    def kinds(self) -> list[str]:
+        return TreeInput.kinds_of(len(self.schema.number_names), self.schema.sizes)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        return {f"f{at}": "float" for at in range(len(self.kinds))} | {LABEL: "float", WEIGHT: "float"}
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Raises TaskFailed."""
+        try:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self._of(self.looks.read(number))
+        except Exception as error:
+            raise TaskFailed(type(error).__name__) from None
+
+    def _of(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        encoded = self.schema.encode(rows.features)
+        matrix = TreeInput.of(Seen(encoded, self._effects(encoded, rows.fold), self.schema.sizes)).matrix()
+        weights = np.ones(len(rows.labels))
+        if self.levels.size:
+            weights = self.weights[np.abs(rows.noise[:, None] - self.levels).argmin(axis=1)]
+        arrays = [*matrix.T, rows.labels.astype(np.float32), weights.astype(np.float32)]
+        table = pa.table([pa.array(np.ascontiguousarray(array)) for array in arrays], names=list(self.columns))
+        yield from table.to_batches(BATCH_ROWS)
+
+    def _effects(self, encoded: Encoded, fold: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        found = np.zeros(encoded.codes.shape, np.float32)
+        for at, effects in enumerate(self.folds):
+            found[fold == at] = effects.apply(encoded.codes[fold == at])
+        return found
+
+
+@dataclass(frozen=True)
+class PoissonObjective:
+    """Picklable: the gradients of corrected labels, which may be negative, as XGBoost asks for them."""
+
+    score: PoissonScore
+
+    def __call__(self, score: npt.NDArray[np.float32], data: Any) -> tuple[FloatArray, FloatArray]:
+        gradient, hessian = self.score.gradients(score.astype(np.float64), data.get_label().astype(np.float64))
+        weights = data.get_weight()
+        return (gradient * weights, hessian * weights) if weights.size else (gradient, hessian)

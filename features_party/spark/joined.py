@@ -1,0 +1,165 @@
+"""Messages and features meet on a cluster, in one action. Messages are those of our own folder, verified and looked
+through here before Spark reads a byte of them. What counts is the list of files that the action returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.receive.accepted import AcceptedMessage
+from features_party.spark.executor.blocks import BLOCK, FEATURES, HASH, MESSAGES, Blocks
+from features_party.spark.executor.meeting import BIN, MESSAGE, Meeting
+from features_party.spark.features import SparkFeatures
+from features_party.tables.join import Counts, correct_message, label_columns, refuse_nothing_matched
+from features_party.tables.label_columns import LabelColumns
+from features_party.training.correction import Correction
+from shared.errors import Unavailable
+from shared.service.cli import Progress
+from shared.spark.cluster import PROBLEM, Cluster, mapped
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CELLS = 1 << 23  # of one part: the values of its features
+FEWEST_ROWS, MOST_ROWS = 1 << 12, 1 << 18  # of features in a part, about
+MOST_PARTS = 4000
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Accepted messages, each with its own correction."""
+
+    messages: tuple[AcceptedMessage, ...]
+    corrections: tuple[Correction, ...]
+    labels: LabelColumns
+
+    @classmethod
+    def of(cls, messages: Sequence[AcceptedMessage], how: str, progress: Progress) -> Corrected:
+        """Reads all rows once and checks them. Raises MalformedManifest, InvalidMechanism as the local join."""
+        corrections, seen, total = [], 0, sum(message.manifest.n for message in messages)
+        for message in messages:
+            outputs = message.manifest.read_channel().m
+            occurrences = np.zeros(outputs, np.int64)
+            for part in message.batches():
+                occurrences += np.bincount(part["bin"].to_numpy(), minlength=outputs)
+                seen += part.num_rows
+                progress("reading messages", 0.2 * seen / total)
+            corrections.append(correct_message(message, how, occurrences))
+        return cls(tuple(messages), tuple(corrections), label_columns(messages, corrections))
+
+    @property
+    def rows(self) -> int:
+        return sum(message.manifest.n for message in self.messages)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The files of a join, in the order of their numbers, and how often which outputs came together (of a training):
+    `sets` int64[u, w] of `LabelColumns.index`, -1 where an example has fewer; `often` int64[u]."""
+
+    paths: tuple[Path, ...]
+    counts: Counts
+    examples: int
+    sets: npt.NDArray[np.int64]
+    often: npt.NDArray[np.int64]
+
+
+def meet(
+    cluster: Cluster,
+    features: SparkFeatures,
+    corrected: Corrected,
+    folder: Path,
+    *,
+    bare: bool = False,
+    without: tuple[str, ...] = (),
+) -> Parts:
+    """Write the join to `folder`, which every worker sees; see `Meeting` for its rows.
+
+    Raises InvalidFile (ids that break a rule), InvalidTable (nothing met), Unavailable."""
+    count = _parts(cluster, features, corrected)
+    meeting = cluster.hook(Meeting(features.id_column, corrected.labels, str(folder), bare))
+
+    def job(spark: SparkSession) -> DataFrame:
+        hashed = _hash(features.spelt).alias(HASH)
+        both = [
+            mapped(features.frame(spark, without, hashed), Blocks(FEATURES, features.id_column, count), BLOCK),
+            mapped(_messages(spark, corrected.messages), Blocks(MESSAGES, "example_id", count), BLOCK),
+        ]
+        parts = both[0].unionAll(both[1]).repartitionById(count, "part")
+        return mapped(parts, meeting, Meeting.columns | PROBLEM)
+
+    records = cluster.collect(job)
+    whole = {
+        name: sum(int(record[name]) for record in records) for name, kind in Meeting.columns.items() if kind == "long"
+    }
+    for name in ("refused", "repeated"):
+        if whole[name]:
+            raise features.refuse(cluster, repeated=name == "repeated")
+    if whole["feature_rows"] != features.rows or whole["message_rows"] != corrected.rows:
+        raise Unavailable("The features changed while they were joined; try again.")
+    if not whole["matched"]:
+        refuse_nothing_matched(corrected.rows, features.rows)
+    counts = Counts(
+        messages=len(corrected.messages),
+        message_rows=corrected.rows,
+        feature_rows=features.rows,
+        matched=whole["matched"],
+        message_ids_without_features=whole["alone"],
+        features_without_message=features.rows - whole["examples"],
+        ids_in_several_messages=whole["several"],
+    )
+    written = [record for record in records if record["name"]]
+    paths = []
+    for number, record in enumerate(sorted(written, key=lambda one: int(one["part"]))):
+        paths.append((folder / record["name"]).rename(folder / f"part-{number:05d}.parquet"))
+    _drop_others(folder, paths)
+    return Parts(tuple(paths), counts, whole["examples"], *_outputs([record["outputs"] for record in written]))
+
+
+def _parts(cluster: Cluster, features: SparkFeatures, corrected: Corrected) -> int:
+    """A part fits into a task's memory whatever the number of columns."""
+    rows = min(max(CELLS // len(features.columns), FEWEST_ROWS), MOST_ROWS)
+    wanted = -(-max(features.rows, corrected.rows) // rows)
+    return min(max(wanted, min(cluster.parallelism, features.rows)), MOST_PARTS)
+
+
+def _messages(spark: SparkSession, messages: Sequence[AcceptedMessage]) -> DataFrame:
+    from pyspark.sql.functions import col, lit
+
+    frames = []
+    for number, message in enumerate(messages):
+        paths = [f"file://{message.folder.absolute() / entry.name}" for entry in message.manifest.message_files]
+        columns = lit(number).alias(MESSAGE), col("bin").cast("int").alias(BIN), _hash(col("example_id")).alias(HASH)
+        frames.append(spark.read.parquet(*paths).select("example_id", *columns))
+    return reduce(lambda a, b: a.unionAll(b), frames)
+
+
+def _hash(ids: Column) -> Column:
+    """Not negative, so that a part is a remainder."""
+    from pyspark.sql.functions import lit, xxhash64
+
+    return xxhash64(ids).bitwiseAND(lit((1 << 62) - 1))
+
+
+def _drop_others(folder: Path, kept: Sequence[Path]) -> None:
+    """Files of attempts that lost are in nobody's list."""
+    for path in folder.iterdir():
+        if path not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _outputs(told: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    tables: list[Any] = [np.frombuffer(one[:-1], "<i8").reshape(-1, one[-1] + 1) for one in told if one]
+    if not tables:
+        return np.zeros((0, 1), np.int64), np.zeros(0, np.int64)
+    width = max(table.shape[1] for table in tables) - 1
+    sets = np.vstack([np.pad(t[:, :-1], ((0, 0), (0, width - t.shape[1] + 1)), constant_values=-1) for t in tables])
+    sets, which = np.unique(sets, axis=0, return_inverse=True)
+    often = np.bincount(which.ravel(), np.concatenate([table[:, -1] for table in tables]), minlength=len(sets))
+    return sets, often.astype(np.int64)
