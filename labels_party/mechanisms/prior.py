@@ -52,7 +52,7 @@ def public_cells(k: int, epsilon: Epsilon, n: int, from_zero: bool = False) -> I
     """
     limit = 32 if epsilon.nano < 2 * NANO else 48 if epsilon.nano < 3 * NANO else 64 if epsilon.nano < 6 * NANO else 128
     told = max(epsilon.fraction, Fraction(1)) / FROM_ZERO_ROWS if from_zero else Fraction(1, ROWS_PER_CELL)
-    fewest = math.floor(min(FROM_ZERO_FEWEST, epsilon.fraction * n / FROM_ZERO_MEAN_ROWS)) if from_zero else 0
+    fewest = min(FROM_ZERO_FEWEST, math.floor(epsilon.fraction * n / FROM_ZERO_MEAN_ROWS)) if from_zero else 0
     g = min(k, max(FEWEST_CELLS, fewest, min(limit, math.floor(epsilon.fraction * n * told))))
     return prior_cells(k, g, from_zero)
 
