@@ -83,6 +83,7 @@ def test_small_batches_get_fewer_cells() -> None:
     assert public_cells(401, E("0.5"), 1000).size - 1 == 8
     assert public_cells(401, E("0.5"), 8000).size - 1 == 10
     assert public_cells(401, E("0.5"), 8000, True).size - 1 == 16
+    assert public_cells(401, E("2"), 8000, True).size - 1 == 8
     assert public_cells(401, E("0.05"), 9000, True).size - 1 == 10
     assert public_cells(401, E("0.05"), 7000, True).size - 1 == 8
     assert public_cells(401, E("0.5"), 300_000, True).size - 1 == 18
