@@ -40,6 +40,9 @@ class Seen:
     def __len__(self) -> int:
         return len(self.encoded)
 
+    def take(self, rows: npt.NDArray[np.int64]) -> Seen:
+        return Seen(self.encoded.take(rows), self.effects[rows], self.sizes)
+
     def once(self, make: Callable[[Seen], Made]) -> Made:
         """What `make` makes of these rows, made once however many models look at it."""
         if make not in self._made:

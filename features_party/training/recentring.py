@@ -46,11 +46,11 @@ def move(
 
 
 def prior_mean_variance(values: FloatArray, prior: FloatArray, epsilon_prior: float, cells: int, n: int) -> float:
-    """At most, about: a count of each cell has discrete Laplace noise of scale 2/ε_prior, and within a cell of several
-    labels the mean may be anywhere (variance of a uniform place, the same in all cells)."""
+    """At most, about: a count of each cell has discrete Laplace noise of scale 2/ε_prior, and the mean within a cell of
+    several labels may be anywhere in it (variance of a uniform place, one for each cell, since no end of the domain
+    where many labels may lie shares a cell with others: `shared.prior_cells`)."""
     ends = prior_cells(len(values), cells, float(values[0]) == 0.0)
     parts = [(values[a:b], float(prior[a:b].sum())) for a, b in itertools.pairwise(ends)]
     away = np.array([part.mean() for part, _ in parts]) - float(prior @ values)
     noise = 8.0 / (epsilon_prior * n) ** 2 * float(away @ away)
-    width = sum(mass * float(np.ptp(part)) for part, mass in parts)
-    return noise + width * width / 12.0
+    return noise + sum((mass * float(np.ptp(part))) ** 2 for part, mass in parts) / 12.0

@@ -25,6 +25,8 @@ AUTO_FACTOR = 1.6
 FROM_ZERO_FACTOR = 16.0  # of labels that begin at zero most may be zero, and the few others decide
 FEWEST_CELLS = 8
 ROWS_PER_CELL = 400  # n·ε for each cell: at ε/40 the noise of a cell is then a quarter of its mass
+FROM_ZERO_FEWEST = 16
+FROM_ZERO_MEAN_ROWS = 45  # n·ε for each cell of so few: what the prior then takes of ε lets its mean be the labels'
 FROM_ZERO_ROWS = 8000  # the same where labels begin at zero: there most cells hold few labels
 ENOUGH = 30  # n·ε_prior for each of the fewest cells
 HOPELESS = 2  # n·ε_prior for each of them below which noise is larger than what it measures
@@ -45,11 +47,14 @@ def public_cells(k: int, epsilon: Epsilon, n: int, from_zero: bool = False) -> I
     """int64[g + 1]: boundaries of the g cells of `prior_cells`, from k, ε, n and whether the labels begin at 0 alone.
 
     g is at most 32 below ε = 2, 48 below 3, 64 below 6 and 128 from there on; fewer, but not under 8, where n·ε/400 is
-    smaller (noise of scale 80/ε would drown finer cells); where labels begin at 0, where n·ε·max(ε, 1)/8000 is.
+    smaller (noise of scale 80/ε would drown finer cells); where labels begin at 0, where n·ε·max(ε, 1)/8000 is, but
+    below ε = 2 not under 16 from n·ε = 720 on: 8 cells that grow have a last one too wide to tell the mean.
     """
     limit = 32 if epsilon.nano < 2 * NANO else 48 if epsilon.nano < 3 * NANO else 64 if epsilon.nano < 6 * NANO else 128
     told = max(epsilon.fraction, Fraction(1)) / FROM_ZERO_ROWS if from_zero else Fraction(1, ROWS_PER_CELL)
-    g = min(k, max(FEWEST_CELLS, min(limit, math.floor(epsilon.fraction * n * told))))
+    of_mean = from_zero and epsilon.nano < 2 * NANO  # from there on labels tell it themselves
+    fewest = min(FROM_ZERO_FEWEST, math.floor(epsilon.fraction * n / FROM_ZERO_MEAN_ROWS)) if of_mean else 0
+    g = min(k, max(FEWEST_CELLS, fewest, min(limit, math.floor(epsilon.fraction * n * told))))
     return prior_cells(k, g, from_zero)
 
 

@@ -15,11 +15,13 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
 from features_party.training.effects import Effects
-from features_party.training.learner import Body, CrossFit, Rowwise, Sample, Seen, Task, part
+from features_party.training.learner import CrossFit, Rowwise, Sample, Seen, Task, part
 from features_party.training.learners.additive import Additive, Fitted, Rows, fit_log, fit_main, fit_pairs
+from features_party.training.learners.chance import Belief, drawn_in
 from features_party.training.learners.forward import MOST_ROWS, Forward, fit_forward
 from features_party.training.learners.gaussian import Gaussian, Kernel, choose_kernel, fit_gaussian
 from features_party.training.learners.levels import learn_features
+from features_party.training.learners.members import Member, moves, starting_score
 from features_party.training.learners.stacking import best_rounds, stacked, worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
@@ -35,6 +37,7 @@ FOLD_SEARCH = (
 PROCESS, ADDITIVE, FORWARD = "gaussian process", "additive model", "through the channel"
 BAGS = 3  # boosters of other rows and columns each, whose average has less noise
 MANY = 200_000  # rows from which validation takes fewer folds, and one where labels tell
+LOOKED_AT = 20_000  # rows that show how far the refitted members move predictions
 SHALLOWER = 2  # levels less for trees on top of an additive model, which has the main effects already
 _TREES = {False: "trees", True: "trees on top"}
 GROUPS = {
@@ -44,17 +47,6 @@ GROUPS = {
     **{name: (name,) for name in _TREES.values()},
 }
 NEEDS = {_TREES[True]: ADDITIVE, FORWARD: ADDITIVE}
-
-
-@dataclass(frozen=True)
-class Member:
-    """`weight` of a model in the sum. Trees with a `base` add to the score of that member instead of a constant, those
-    through the channel to the distribution that its prediction stands for."""
-
-    name: str
-    weight: float
-    body: Body
-    base: int | None = None
 
 
 def assign_folds(rows: int, groups: Rowwise | None) -> npt.NDArray[np.int8]:
@@ -119,8 +111,11 @@ class Plan:
         return self.members is None or group in self.members
 
 
-def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[Member], Effects, CrossFit]:
-    """Members on every fold's complement, their weights, and those with a weight on all rows."""
+def fit_validated(
+    sample: Sample, task: Task, progress: Progress
+) -> tuple[list[Member], Effects, CrossFit, tuple[str, ...]]:
+    """Members on every fold's complement, their weights, and those with a weight on all rows; and notes on what the
+    labels say at all. Predictions move from the mean as far as `chance` allows, those of the folds too."""
     labels = sample.labels
     fold = assign_folds(len(labels), sample.groups)
     count = int(fold.max()) + 1
@@ -149,13 +144,17 @@ def fit_validated(sample: Sample, task: Task, progress: Progress) -> tuple[list[
     groups = None if sample.groups is None else sample.groups[told]
     side = fold[told] if index else assign_folds(len(told), groups)
     kept = _kept(out, fold[told], plan)
-    chosen, stacked_up = _weighted(kept, constants[told], sample.take(told), side, task)
+    chosen, stacked_up, belief = _weighted(kept, constants[told], sample.take(told), side, task)
     predictions = np.full(len(labels), np.nan)
     predictions[told] = np.clip(stacked_up, *task.bounds)
     del out, kept, apart  # they would stay beside the members on all rows
     seen, effects = sample.seen(task)
     members = _refit(Fold(seen, sample), task, chosen, kernel, part(progress, 1.0 - share, share))
-    return members, effects, CrossFit(predictions, constants, fold, index + 1)
+    if not belief.certain and members:
+        few = seen.take(np.arange(0, len(seen), -(-len(seen) // LOOKED_AT)))
+        factor = drawn_in(moves(members, sample.mean, task.bounds, few, task.threads), belief)
+        members = [replace(member, weight=member.weight * factor) for member in members]
+    return members, effects, CrossFit(predictions, constants, fold, index + 1), belief.notes
 
 
 def _unseen(
@@ -188,8 +187,9 @@ def _weighted(
     held: Sample,
     side: npt.NDArray[np.int8],
     task: Task,
-) -> tuple[dict[str, tuple[float, int]], FloatArray]:
-    """By member its weight and number of trees, and float64[h]: the weighted sum, a row's by weights from other sides.
+) -> tuple[dict[str, tuple[float, int]], FloatArray, Belief]:
+    """By member its weight and number of trees; float64[h]: the weighted sum, a row's by weights and a belief from
+    other sides; and what all of them let one believe.
 
     `out` float64[h] by member and number of trees, `constants` float64[h], both out of fold, for the rows `held`, of
     which each is on one `side` int8[h].
@@ -199,13 +199,18 @@ def _weighted(
     # a member that some fold did not have is none
     names = [name for name, trees in rounds.items() if np.all(np.isfinite(out[name, trees]))]
     table = np.stack([out[name, rounds[name]] for name in names], axis=1) if names else np.empty((len(labels), 0))
-    found = np.empty(len(labels))
+    spread, left = task.capacity.signal_share * task.capacity.label_variance, labels - constants
+    parts, found = table - constants[:, None], np.empty(len(labels))
     for index in range(int(side.max()) + 1):
         others, own = side != index, side == index
         shares = stacked(table[others], constants[others], labels[others], w[others])
-        found[own] = constants[own] + (table[own] - constants[own, None]) @ shares
+        belief = Belief.of(parts[others] @ shares, left[others], w[others], spread)
+        moved = parts[own] @ (belief.factor * shares)
+        found[own] = constants[own] + drawn_in(moved, belief) * moved
     shares = stacked(table, constants, labels, w)
-    return {name: (float(s), rounds[name]) for name, s in zip(names, shares, strict=True) if s > 0.0}, found
+    belief = Belief.of(parts @ shares, left, w, spread)
+    weighted = zip(names, belief.factor * shares, strict=True)
+    return {name: (float(s), rounds[name]) for name, s in weighted if s > 0.0}, found, belief
 
 
 def _additive(fold: Fold, task: Task, report: Callable[[float], None]) -> Iterator[tuple[str, Fitted]]:
@@ -304,14 +309,6 @@ def _booster(fold: Fold, task: Task, on_top: bool, rounds: int, boosting: Boosti
 
 def _start(base: Additive, fold: Fold, task: Task) -> FloatArray:
     return starting_score(base, base.score(fold.seen), task.loss == "poisson", task.bounds)
-
-
-def starting_score(base: Additive, score: FloatArray, log: bool, bounds: tuple[float, float]) -> FloatArray:
-    """The score of trees on top of an additive model: its prediction, or the log of it for trees with a log link."""
-    if log:
-        assert base.link is not None
-        return np.asarray(np.clip(score, base.link.low, base.link.high), np.float64)
-    return np.clip(score if base.link is None else base.link.predictions(score), *bounds)
 
 
 def _refit(

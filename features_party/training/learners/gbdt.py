@@ -13,16 +13,11 @@ from features_party.training import reading
 from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Body, CrossFit, Fit, Graph, Learner, Ports, Sample, Seen, Task, part
 from features_party.training.learners.additive import Additive
-from features_party.training.learners.crossfit import (
-    BAGS,
-    SMALLEST,
-    Member,
-    assign_folds,
-    fit_validated,
-    starting_score,
-)
+from features_party.training.learners.chance import NOTHING
+from features_party.training.learners.crossfit import BAGS, SMALLEST, assign_folds, fit_validated
 from features_party.training.learners.forward import Forward
 from features_party.training.learners.gaussian import Gaussian
+from features_party.training.learners.members import Member, moves
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.spread import Median, Spread
@@ -31,7 +26,6 @@ from shared.service.cli import Progress
 FloatArray = npt.NDArray[np.float64]
 KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}
 MEDIANS = "what is predicted is the median of the labels around the mean that was learned, as the channels tell it"
-NOTHING = "these labels say too little of the features: the model predicts the mean for everybody"
 
 
 @dataclass(frozen=True)
@@ -57,17 +51,17 @@ class Ensemble(Learner):
             return cls._averaged(sample, task, task.told, progress)
         if not task.validate or apart < SMALLEST:
             return Trees.fit(sample, task, progress)
-        members, effects, cross = fit_validated(sample, task, progress)
+        members, effects, cross, notes = fit_validated(sample, task, progress)
         mean = float(np.clip(sample.mean, *task.bounds))
         if sample.cells is None:
-            return Fit(cls(mean, task.bounds, tuple(members)), effects, cross)
+            return Fit(cls(mean, task.bounds, tuple(members)), effects, cross, notes)
         told = cross.rows
         spread = Spread.around(cross.predictions[told], sample.cells.take(told))
         if not task.median:
-            return Fit(cls(mean, task.bounds, tuple(members), spread), effects, cross)
+            return Fit(cls(mean, task.bounds, tuple(members), spread), effects, cross, notes)
         median = spread.medians(cross.predictions[told])
         cross = replace(cross, predictions=median(cross.predictions))
-        return Fit(cls(mean, task.bounds, tuple(members), median=median), effects, cross, (MEDIANS,))
+        return Fit(cls(mean, task.bounds, tuple(members), median=median), effects, cross, (MEDIANS, *notes))
 
     @classmethod
     def _averaged(cls, sample: Sample, task: Task, told: RowLikelihood, progress: Progress) -> Fit:
@@ -105,23 +99,7 @@ class Ensemble(Learner):
         return [{"name": m.name, "weight": m.weight, "trees": m.body.count} for m in self.parts]
 
     def predict(self, seen: Seen, threads: int = 1) -> FloatArray:
-        found = np.full(len(seen), self.mean)
-        scores = [m.body.score(seen) if isinstance(m.body, Additive) else None for m in self.parts]
-        for member, score in zip(self.parts, scores, strict=True):
-            if member.weight == 0.0:
-                continue
-            if isinstance(member.body, Additive):
-                assert score is not None
-                predictions = member.body.linked(score)
-            elif isinstance(member.body, Trees | Forward) and member.base is not None:
-                under, below = self.parts[member.base].body, scores[member.base]
-                assert isinstance(under, Additive)
-                assert below is not None
-                start = starting_score(under, below, member.body.link is not None, self.bounds)
-                predictions = member.body.outputs(seen.once(TreeInput.of), threads, start)
-            else:
-                predictions = member.body.predict(seen, threads)
-            found += member.weight * (np.clip(predictions, *self.bounds) - self.mean)
+        found = self.mean + moves(self.parts, self.mean, self.bounds, seen, threads)
         return found if self.median is None else self.median(np.clip(found, *self.bounds))
 
     def importance(self, schema: FeatureSchema) -> dict[str, float]:

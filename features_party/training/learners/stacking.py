@@ -11,6 +11,7 @@ FloatArray = npt.NDArray[np.float64]
 
 SLIGHT = 0.01  # of the error
 TOLD = 3.0
+FIRM = 1e4  # how a sum of 1 outweighs errors
 FAINT = 1e-4  # of the labels' standard deviation
 
 
@@ -18,7 +19,9 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
     """float64[m] ≥ 0, at most 1 in sum: weights of members float64[n, m] around `constants`, by squared error, shrunk.
 
     Every weight gains about the residual variance σ² by chance, so all shrink by 1 − (weights + 1)·σ²/gain (James and
-    Stein 1961), to 0 where labels tell no model from the constant.
+    Stein 1961), to 0 where labels tell no model from the constant. Members are shrunk to the mean already: to stretch
+    them would be to believe in chance. Where the sum would be more than 1, it is the best of those with a sum of 1: a
+    member that hardly moves would else, once divided, leave nothing to the others.
     """
     from scipy.optimize import nnls
 
@@ -33,14 +36,19 @@ def stacked(predictions: FloatArray, constants: FloatArray, labels: FloatArray, 
         values, vectors = np.linalg.eigh(gram[np.ix_(alive, alive)] / np.outer(unit, unit))
         values = np.maximum(values, 1e-9)
         root = (vectors * np.sqrt(values)).T
-        solved, _ = nnls(root, (vectors / np.sqrt(values)).T @ (along[alive] / unit))
+        target = (vectors / np.sqrt(values)).T @ (along[alive] / unit)
+        solved, _ = nnls(root, target)
         found[alive] = solved / unit
         square = float(weights @ (labels - constants) ** 2)
         gain = float(2.0 * found @ along - found @ gram @ found)
         chance = (int(np.count_nonzero(found)) + 1) * (square - gain) / len(labels)
-        found *= max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
-        # members are shrunk to the mean already: to stretch them would be to believe in chance
-        found /= max(1.0, float(found.sum()))
+        shrunk = max(0.0, 1.0 - chance / gain) if gain > 0.0 else 0.0
+        if shrunk * float(found.sum()) > 1.0:
+            smallest = float(unit.min())
+            sums = np.append(root, [FIRM * smallest / unit], axis=0)
+            solved, _ = nnls(sums, np.append(target, FIRM * smallest))
+            found[alive], shrunk = solved / unit, 1.0
+        found *= shrunk / max(1.0, shrunk * float(found.sum()))
     return found
 
 

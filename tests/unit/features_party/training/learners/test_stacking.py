@@ -11,7 +11,7 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Seen
 from features_party.training.learners.crossfit import BAGS
 from features_party.training.learners.gbdt import Ensemble
-from features_party.training.learners.stacking import best_rounds
+from features_party.training.learners.stacking import best_rounds, stacked
 from features_party.training.learners.trees import Trees
 from tests.support.training import fit_and_judge
 
@@ -75,6 +75,36 @@ def test_rows_count_by_their_weights_and_missing_predictions_as_the_constant() -
     out = {("trees", 100): USUAL, ("trees", 50): gone}
     assert best_rounds(out, NOTHING, NOTHING, ONES, 100) == {"trees": 50}  # the constant 0 is right here
     assert best_rounds(out, NOTHING + 3.0, NOTHING, ONES, 100) == {"trees": 100}
+
+
+# --- the weights -------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_hardly_moves_leaves_the_others_their_weight() -> None:
+    """Least squares wants 25 times the faint member; divided by the sum, the other would have a weight of 1/26."""
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(2, ROWS))
+    labels = first + 0.5 * second + rng.normal(size=ROWS)
+    table = np.stack([first, 0.02 * second], axis=1)
+    found = stacked(table, NOTHING, labels, ONES)
+    assert found.sum() == pytest.approx(1.0, abs=1e-6)
+    assert found[0] > 0.95
+    # it is the best of that sum: a little more or less of either errs more
+    error = [
+        float(np.mean((labels - table @ (found + step * np.array([1.0, -1.0]))) ** 2)) for step in (-0.01, 0, 0.01)
+    ]
+    assert error[1] <= min(error) + 1e-9 or found.min() == 0.0
+
+
+@pytest.mark.parametrize("wanted", [0.3, 0.7])
+def test_weights_of_a_sum_below_1_are_the_least_squares_shrunk_by_their_chance(wanted: float) -> None:
+    rng = np.random.default_rng(1)
+    first = rng.normal(size=ROWS)
+    labels = wanted * first + rng.normal(size=ROWS)
+    plain = float(first @ labels / (first @ first))
+    residual = float(np.mean((labels - plain * first) ** 2))
+    shrunk = plain * (1.0 - 2.0 * residual / (plain * plain * float(first @ first)))
+    assert stacked(first[:, None], NOTHING, labels, ONES) == pytest.approx([shrunk], rel=1e-6)
 
 
 # --- the three boosters ------------------------------------------------------------------------------------
