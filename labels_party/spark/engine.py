@@ -93,7 +93,7 @@ class SparkEngine(Engine):
         wanted = max(FEWEST_ROWS, -(-job.n // (2 * self.cluster.parallelism)))
         rows = max(min(wanted, job.rows_per_file), -(-job.n // MOST_FILES))
         objects = zip(found.objects, found.keys, strict=True)
-        parts = (_sliced(found.vault.path(name), key, rows) for name, key in objects)
+        parts = (_sliced(found.vault.files.path(name), key, rows) for name, key in objects)
         return SlicedLabels(tuple(itertools.chain.from_iterable(parts)), ends)
 
 
