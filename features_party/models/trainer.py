@@ -78,11 +78,13 @@ class Trainer:
         actor: str = "cli",
         finish: Callable[[Connection, dict[str, Any]], None] | None = None,
         earlier: SavedModel | None = None,
+        saved: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Train on accepted messages, save the model to the folder `out`, and return its card. `earlier`: what
         `learning.warm_start` names.
 
-        Whatever `progress` raises ends the training; `finish` shares the transaction of the audit event.
+        Whatever `progress` raises ends the training; `saved` is called before the transaction of the audit event, which
+        `finish` shares.
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
         for where there is none), Conflict (`out` is taken).
         """
@@ -131,6 +133,7 @@ class Trainer:
         now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         seconds = round(time.monotonic() - began, 2)
         card = save_model(out, model, build_card(model, joined, domain, estimate or why or None, now, seconds))
+        saved()
 
         def record(connection: Connection) -> None:
             self.audit.append(connection, trained_event(messages, card, actor))

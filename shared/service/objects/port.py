@@ -19,6 +19,10 @@ class StoreRefused(Unavailable):
     """The store answered, and not with a failure that passes: it may have judged what it got, such as its length."""
 
 
+class DamagedObject(Unavailable):
+    """What is stored is not what was put there."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """A key, and when it was written, in seconds of the epoch."""

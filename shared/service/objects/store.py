@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from shared.errors import Unavailable
 from shared.service.objects.bucket import CHUNK, Bucket
 from shared.service.objects.folder import mapping
-from shared.service.objects.port import Objects, Stored
+from shared.service.objects.port import DamagedObject, Objects, Stored
 
 MAC_BYTES = 32
 KEPT_SECONDS = 600.0
@@ -92,7 +92,7 @@ class StoreObjects(Objects):
             except OSError as error:
                 raise Unavailable(f"A copy of a stored object cannot be kept ({error.strerror}).") from None
             if not whole:
-                raise Unavailable(
+                raise DamagedObject(
                     "An object of the store is not what was put there. Restore it from a copy of the store."
                 )
             yield file
