@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,8 @@ class Models:
     def sweep(self) -> int:
         """Remove models that were kept over a day ago and never recorded."""
         query = sa.select(tables.models.c.id)
-        return self.place.sweep(
-            lambda: set(self.database.read("model.sweep", lambda c: c.execute(query).scalars().all()))
-        )
+        named = partial(self.database.read, "model.sweep", lambda c: set(c.execute(query).scalars()))
+        return self.place.sweep(named)
 
     def known(self, model_id: str) -> bool:
         return self.database.read("model.known", lambda c: self.has(c, model_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,9 +183,8 @@ class FeatureTables:
     def sweep(self) -> int:
         """Remove uploads that were kept over a day ago and never recorded."""
         query = sa.select(tables.feature_tables.c.path)
-        return self.place.sweep(
-            lambda: set(self.database.read("table.sweep", lambda c: c.execute(query).scalars().all()))
-        )
+        named = partial(self.database.read, "table.sweep", lambda c: set(c.execute(query).scalars()))
+        return self.place.sweep(named)
 
     def open(self, table_id: str, text: Sequence[str] = ()) -> FeatureTable:
         """Read a stored table; `text` as in `read_features`. Raises NotFound where the row or its file is gone."""
