@@ -80,7 +80,7 @@ def test_a_damaged_message_of_the_store_is_replaced_when_it_comes_again(
 ) -> None:
     files = message_files(sender, tmp_path / "m")
     pair.worker.accept(files)
-    (key,) = [key for key in bucket.keys("messages") if key.endswith("m.parquet")]
+    (key,) = [key for key in bucket.keys("messages") if key.endswith("message.parquet")]
     whole = bucket.read(key)
     bucket.put(key, whole[:-40] + bytes(8) + whole[-32:])
     table = pair.other.table()
