@@ -152,10 +152,11 @@ def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callabl
     if not settings.objects:
         return KeptHere
     from shared.service.faults import no_faults
-    from shared.service.objects.address import bucket_of
+    from shared.service.objects.address import Address, bucket_of
     from shared.service.objects.store import StoreObjects
 
-    store = bucket_of(settings.objects, "FEATURES_PARTY_OBJECTS", faults or no_faults)
+    setting = "FEATURES_PARTY_OBJECTS"
+    store = bucket_of(Address.parse(settings.objects, setting), setting, faults or no_faults)
 
     def place(room: Path) -> Kept:
         objects = StoreObjects(store.below(room.name), home.spill, partial(home.keyed, "objects"))

@@ -71,6 +71,7 @@ class LabelsService(PublishedCalls, BlockingClient):
         url: str,
         api_key: str | None = None,
         *,
+        stores: tuple[str, ...] = (),
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -81,8 +82,9 @@ class LabelsService(PublishedCalls, BlockingClient):
             ATTEMPTS - 1,
             refusal=_refused,
             wary=True,
+            stores=stores,
         )
-        # a redirect would carry the key to another host, so none is followed
+        # a redirect would carry the key to another host, so the client below follows none
         self.wire = Blocking(peer, httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False), sleep)
 
     @call

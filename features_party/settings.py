@@ -40,6 +40,11 @@ class Settings(ServiceSettings):
         description="Labels parties (a JSON list of URLs) the service calls, and to which alone it sends "
         "`labels_api_key`; empty: any, with a key of the caller's.",
     )
+    store_urls: tuple[str, ...] = Field(
+        default=(),
+        description="Object stores (a JSON list of URLs such as https://host) that labels parties may have us fetch "
+        "files of messages from; empty: none.",
+    )
     labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
     threads: int = Field(
         default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
@@ -49,6 +54,17 @@ class Settings(ServiceSettings):
         ge=1,
         description="Largest feature table, in memory, that is stored or trained on; default half of the machine's.",
     )
+
+    @field_validator("store_urls")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            found = tuple(labels_url(url) for url in value)
+        except InvalidInput:
+            found = ("",)
+        if any(url.count("/") != 2 for url in found):
+            raise PydanticCustomError("store_url", "must be URLs such as https://host[:port], without a path")
+        return found
 
     @field_validator("labels_urls")
     @classmethod

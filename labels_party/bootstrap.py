@@ -290,6 +290,10 @@ def _kept(
 ) -> tuple[Objects, Shelf]:
     """Where labels and files of work are. Raises InvalidSettings, Unavailable."""
     if not settings.objects:
+        if settings.objects_signed_urls:
+            raise InvalidSettings(
+                "LABELS_PARTY_OBJECTS_SIGNED_URLS is for an object store; set LABELS_PARTY_OBJECTS too."
+            )
         return FolderObjects(home.labels), FolderShelf(home.work)
     if settings.engine != "local":
         raise InvalidSettings(
@@ -297,15 +301,21 @@ def _kept(
             "the local engine."
         )
     from labels_party.work.store_shelf import StoreShelf
-    from shared.service.objects.address import bucket_of
+    from shared.service.objects.address import Address, bucket_of
     from shared.service.objects.store import StoreObjects
 
-    store = bucket_of(settings.objects, "LABELS_PARTY_OBJECTS", faults)
+    setting = "LABELS_PARTY_OBJECTS"
+    address = Address.parse(settings.objects, setting)
+    store = bucket_of(address, setting, faults)
     keyed = partial(secrets.keyed, "objects")
     sent = StoreObjects(store.below("inputs"), home.spill, keyed)
     shelf = StoreShelf(
         home.work, store.below("work"), store.below("begun"), sent, home.spill, lambda: timestamp(clock())
     )
+    if settings.objects_signed_urls:
+        from shared.service.objects.signed import SignedUrls
+
+        shelf.signed = SignedUrls(address, "work").url
     return StoreObjects(store.below("labels"), home.spill, keyed), shelf
 
 

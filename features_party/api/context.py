@@ -90,7 +90,8 @@ def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Labels
     own = api_key.get_secret_value() if api_key is not None else ""
     wanted = permitted(url, ctx.settings.labels_urls, own_key=bool(own))
     ours = ctx.settings.labels_api_key
-    return LabelsService(wanted, own or (ours.get_secret_value() if ours is not None else None))
+    known = own or (ours.get_secret_value() if ours is not None else None)
+    return LabelsService(wanted, known, stores=ctx.settings.store_urls)
 
 
 def checked_id_column(value: str | None) -> str:

@@ -42,7 +42,7 @@ def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
     if known is None:
         raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
     try:
-        with LabelsService(url, known) as service:
+        with LabelsService(url, known, stores=settings.store_urls) as service:
             yield service
     except Unauthenticated as error:
         raise Unauthenticated(f"{error.detail} {NO_KEY}") from None

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import Body as Sent
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from sqlalchemy.engine import Connection
 
@@ -43,7 +43,10 @@ from shared.service.json_bodies import JsonRouter
 from shared.service.links import LINK_DOCS, Paged, with_link
 from shared.service.paging import Listing, Page
 
-BYTES = problem_responses(409, 416)
+BYTES: dict[int | str, dict[str, Any]] = {
+    307: {"description": "Fetch it there within ten minutes, without the API key"},
+    **problem_responses(409, 416),
+}
 DECISION = problem_responses(403, 409, 413)
 OUT: dict[str, type[WorkOut]] = {RELEASES.noun: ReleaseOut, ANSWERS.noun: AnswerOut}
 ENVELOPE_EXAMPLE = {
@@ -328,6 +331,9 @@ def _serve(
     kind = "application/json" if found.role == ENVELOPE else "application/vnd.apache.parquet"
     if found.content is not None:
         return Response(found.content, media_type=kind, headers=headers)
+    url = None if found.role == ENVELOPE else ctx.work.shelf.elsewhere(found)
+    if url is not None:
+        return RedirectResponse(url, 307, {"Cache-Control": "no-store"})
     # the file's own time would tell the second of the draw; the document tells the day
     midnight = format_datetime(datetime.fromisoformat(f"{str(work.published)[:10]}T00:00:00+00:00"), usegmt=True)
     path = ctx.work.shelf.local(found)

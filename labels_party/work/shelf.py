@@ -64,6 +64,11 @@ class Shelf(ABC):
     def local(self, file: WorkFile) -> Path:
         """A published file as one of this machine, which may go when it is not used for a day. Raises Unavailable."""
 
+    def elsewhere(self, file: WorkFile) -> str | None:
+        """A URL by which whoever holds it can fetch a published file for some minutes; None: it is served here. Raises
+        Unavailable."""
+        return None
+
     # --- inputs -------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -36,6 +36,7 @@ class StoreShelf(Shelf):
     ) -> None:
         super().__init__(folder)
         self.bucket, self.noted, self.sent, self.spill, self.today = bucket, begun, sent, spill, today
+        self.signed: Callable[[str], str] | None = None
         self._last: dict[str, int] = {}
 
     def draft(self, work_id: str, attempt: int) -> Path:
@@ -105,6 +106,9 @@ class StoreShelf(Shelf):
         except OSError as error:
             raise Unavailable(f"A copy of a published file cannot be kept ({error.strerror}).") from None
         return path
+
+    def elsewhere(self, file: WorkFile) -> str | None:
+        return None if self.signed is None else self.signed(str(file.path))
 
     def leftovers(self, before: float) -> list[str]:
         """Old drafts of this machine are removed with the question."""

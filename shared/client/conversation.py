@@ -68,6 +68,8 @@ class Open:
 
     request: Request
     events: bool = False
+    stored: bool = False  # the peer may name a store that has the bytes
+    url: str | None = None  # of that store, in place of the peer's path, and without our key
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ def download(where: str, name: str, size: int, target: Path, received: Bytes = l
 def _rest(where: str, name: str, size: int, file: BinaryIO, received: Bytes) -> Conversation[None]:
     """What is missing. Raises TransportError where it breaks off again."""
     have = file.tell()
-    response: httpx.Response = yield Open(Request("GET", where, headers={"Range": f"bytes={have}-"} if have else {}))
+    request = Request("GET", where, headers={"Range": f"bytes={have}-"} if have else {})
+    response: httpx.Response = yield Open(request, stored=True)
     if have and response.status_code == 200:  # the server sends all of it again
         file.seek(0)
         file.truncate()

@@ -129,5 +129,8 @@ class Awaited:
 def _sent(peer: Peer, step: Open) -> dict[str, Any]:
     options = step.request.options()
     accept = {"Accept": "text/event-stream", "Cache-Control": "no-store"} if step.events else {}
-    headers = peer.headers() | accept | options["headers"]
-    return options | {"method": step.request.method, "url": peer.base + step.request.path, "headers": headers}
+    headers = peer.headers(known=step.url is None) | accept | options["headers"]
+    url = step.url or peer.base + step.request.path
+    if step.url is not None:
+        del options["params"]  # even none would take the place of those in the URL
+    return options | {"method": step.request.method, "url": url, "headers": headers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import secrets
 import sys
 from collections.abc import Callable, Generator
@@ -57,6 +58,7 @@ class Peer:
     retries: int = 5
     refusal: Callable[[httpx.Response], LabelDPError] = problem_of
     wary: bool = False
+    stores: tuple[str, ...] = ()  # schemes and hosts, such as https://host, that it may send us to for bytes
 
     def __post_init__(self) -> None:
         if not self.base.startswith(("http://", "https://")):
@@ -70,8 +72,9 @@ class Peer:
         except (httpx.InvalidURL, ValueError):
             raise errors.InvalidInput(f"The {self.party}'s URL or the API key cannot be used in a request.") from None
 
-    def headers(self) -> dict[str, str]:
-        found = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+    def headers(self, *, known: bool = True) -> dict[str, str]:
+        """`known`: the request goes to the peer itself, and to nobody else."""
+        found = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and known else {}
         return found | ({"Accept-Encoding": "identity"} if self.wary else {})
 
     def wire(self, talk: Conversation[T]) -> Wire[T]:
@@ -142,6 +145,10 @@ class Peer:
 
     def _opened(self, wanted: Open) -> Wire[httpx.Response]:
         response: httpx.Response = yield wanted
+        if wanted.stored and response.status_code == 307:
+            response = yield replace(wanted, url=self._store_of(response))
+            if not response.is_success:  # the URL ran out, or the store is busy: the peer is asked again
+                raise Busy(response)
         if response.is_success:
             self._refuse_packed(response)
             return response
@@ -155,6 +162,22 @@ class Peer:
         refusal = self.refusal(response)
         code = refusal.problem_code if isinstance(refusal, RemoteProblem) else refusal.code
         raise Busy(response, refusal) if code == errors.IdempotencyInFlight.code else refusal
+
+    def _store_of(self, response: httpx.Response) -> str:
+        """Where the peer sends us, one step, if we go there: it could name whatever this machine reaches. Raises
+        Refusal."""
+        try:
+            url = httpx.URL(response.headers.get("location", ""))
+            store = f"{url.scheme}://{url.netloc.decode('ascii')}"
+        except (httpx.InvalidURL, ValueError):
+            store = ""
+        if not store or url.userinfo or store not in self.stores:
+            shown = f" '{store}'" if re.fullmatch(r"https?://[a-z0-9.:\[\]-]{1,253}", store, re.ASCII) else ""
+            raise errors.Refusal(
+                f"The {self.party} has the file in a store{shown} that nobody allowed; ask it whether that is right, "
+                "then name the store in FEATURES_PARTY_STORE_URLS."
+            )
+        return str(url)
 
     def _read(self, response: httpx.Response, most: int | None) -> Wire[httpx.Response]:
         """The same answer with its body. Raises Unavailable beyond `most` bytes."""
