@@ -11,6 +11,8 @@ from features_party.receive.pinned import PinnedKeys
 from features_party.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from features_party.models.jobs import Trainings
     from features_party.models.store import Models
     from features_party.models.trainer import Trainer
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import Receipts
     from features_party.storage.home import Home
+    from features_party.storage.kept import Kept
     from features_party.tables.feature_tables import FeatureTables
     from shared.audit.heads import Heads
     from shared.audit.store import AuditStore, Clock
@@ -92,6 +95,7 @@ def bootstrap(
     from shared.service.apikeys import ApiKeys
     from shared.service.database import Database
     from shared.service.faults import no_faults
+    from shared.service.folders import once_a_day
     from shared.service.idempotency import IdempotencyKeys
 
     settings, clock = settings or Settings.load(), clock or utc_now
@@ -103,17 +107,23 @@ def bootstrap(
         )
     home.prepare()
     home.own_key()
+    place = _places(settings, home, faults)
     database = Database(settings.url, faults=faults or no_faults)
     tables.migrate(database)
     audit = JudgedStore(tables.audit_events, settings.name, clock)
     pinned = PinnedKeys(home.pinned)
     receipts = Receipts(database, audit, home, settings.name)
     acceptances = Acceptances(database, audit, receipts)
-    messages = Messages(acceptances, home, pinned, settings.name)
-    feature_tables = FeatureTables(database, home, settings.data_dir, clock, settings.table_bytes)
+    messages = Messages(acceptances, home, place(home.messages), pinned, settings.name)
+    feature_tables = FeatureTables(
+        database, home, place(home.feature_tables), settings.data_dir, clock, settings.table_bytes
+    )
     trainer = Trainer(database, audit, clock, settings.threads)
-    models = Models(database, home)
+    models = Models(database, place(home.models))
     trainings = Trainings(database, home, messages, feature_tables, trainer, models, clock)
+    if settings.objects and once_a_day(home.path / ".swept"):
+        feature_tables.sweep()
+        models.sweep()
     apikeys = ApiKeys(database, tables.api_keys, ROLES, KEY_PREFIX, clock)
     return Services(
         settings,
@@ -125,7 +135,7 @@ def bootstrap(
         pinned,
         acceptances,
         messages,
-        Answers(acceptances, home, pinned, settings.name),
+        Answers(acceptances, place(home.answers), pinned, settings.name),
         receipts,
         feature_tables,
         trainer,
@@ -133,6 +143,26 @@ def bootstrap(
         trainings,
         IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
     )
+
+
+def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callable[[Path], Kept]:
+    """How a room of the home is kept. Raises InvalidSettings, Unavailable."""
+    from features_party.storage.kept import KeptHere, KeptInStore
+
+    if not settings.objects:
+        return KeptHere
+    from shared.service.faults import no_faults
+    from shared.service.objects.address import Address, bucket_of
+    from shared.service.objects.store import StoreObjects
+
+    setting = "FEATURES_PARTY_OBJECTS"
+    store = bucket_of(Address.parse(settings.objects, setting), setting, faults or no_faults)
+
+    def place(room: Path) -> Kept:
+        objects = StoreObjects(store.below(room.name), home.spill, partial(home.keyed, "objects"))
+        return KeptInStore(room, objects, home.spill / f"kept-{room.name}")
+
+    return place
 
 
 def reader(settings: Settings | None = None) -> tuple[Settings, PinnedKeys]:

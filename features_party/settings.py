@@ -23,6 +23,11 @@ class Settings(ServiceSettings):
     home: Path = Field(
         default_factory=partial(state_folder, party), description="Folder of messages, models, keys and the database."
     )
+    objects: str = Field(
+        default="",
+        description="Object store for messages, tables and models, s3://BUCKET/PREFIX?region=…&endpoint_override=…, "
+        "with the credentials of the usual AWS environment. Empty: folders of the home.",
+    )
     name: str = Field(
         default="features-party", min_length=1, max_length=200, description="Our name among a message's audiences."
     )

@@ -20,7 +20,7 @@ from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
 from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
-from labels_party.labels.batches import Batches
+from labels_party.labels.batches import RUNS, SEALED, Batches, timestamp
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.intake import Intake
 from labels_party.labels.seal import Sealer
@@ -46,29 +46,32 @@ from labels_party.storage.tables import (
     installation,
     metadata,
     seen_heads,
+    segments,
 )
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
 from labels_party.work.allowances import Allowances
 from labels_party.work.decisions import Decisions
 from labels_party.work.identity import Workplace
-from labels_party.work.kind import FAMILIES
 from labels_party.work.leases import Leases
 from labels_party.work.pipeline import Pipeline
 from labels_party.work.receipts import ReceiptBook
 from labels_party.work.retention import Retention
+from labels_party.work.shelf import FolderShelf, Shelf
 from labels_party.work.store import Works
 from labels_party.work.worker import Worker
 from shared.audit.heads import Heads
 from shared.audit.judged import JudgedStore
 from shared.audit.store import AuditStore, utc_now
 from shared.documents.signing import SigningKey
-from shared.errors import NotFound, Unavailable
+from shared.errors import InvalidSettings, NotFound, Unavailable
 from shared.service.apikeys import ApiKeys
 from shared.service.database import Database
 from shared.service.faults import FaultHook, no_faults
 from shared.service.idempotency import IdempotencyKeys
 from shared.service.migrations import prepare
+from shared.service.objects.folder import FolderObjects
+from shared.service.objects.port import Objects
 
 if TYPE_CHECKING:
     from labels_party.kinds.answer import Parts
@@ -212,20 +215,21 @@ def bootstrap(
         _check_keys(database, home)
         secrets, key = home.secrets(), home.own_key()
         _check_secret(database, secrets)
-        _check_age(database, home)
+        kept = _kept(settings, home, secrets, faults, clock)
+        _check_age(database, home, kept[1])
+        _check_objects(database, kept[0])
     except BaseException:
         database.dispose()
         raise
     audit = JudgedStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
     batches = Batches(populations, clock)
-    vault = LabelVault(home.labels)
-    sweep = Sweep(database, vault, home.path / ".swept")
-    sweep.run_daily()
+    objects, shelf = kept
+    vault = LabelVault(objects)
     outbox = Outbox(clock)
     ledger = Ledger(audit, outbox)
     allowances = Allowances(database, batches, ledger, clock)
-    work = Works(database, batches, ledger, allowances, home.work)
+    work = Works(database, batches, ledger, allowances, shelf)
     priors = PublishedPriors(work)
     sort = LabelSort(vault, secrets, home.spill, settings.memory_limit_mb)
     sealer = Sealer(database, batches, vault, secrets, audit, sort)
@@ -236,6 +240,8 @@ def bootstrap(
     work.kinds.register(message)
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
     pipeline.sweep()
+    sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep_attempts))
+    sweep.run_daily()
     decisions = Decisions(work)
     schedule = Schedule(database, batches, sealer, work, message, leases)
     retention = Retention(database, batches, decisions, vault, audit)
@@ -278,6 +284,40 @@ def bootstrap(
     )
     work.kinds.register_later(KINDS, lambda kind: kind.made(services.parts))
     return services
+
+
+def _kept(
+    settings: Settings, home: Home, secrets: Secrets, faults: FaultHook, clock: Callable[[], datetime]
+) -> tuple[Objects, Shelf]:
+    """Where labels and files of work are. Raises InvalidSettings, Unavailable."""
+    if not settings.objects:
+        if settings.objects_signed_urls:
+            raise InvalidSettings(
+                "LABELS_PARTY_OBJECTS_SIGNED_URLS is for an object store; set LABELS_PARTY_OBJECTS too."
+            )
+        return FolderObjects(home.labels), FolderShelf(home.work)
+    if settings.engine != "local":
+        raise InvalidSettings(
+            "The engine 'spark' reads labels from folders that every worker sees; unset LABELS_PARTY_OBJECTS, or take "
+            "the local engine."
+        )
+    from labels_party.work.store_shelf import StoreShelf
+    from shared.service.objects.address import Address, bucket_of
+    from shared.service.objects.store import StoreObjects
+
+    setting = "LABELS_PARTY_OBJECTS"
+    address = Address.parse(settings.objects, setting)
+    store = bucket_of(address, setting, faults)
+    keyed = partial(secrets.keyed, "objects")
+    sent = StoreObjects(store.below("inputs"), home.spill, keyed)
+    shelf = StoreShelf(
+        home.work, store.below("work"), store.below("begun"), sent, home.spill, lambda: timestamp(clock())
+    )
+    if settings.objects_signed_urls:
+        from shared.service.objects.signed import SignedUrls
+
+        shelf.signed = SignedUrls(address, "work").url
+    return StoreObjects(store.below("labels"), home.spill, keyed), shelf
 
 
 def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
@@ -325,18 +365,31 @@ def _check_secret(database: Database, secrets: Secrets) -> None:
         )
 
 
-def _check_age(database: Database, home: Home) -> None:
-    """Refuse a database that is older than the folder: what was charged and drawn since would be drawn again."""
-    there = {path.name for family in FAMILIES for path in home.work.glob(f"{family.prefix}*")}
-    w = work_table  # read after the folder: another process may add to both
+def _check_objects(database: Database, objects: Objects) -> None:
+    """Refuse another store than the database names objects of: labels would be purged where they are not, and charged
+    ids would not be recognised."""
+    t = segments
+    query = sa.select(t.c.key).where(t.c.kind == RUNS, t.c.of == SEALED).order_by(t.c.key.desc()).limit(1)
+    key = database.read("installation.objects", lambda c: c.execute(query).scalar())
+    if key is None:
+        return
+    batch = key.partition("/")[0]
+    if all(stored.key != key for stored in objects.listed(f"{batch}/")):
+        raise Unavailable(
+            f"The digests of batch '{batch}' are not where this party keeps its objects. Set LABELS_PARTY_OBJECTS as "
+            "it was, or restore the objects from the newest copy. Nothing was changed."
+        )
+
+
+def _check_age(database: Database, home: Home, shelf: Shelf) -> None:
+    """Refuse a database that is older than the files: what was charged and drawn since would be drawn again."""
+    there = set(shelf.begun())
+    w = work_table  # read after the files: another process may add to both
     query = sa.select(w.c.id, w.c.state, w.c.attempt)
     rows = database.read("installation.work", lambda c: c.execute(query).all())
     unknown = there - {row.id for row in rows}
-    for row in rows:
-        if row.state in WORKING and row.id in there:
-            attempts = (home.work / row.id).glob("attempt-*")
-            if any(int(path.name.removeprefix("attempt-")) > row.attempt for path in attempts):
-                unknown.add(row.id)
+    working = (row for row in rows if row.state in WORKING and row.id in there)
+    unknown |= {row.id for row in working if shelf.last_attempt(row.id) > row.attempt}
     given = {path.name: path.stat().st_size for path in home.predictors.glob("prd_*")}
     t, counted = predictions_table, sa.func.count()
     asked = sa.select(t.c.predictor, counted).group_by(t.c.predictor)

@@ -45,6 +45,16 @@ class Settings(ServiceSettings):
     spark_master: str = Field(
         default="local[*]", description="URL of Spark's master; every worker sees the home folder under its own path."
     )
+    objects: str = Field(
+        default="",
+        description="Object store for labels and messages, s3://BUCKET/PREFIX?region=…&endpoint_override=…, with the "
+        "credentials of the usual AWS environment. Empty: folders of the home.",
+    )
+    objects_signed_urls: bool = Field(
+        default=False,
+        description="Whether files of messages are fetched from the object store itself, by URLs that hold for ten "
+        "minutes, and not through `serve`.",
+    )
     webhook_hosts: str = Field(
         default="",
         description="Hosts that webhooks may lead to, separated by commas; http://HOST also permits plain http there. "

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels"))
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", scratch())
 
-from tests.support import postgres
+from tests.support import object_store, postgres
 from tests.support.labels import LabelsParty
 from tests.support.one_process import as_in_production, one_process
 from tests.support.processes import gate
@@ -77,6 +77,20 @@ def postgres_databases(postgres_server: str | None) -> Iterator[postgres.Databas
     made = postgres.Databases(postgres_server)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[object_store.Server]:
+    with object_store.server() as found:
+        yield found
+
+
+@pytest.fixture
+def bucket(s3_server: object_store.Server, monkeypatch: pytest.MonkeyPatch) -> object_store.Room:
+    """An empty room of an object store, with its credentials in the environment."""
+    for name, value in object_store.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.room()
 
 
 @pytest.fixture

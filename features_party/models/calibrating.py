@@ -101,6 +101,7 @@ def register_calibrated(
         return new_id
     with contextlib.suppress(Conflict):  # a crash, or another call, left the finished folder
         save_model(models.folder(new_id), found.model, found.card)
+    models.keep(new_id)
 
     def record(connection: Connection) -> None:
         if not models.has(connection, new_id):

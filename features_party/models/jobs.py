@@ -7,7 +7,6 @@ times fails with a problem. Cancelling and finishing are one transaction each: t
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -158,7 +157,7 @@ class Trainings:
             return [row.id for row in running]
 
         for training_id in self.database.write("training.recover", work):
-            shutil.rmtree(self.models.folder(model_of(training_id)), ignore_errors=True)
+            self.models.drop(model_of(training_id))
 
     def run_next(self, stopping: Callable[[], bool] = lambda: False) -> bool:
         """Run the oldest training in line, if there is one. Its failure is recorded, not raised.
@@ -178,7 +177,7 @@ class Trainings:
         if row is None:
             return False
         # named after its training, so that a repeated attempt replaces what a dead one left
-        shutil.rmtree(self.models.folder(model_of(row.id)), ignore_errors=True)
+        self.models.drop(model_of(row.id))
         try:
             self._train(row.id, row.request, stopping)
         except Cancelled:
@@ -220,8 +219,10 @@ class Trainings:
             done = {"state": SUCCEEDED, "step": "done", "share": 1.0, "model": model_id, "finished": self._now()}
             self._set(connection, training_id, **done)
 
-        folder = self.models.folder(model_of(training_id))
-        self.trainer.train(messages, table, learning, folder, report, training_id, finish, earlier)
+        model_id = model_of(training_id)
+        saved = partial(self.models.keep, model_id)
+        folder = self.models.folder(model_id)
+        self.trainer.train(messages, table, learning, folder, report, training_id, finish, earlier, saved)
 
     def _earlier(self, learning: Learning) -> SavedModel | None:
         return None if learning.warm_start is None else self.models.open(learning.warm_start)
@@ -250,7 +251,7 @@ class Trainings:
             return running
 
         if self.database.write("training.end", work):
-            shutil.rmtree(self.models.folder(model_of(training_id)), ignore_errors=True)
+            self.models.drop(model_of(training_id))
 
     def _cancelled(self) -> dict[str, Any]:
         return {"state": CANCELLED, "step": "cancelled", "finished": self._now()}

@@ -1,11 +1,11 @@
-"""The service's models: folders in the home, found by id, kept in memory once used."""
+"""The service's models: folders, found by id, kept in memory once used."""
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from features_party.models.folder import SavedModel, load_model
 from features_party.storage import tables
-from features_party.storage.home import Home
+from features_party.storage.kept import Kept
 from shared.errors import NotFound
 from shared.service.database import Database
 from shared.service.paging import Listing, Page, select_page
@@ -26,12 +26,21 @@ TRAINED_BY = tables.models.c.training == tables.trainings.c.id
 @dataclass(frozen=True)
 class Models:
     database: Database
-    home: Home
+    place: Kept
     _loaded: OrderedDict[str, SavedModel] = field(default_factory=OrderedDict, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def folder(self, model_id: str) -> Path:
-        return self.home.models / model_id
+        """Where a model that is being made is saved; then `keep`."""
+        return self.place.draft(model_id)
+
+    def keep(self, model_id: str) -> None:
+        """Make a saved model ours for good, before `record`. Raises Unavailable."""
+        self.place.keep(model_id)
+
+    def drop(self, model_id: str) -> None:
+        """Remove what is left of a model that was not recorded, as far as that is possible now."""
+        self.place.drop(model_id)
 
     def record(self, connection: Connection, model_id: str, training: str, card: dict[str, Any]) -> None:
         """Make a saved model known, in the caller's transaction."""
@@ -51,6 +60,12 @@ class Models:
     def has(self, connection: Connection, model_id: str) -> bool:
         query = sa.select(tables.models.c.id).where(tables.models.c.id == model_id)
         return connection.execute(query).scalar() is not None
+
+    def sweep(self) -> int:
+        """Remove models that were kept over a day ago and never recorded."""
+        query = sa.select(tables.models.c.id)
+        named = partial(self.database.read, "model.sweep", lambda c: set(c.execute(query).scalars()))
+        return self.place.sweep(named)
 
     def known(self, model_id: str) -> bool:
         return self.database.read("model.known", lambda c: self.has(c, model_id))
@@ -83,7 +98,7 @@ class Models:
             if model_id in self._loaded:
                 self._loaded.move_to_end(model_id)
                 return self._loaded[model_id]
-        saved = load_model(self.folder(model_id))
+        saved = load_model(self.place.path(model_id))
         with self._lock:
             self._loaded[model_id] = saved
             while len(self._loaded) > KEPT:
@@ -105,9 +120,4 @@ class Models:
             raise NotFound(f"There is no model '{model_id}'.")
         with self._lock:
             self._loaded.pop(model_id, None)
-        gone = self.home.incoming(self.home.models)  # half-removed it has no name, and a sweep finds it
-        try:
-            self.folder(model_id).rename(gone)
-        except FileNotFoundError:
-            return
-        shutil.rmtree(gone, ignore_errors=True)
+        self.drop(model_id)  # nothing names it any more: what cannot be removed now is swept

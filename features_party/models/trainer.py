@@ -78,11 +78,13 @@ class Trainer:
         actor: str = "cli",
         finish: Callable[[Connection, dict[str, Any]], None] | None = None,
         earlier: SavedModel | None = None,
+        saved: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Train on accepted messages, save the model to the folder `out`, and return its card. `earlier`: what
         `learning.warm_start` names.
 
-        Whatever `progress` raises ends the training; `finish` shares the transaction of the audit event.
+        Whatever `progress` raises ends the training; `saved` is called before the transaction of the audit event, which
+        `finish` shares.
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
         for where there is none), Conflict (`out` is taken).
         """
@@ -128,7 +130,7 @@ class Trainer:
         why = unknown or ("" if estimable else HIDDEN)
         estimate = self._estimate(joined, cross, channels, examples.features, fitted, report) if estimable else None
         report("saving", 0.99)
-        return self.kept(joined, domain, model, estimate or why or None, began, out, actor, finish)
+        return self.kept(joined, domain, model, estimate or why or None, began, out, actor, finish, saved)
 
     def kept(
         self,
@@ -140,10 +142,13 @@ class Trainer:
         out: Path,
         actor: str = "cli",
         finish: Callable[[Connection, dict[str, Any]], None] | None = None,
+        saved: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Save a model that was `began` at that monotonic time, and put it on record; its card."""
+        """Save a model that was `began` at that monotonic time, and put it on record; its card. `saved` is called
+        before the transaction that does so."""
         now, seconds = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), round(time.monotonic() - began, 2)
         card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds))
+        saved()
 
         def record(connection: Connection) -> None:
             self.audit.append(connection, trained_event(list(joined.messages), card, actor))

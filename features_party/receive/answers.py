@@ -9,7 +9,7 @@ from typing import Any
 from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_payload
 from features_party.receive.pinned import PinnedKeys
 from features_party.receive.summaries import summary
-from features_party.storage.home import Home
+from features_party.storage.kept import Kept
 from shared.documents.answer import Answer, read_answer
 from shared.documents.kinds.calibration import CALIBRATION, Calibration
 from shared.documents.kinds.registry import trusted_answer
@@ -52,10 +52,10 @@ class SignedAnswer:
 
 @dataclass(frozen=True)
 class Answers:
-    """`name` is our own among audiences. The envelopes of accepted answers lie in `answers/` of the home."""
+    """`name` is our own among audiences. The envelopes of accepted answers lie in `place`."""
 
     acceptances: Acceptances
-    home: Home
+    place: Kept
     pinned: PinnedKeys
     name: str
 
@@ -69,10 +69,11 @@ class Answers:
         `Acceptances.account`."""
         found = self.verify(envelope, labels_key)
         item = Item(found.answer, found.digest)
-        path = self.home.answers / f"{item.place}.dsse.json"
+        name = f"{item.place}.dsse.json"
         fresh = not self.acceptances.known(item) and self.acceptances.account(item, actor)
-        if fresh or not _whole(path, found.digest):
-            write_durably(path, envelope)
+        if fresh or not _whole(self.place.path(name), found.digest):
+            write_durably(self.place.draft(name), envelope)
+            self.place.keep(name)
         return replace(found, kept=True, fresh=fresh)
 
     def open(self, name: str) -> SignedAnswer:
@@ -81,7 +82,7 @@ class Answers:
         Raises NotFound, Conflict (labels parties chose the same id), MalformedAnswer.
         """
         digest, place = self.acceptances.find(ANSWER, name)
-        return _stored(self.home.answers / f"{place}.dsse.json", digest)
+        return _stored(self.place.path(f"{place}.dsse.json"), digest)
 
 
 def _stored(path: Path, digest: str) -> SignedAnswer:

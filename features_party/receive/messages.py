@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from features_party.labels_service import LabelsService
@@ -15,6 +15,7 @@ from features_party.receive.message_paths import message_paths
 from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
 from features_party.storage.home import Home
+from features_party.storage.kept import Kept
 from shared.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
 from shared.documents.manifest import Manifest
 from shared.documents.signing import VerifyingKey
@@ -25,10 +26,11 @@ from shared.service.folders import place_folder
 
 @dataclass(frozen=True)
 class Messages:
-    """`name` is our own among audiences."""
+    """`name` is our own among audiences; accepted messages lie in `place`."""
 
     acceptances: Acceptances
     home: Home
+    place: Kept
     pinned: PinnedKeys
     name: str
 
@@ -68,7 +70,7 @@ class Messages:
         item = Item(manifest, digest)
         if not self.acceptances.known(item):
             return None
-        return AcceptedMessage(manifest, digest, self.home.messages / item.place, fresh=False)
+        return AcceptedMessage(manifest, digest, self.place.path(item.place), fresh=False)
 
     def _accept(self, path: Path, labels_key: VerifyingKey | None, actor: str) -> AcceptedMessage:
         key = self._key(path, labels_key)
@@ -97,14 +99,15 @@ class Messages:
     def _take(self, manifest: Manifest, digest: str, folder: Path, actor: str) -> AcceptedMessage:
         """Account for the verified message in `folder`, which is ours alone, and give it its place."""
         item = Item(manifest, digest)
-        target = self.home.messages / item.place
+        target = self.place.draft(item.place)
         fresh = self.acceptances.account(item, actor)
         found = AcceptedMessage(manifest, digest, target, fresh)
         # accounted for: only now does the message get its lasting place, or takes it after a crash in between
         if target.is_dir() and not (_whole(found) and found.has_prior(folder)):
             shutil.rmtree(target)  # a damaged copy is replaced by the one that was just verified
         place_folder(folder, target)
-        return found
+        self.place.keep(item.place)
+        return replace(found, folder=self.place.path(item.place))
 
     def open(self, name: str) -> AcceptedMessage:
         """An accepted message by its release id or its manifest's digest, its bytes checked again.
@@ -112,7 +115,7 @@ class Messages:
         Raises NotFound, Conflict (labels parties chose the same release id), MalformedManifest, DigestMismatch.
         """
         digest, place = self.acceptances.find(MESSAGE, name)
-        folder = self.home.messages / place
+        folder = self.place.path(place)
         found = AcceptedMessage(_stored(folder, digest), digest, folder, fresh=False)
         found.check()
         return found

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
+from features_party.storage.kept import Kept
 from features_party.tables.narrow import narrowed
 from shared.audit.store import Clock
 from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
@@ -83,10 +84,11 @@ def feature_table(table: pa.Table, id_column: str, shown: str = "the features") 
 
 @dataclass(frozen=True)
 class FeatureTables:
-    """The service's stored feature tables: uploads in the home, or files below the configured data folder."""
+    """The service's stored feature tables: uploads, or files below the configured data folder."""
 
     database: Database
     home: Home
+    place: Kept
     data_dir: Path | None
     clock: Clock
     most_bytes: int | None = None  # of a table in memory
@@ -100,13 +102,14 @@ class FeatureTables:
             write(temporary)
             table_id = fresh_id("ft")
             table = read_features(temporary, id_column, name=name, most_bytes=self.most_bytes)
-            temporary.rename(self.home.feature_tables / table_id)
+            temporary.rename(self.place.draft(table_id))
             fsync_folder(self.home.feature_tables)
+            self.place.keep(table_id)
         finally:
             temporary.unlink(missing_ok=True)
         row = self._record(table_id, table, name, call, uploaded=True, path=table_id)
         if row["id"] != table_id:  # the same call had come first
-            (self.home.feature_tables / table_id).unlink()
+            self.place.drop(table_id)
         return row
 
     def register(self, path: str, id_column: str, call: IdempotentCall = NO_KEY) -> dict[str, Any]:
@@ -189,7 +192,13 @@ class FeatureTables:
         row = self._row(table_id)
         self.database.write("feature-table.delete", work)
         if row.uploaded:
-            (self.home.feature_tables / row.path).unlink(missing_ok=True)
+            self.place.drop(row.path)
+
+    def sweep(self) -> int:
+        """Remove uploads that were kept over a day ago and never recorded."""
+        query = sa.select(tables.feature_tables.c.path)
+        named = partial(self.database.read, "table.sweep", lambda c: set(c.execute(query).scalars()))
+        return self.place.sweep(named)
 
     def open(self, table_id: str, text: Sequence[str] = (), *, narrow: bool = False) -> FeatureTable:
         """Read a stored table; `text` and `narrow` as in `read_features`.
@@ -198,7 +207,7 @@ class FeatureTables:
         """
         row = self._row(table_id)
         if row.uploaded:
-            path = self.home.feature_tables / row.path
+            path = self.place.path(row.path)
         elif self.data_dir is not None:
             path = self.data_dir / row.path
         else:

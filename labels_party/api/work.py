@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from email.utils import format_datetime
 from functools import cache
 from typing import Annotated, Any
 
 from fastapi import Body as Sent
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from sqlalchemy.engine import Connection
 
@@ -43,8 +43,10 @@ from shared.service.json_bodies import JsonRouter
 from shared.service.links import LINK_DOCS, Paged, with_link
 from shared.service.paging import Listing, Page
 
-DAY = 86_400
-BYTES = problem_responses(409, 412, 416)
+BYTES: dict[int | str, dict[str, Any]] = {
+    307: {"description": "Fetch it there within ten minutes, without the API key"},
+    **problem_responses(409, 412, 416),
+}
 DECISION = problem_responses(403, 409, 413)
 OUT: dict[str, type[WorkOut]] = {RELEASES.noun: ReleaseOut, ANSWERS.noun: AnswerOut}
 ENVELOPE_EXAMPLE = {
@@ -215,7 +217,7 @@ router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 @router.get("/releases/{release}/message", tags=["releases"], response_class=FileResponse, responses=BYTES)
 def message(name: Release, request: Request, ctx: Ctx, caller: Reader) -> Response:
     """The one file of a message that has only one."""
-    parts = [f for f in _files(ctx, caller, name, RELEASES) if f.role == "message"]
+    parts = [f for f in _files(ctx, caller, name, RELEASES)[1] if f.role == "message"]
     if len(parts) != 1:
         raise Conflict(f"This message has {len(parts)} files; fetch each by its name from the manifest.")
     return _serve(ctx, caller, name, RELEASES, request, lambda f: f.name == parts[0].name)
@@ -285,10 +287,9 @@ def _allowed(ctx: Services, connection: Connection, caller: Principal, name: str
     return found
 
 
-def _files(ctx: Services, caller: Principal, name: str, family: Family) -> list[WorkFile]:
-    def look(connection: Connection) -> list[WorkFile]:
-        _allowed(ctx, connection, caller, name, family)
-        return ctx.work.files(connection, name)
+def _files(ctx: Services, caller: Principal, name: str, family: Family) -> tuple[Work, list[WorkFile]]:
+    def look(connection: Connection) -> tuple[Work, list[WorkFile]]:
+        return _allowed(ctx, connection, caller, name, family), ctx.work.files(connection, name)
 
     return ctx.database.read(f"{family.noun}.files", look)
 
@@ -301,7 +302,8 @@ def _serve(
     request: Request,
     wanted: Callable[[WorkFile], bool],
 ) -> Response:
-    found = next((f for f in _files(ctx, caller, name, family) if wanted(f)), None)
+    work, files = _files(ctx, caller, name, family)
+    found = next((f for f in files if wanted(f)), None)
     if found is None:
         raise NotFound(f"{family.noun.capitalize()} '{name}' has no file of that name.")
     etag = f'"{found.sha256}"'
@@ -312,7 +314,10 @@ def _serve(
     kind = "application/json" if found.role == ENVELOPE else "application/vnd.apache.parquet"
     if found.content is not None:
         return Response(found.content, media_type=kind, headers=headers)
-    path = ctx.work.folder / str(found.path)
+    url = None if found.role == ENVELOPE else ctx.work.shelf.elsewhere(found)
+    if url is not None:
+        return RedirectResponse(url, 307, {"Cache-Control": "no-store"})
     # the file's own time would tell the second of the draw; the document tells the day
-    midnight = format_datetime(datetime.fromtimestamp(path.stat().st_mtime // DAY * DAY, UTC), usegmt=True)
+    midnight = format_datetime(datetime.fromisoformat(f"{str(work.published)[:10]}T00:00:00+00:00"), usegmt=True)
+    path = ctx.work.shelf.local(found)
     return ServedFile(path, media_type=kind, headers=headers | {"Last-Modified": midnight})

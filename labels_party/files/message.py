@@ -90,7 +90,7 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         for file in files:
-            shutil.copyfile(services.work.folder / str(file.path), temporary / file.name)
+            shutil.copyfile(services.work.shelf.local(file), temporary / file.name)
         envelope = (temporary / files[0].name).read_bytes()
         if len(parts) > 1:
             temporary.rename(out)

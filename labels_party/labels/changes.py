@@ -67,5 +67,7 @@ def commit(
 
 
 def delete(vault: LabelVault, keys: Iterable[str]) -> None:
+    """Remove objects that nothing names; what cannot be removed now is swept."""
     for key in keys:
-        vault.delete(key)
+        with contextlib.suppress(OSError, Unavailable):
+            vault.delete(key)

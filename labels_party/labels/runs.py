@@ -132,11 +132,11 @@ def same_run(one: Run, other: Run) -> bool:
 def page_out(run: Run) -> None:
     """Give back the memory of a run that is mapped from a file; it is read again when it is used again."""
     for half in run:
-        array: Any = half
-        while array is not None and not isinstance(array, np.memmap):
-            array = getattr(array, "base", None)
-        if array is not None and hasattr(mmap, "MADV_DONTNEED"):
-            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]  # how numpy keeps its map
+        held: Any = half
+        while held is not None and not isinstance(held, mmap.mmap):
+            held = held.obj if isinstance(held, memoryview) else getattr(held, "base", None)
+        if held is not None and hasattr(mmap, "MADV_DONTNEED"):
+            held.madvise(mmap.MADV_DONTNEED)
 
 
 def run_parts(run: Run) -> tuple[memoryview, memoryview]:

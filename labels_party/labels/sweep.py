@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -24,9 +24,16 @@ class Sweep:
     is listed before the segments are read, so an object that was named meanwhile is seen to be named."""
 
     def __init__(
-        self, database: Database, vault: LabelVault, marker: Path, now: Callable[[], float] = time.time
+        self,
+        database: Database,
+        vault: LabelVault,
+        marker: Path,
+        also: Sequence[Callable[[], object]] = (),
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self.database, self.vault, self.marker, self.now = database, vault, marker, now
+        """`also` is run once a day as well."""
+        self.database, self.vault, self.marker = database, vault, marker
+        self.also, self.now = also, now
 
     def run(self) -> int:
         """Remove the leftovers; returns how many there were."""
@@ -50,4 +57,6 @@ class Sweep:
             return 0
         self.marker.touch(mode=0o600)
         os.utime(self.marker, (self.now(), self.now()))
+        for sweep in self.also:
+            sweep()
         return self.run()

@@ -1,8 +1,9 @@
-"""Labels at rest: plain Parquet of *masked* labels, and runs of digests, in a local folder."""
+"""Labels at rest: plain Parquet of *masked* labels, and runs of digests, as objects of a folder or a store."""
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ import numpy as np
 from labels_party.labels.digests import U64
 from shared.ahead import ahead
 from shared.errors import Unavailable
-from shared.service.folders import fsync_folder
+from shared.service.objects.folder import FolderObjects, mapping
+from shared.service.objects.port import Objects, Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,16 +25,17 @@ OVERLAPPED_FROM = 1 << 14  # rows of a batch: a thread for less is not worth it
 
 
 class LabelVault:
-    """Immutable objects under string keys: files below one folder. What is put is durable when the call returns.
+    """Immutable objects under string keys. What is put is durable when the call returns."""
 
-    A store with encryption or object storage has the same calls.
-    """
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def path(self, key: str) -> Path:
-        return self.root / key
+    @property
+    def files(self) -> FolderObjects:
+        """The objects as files of this machine, for an engine that reads and writes them itself; only such a vault goes
+        with one."""
+        assert isinstance(self.objects, FolderObjects)
+        return self.objects
 
     def put(self, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
         """Store record batches; returns the number of rows. Raises Unavailable, and what the batches raise."""
@@ -48,18 +51,12 @@ class LabelVault:
         with self._written(key, failed) as file:
             return _write_rows(file, watched(), schema)
 
-    def adopt(self, key: str, path: Path) -> None:
-        """Take a durable file of the same file system in as an object. Raises OSError."""
-        target = self.path(key)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.rename(target)
-        fsync_folder(target.parent)
-
     def scan(self, key: str, start: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Read them back in order: `rows` of them from row `start` on, or all that follow it."""
+        """Read them back in order: `rows` of them from row `start` on, or all that follow it. Raises FileNotFoundError,
+        Unavailable."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self.path(key)) as file:
+        with self.objects.reading(key) as source, pq.ParquetFile(source) as file:
             end = file.metadata.num_rows if rows is None else start + rows
             at = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP):
@@ -68,10 +65,12 @@ class LabelVault:
                 at += batch.num_rows
 
     def groups(self, key: str) -> list[tuple[int, int]]:
-        """Rows of each row group, and the bytes of its first column, which is that of ids: both are public."""
+        """Rows of each row group, and the bytes of its first column, which is that of ids: both are public. Raises as
+        `scan`."""
         import pyarrow.parquet as pq
 
-        about = pq.read_metadata(self.path(key))
+        with self.objects.reading(key) as source:
+            about = pq.read_metadata(source)
         found = (about.row_group(i) for i in range(about.num_row_groups))
         return [(group.num_rows, group.column(0).total_uncompressed_size) for group in found]
 
@@ -81,42 +80,33 @@ class LabelVault:
             _write_halves(file, low, high)
 
     def run(self, key: str) -> tuple[U64, U64]:
-        """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError."""
-        return read_run(self.path(key))
+        """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError, Unavailable."""
+        return _halves(self.objects.mapped(key))
 
     def delete(self, key: str) -> None:
-        """Remove an object; no error if it is not there."""
-        self.path(key).unlink(missing_ok=True)
+        """Remove an object; no error if it is not there. Raises OSError, Unavailable."""
+        self.objects.delete(key)
 
     def keys(self, prefix: str) -> list[str]:
         """Every stored object whose key begins with `prefix`, a folder's name with its slash."""
-        return sorted(str(p.relative_to(self.root)) for p in (self.root / prefix).glob("*") if p.is_file())
+        return [stored.key for stored in self.objects.listed(prefix)]
 
     def untouched(self, since: float) -> list[str]:
         """Every stored object in whose folder nothing was written after `since` (seconds of the epoch)."""
-        found: list[str] = []
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            for folder in self.root.iterdir():
-                files = [p for p in folder.iterdir() if p.is_file()] if folder.is_dir() else []
-                with contextlib.suppress(FileNotFoundError):
-                    if all(p.stat().st_mtime < since for p in files):
-                        found += [str(p.relative_to(self.root)) for p in files]
-        return sorted(found)
+        found: dict[str, list[Stored]] = {}
+        for stored in self.objects.listed(""):
+            found.setdefault(stored.key.rpartition("/")[0], []).append(stored)
+        old = (alike for folder, alike in found.items() if folder and all(s.modified < since for s in alike))
+        return sorted(stored.key for alike in old for stored in alike)
 
     @contextlib.contextmanager
     def _written(self, key: str, failed: list[Exception]) -> Iterator[BinaryIO]:
-        """A new file, durable at the end of the block; none is left where the disk fails. `failed`: what somebody else
-        is the cause of, who says what is wrong."""
-        path = self.path(key)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """A new object; none is left where the disk fails. `failed`: what somebody else is the cause of, who says what
+        is wrong."""
         try:
-            with path.open("wb") as file:
+            with self.objects.writing(key) as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
-            fsync_folder(path.parent)
         except OSError as error:
-            path.unlink(missing_ok=True)
             if failed:
                 raise
             raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
@@ -140,9 +130,12 @@ def write_run(path: Path, low: U64, high: U64) -> None:
 
 def read_run(path: Path) -> tuple[U64, U64]:
     """As `LabelVault.run`."""
-    if path.stat().st_size == 0:
-        return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-    data = np.asarray(np.memmap(path, dtype="<u8", mode="r"))
+    with path.open("rb") as file:
+        return _halves(mapping(file))
+
+
+def _halves(whole: mmap.mmap | bytes) -> tuple[U64, U64]:
+    data = np.frombuffer(whole, "<u8") if len(whole) else np.zeros(0, np.uint64)
     half = len(data) // 2
     return data[:half], data[half:]
 

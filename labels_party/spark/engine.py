@@ -105,4 +105,4 @@ def _largest(part: Slice) -> int:
 def _sliced(vault: LabelVault, name: str, key: bytes, limits: tuple[int, int]) -> Iterator[Slice]:
     """Consecutive row groups of an object; from its foot, which is public."""
     for part in cut(vault.groups(name), *limits):
-        yield Slice(str(vault.path(name)), key, part.first, part.last, part.rows, part.id_bytes)
+        yield Slice(str(vault.files.path(name)), key, part.first, part.last, part.rows, part.id_bytes)

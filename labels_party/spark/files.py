@@ -112,7 +112,7 @@ class SparkBatches:
     def _seal(self, batch: Batch, population: Population, given: list[Source], n: int, actor: str) -> None:
         vault, whole = self.sealer.vault, sealed_key(batch, secrets.token_hex(8))
         key, digests = mask_key(self.sealer.secrets, whole), digest_key(self.sealer.secrets, batch.label)
-        with staging(vault.root) as folder:
+        with staging(vault.files.root) as folder:
             bounds = self._bounds(given[-1], n)
             sealing = Sealing(key, digests, len(given) > 1, population.missing_index, str(folder))
 
@@ -134,7 +134,7 @@ class SparkBatches:
             sealed = self.sealer.adopted(batch, population, objects, runs, size)
             try:
                 for (name, _), path in zip(objects, paths, strict=True):
-                    vault.adopt(name, path.with_suffix(".parquet"))
+                    vault.files.adopt(name, path.with_suffix(".parquet"))
             except OSError as error:
                 delete(vault, sealed.keys)
                 raise Unavailable(

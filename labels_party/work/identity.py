@@ -1,12 +1,13 @@
 """Who works on something charged: a name in its lease, and whether its holder is still alive.
 
 Safety comes from the fencing number alone (`where attempt = n`); liveness decides only how soon a dead worker's
-work is taken over: at once on the same host (its lock file is free), after the lease elsewhere.
+work is taken over: at once in the same home on the same host (its lock file is free), after the lease elsewhere.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import socket
@@ -22,7 +23,7 @@ class WorkerIdentity:
         self.folder = folder
         for path in folder.glob("*.lock"):
             self._locked(path)  # removes what dead processes left
-        self.name = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
+        self.name = f"{self._place}/{os.getpid()}/{secrets.token_hex(6)}"
         self._path = self._lock_path(self.name)
         self._handle = self._own(self._path)
 
@@ -35,6 +36,11 @@ class WorkerIdentity:
             if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
             os.close(handle)
+
+    @property
+    def _place(self) -> str:
+        """This host and folder: another home on it has other lock files."""
+        return f"{socket.gethostname()}+{hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:8]}"
 
     def _lock_path(self, name: str) -> Path:
         return self.folder / f"{name.rsplit('/', 1)[-1]}.lock"
@@ -49,7 +55,7 @@ class WorkerIdentity:
             return False
         if owner == self.name:
             return True
-        if owner.split("/", 1)[0] == socket.gethostname():
+        if owner.split("/", 1)[0] == self._place:
             return self._locked(self._lock_path(owner))
         # more than any lease is given: the clock was set back since
         return left is not None and 0 < left <= LONGEST_LEASE

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -19,18 +18,21 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels
-from labels_party.labels.standing import ENDED, PUBLISHED
+from labels_party.labels.standing import ENDED, PUBLISHED, WORKING
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.files import INPUTS
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import work as table
 from labels_party.storage.tables import work_files
 from labels_party.work.attempts import FREE, TAKEN, Attempts, Lease
 from labels_party.work.identity import Workplace
 from labels_party.work.kind import Drawn, Job, ProgressHook, WorkFile, no_progress
+from labels_party.work.shelf import place
 from labels_party.work.store import ENVELOPE, Works
 from shared.errors import LabelDPError, Unavailable
-from shared.service.folders import LEFTOVER_SECONDS, fsync_folder, reserve
+from shared.service.folders import LEFTOVER_SECONDS, reserve
+from shared.service.objects.port import StoreRefused
+
+AT_ONCE = 500  # paths of one query
 
 
 class Pipeline(Attempts):
@@ -61,76 +63,90 @@ class Pipeline(Attempts):
         return known
 
     def ended(self, lease: Lease, outcome: str) -> None:
-        """Remove inputs and abandoned attempts; the folder of the last attempt stays, empty where it was not
-        published: it tells an old copy of the database from the one that went on."""
-        own = self._folder(lease)
+        """Remove inputs and abandoned attempts; that the last attempt was begun stays on record."""
+        about = (lease.work.id, lease.attempt)
         if outcome != PUBLISHED:
-            shutil.rmtree(own, ignore_errors=True)
-        if outcome == TAKEN:
-            return
-        with contextlib.suppress(OSError):
-            own.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if outcome == FREE:
+            self.works.shelf.drop(*about, begun=outcome != TAKEN)
+        if outcome in (TAKEN, FREE):
             return
         self.works.forget_inputs(lease.work.inputs)
-        for folder in own.parent.glob("attempt-*"):
-            if folder != own:
-                shutil.rmtree(folder, ignore_errors=True)
+        self.works.shelf.drop_others(*about)
 
     def sweep(self) -> int:
         """Remove inputs that a killed process left: those of work that has ended, and of over a day ago those that no
         unfinished work needs."""
-        there = list(self.works.folder.glob(f"{INPUTS}*"))
+        there = self.works.shelf.all_inputs()
         if not there:
             return 0
         query = sa.select(table.c.inputs, table.c.state).where(table.c.inputs != "")
         known = {row.inputs: row.state for row in self.database.read("work.inputs", lambda c: c.execute(query).all())}
+        before, ended = time.time() - LEFTOVER_SECONDS, (PUBLISHED, *ENDED)
+        gone = [n for n, at in there.items() if known.get(n) in ended or (at < before and n not in known)]
+        for name in gone:
+            self.works.forget_inputs(name)
+        return len(gone)
+
+    def sweep_attempts(self) -> int:
+        """Remove files that attempts sent over a day ago and that no row names; returns how many there were."""
+        shelf = self.works.shelf
+        old = shelf.leftovers(time.time() - LEFTOVER_SECONDS)
         removed = 0
-        for folder in there:
-            with contextlib.suppress(OSError):  # another process may sweep as well
-                old = folder.stat().st_mtime < time.time() - LEFTOVER_SECONDS
-                if known.get(folder.name) in (PUBLISHED, *ENDED) or (old and folder.name not in known):
-                    shutil.rmtree(folder)
-                    removed += 1
+        for start in range(0, len(old), AT_ONCE):
+            part = old[start : start + AT_ONCE]
+            for path in set(part) - self.database.read("work.named", partial(self._named, paths=part)):
+                shelf.delete(path)
+                removed += 1
         return removed
+
+    @staticmethod
+    def _named(connection: Connection, paths: list[str]) -> set[str]:
+        """Those that are published, may still be, or are of work that is not known here."""
+        found = set(connection.execute(sa.select(work_files.c.path).where(work_files.c.path.in_(paths))).scalars())
+        of = {path: path.partition("/")[0] for path in paths}
+        t = table
+        rows = connection.execute(sa.select(t.c.id, t.c.state, t.c.attempt).where(t.c.id.in_(set(of.values())))).all()
+        current = {row.id: f"{place(row.id, row.attempt)}/" if row.state in WORKING else None for row in rows}
+        found |= {path for path, work_id in of.items() if work_id not in current}
+        return found | {path for path, work_id in of.items() if path.startswith(current.get(work_id) or "\0")}
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _folder(self, lease: Lease) -> Path:
-        return self.works.folder / lease.work.id / f"attempt-{lease.attempt}"
-
     def _drawn(self, lease: Lease, progress: ProgressHook) -> tuple[Drawn, list[WorkFile]]:
-        work, folder = lease.work, self._folder(lease)
+        work, shelf = lease.work, self.works.shelf
         kind = self.works.queued(work.kind)
-        folder.mkdir(parents=True, mode=0o700)
+        folder = shelf.draft(work.id, lease.attempt)
         envelope = folder / kind.family.envelope
         reserve(envelope, kind.family.most_bytes)
-        job = Job(
-            work=work,
-            batch=lease.batch,
-            population=lease.population,
-            today=timestamp(self.batches.clock())[:10],
-            spent=partial(self.spent, lease),
-            labels=SealedLabels(self.vault, self.secrets, *lease.sealed),
-            folder=folder,
-            inputs=self.works.folder / work.inputs if work.inputs else None,
-            progress=progress,
-        )
-        drawn = kind.draw(job)
+        with contextlib.ExitStack() as stack:
+            job = Job(
+                work=work,
+                batch=lease.batch,
+                population=lease.population,
+                today=timestamp(self.batches.clock())[:10],
+                spent=partial(self.spent, lease),
+                labels=SealedLabels(self.vault, self.secrets, *lease.sealed),
+                folder=folder,
+                inputs=stack.enter_context(shelf.inputs(work.inputs)) if work.inputs else None,
+                progress=progress,
+            )
+            drawn = kind.draw(job)
         self.database.fault(f"{kind.family.noun}.draw:written")
         _write_durably(envelope, drawn.envelope)
-        fsync_folder(folder)
-        fsync_folder(folder.parent)
-        fsync_folder(folder.parent.parent)
-        self.database.fault(f"{kind.family.noun}.draw:durable")
         sha256 = hashlib.sha256(drawn.envelope).hexdigest()
-        return drawn, [WorkFile(envelope.name, ENVELOPE, len(drawn.envelope), sha256), *drawn.files]
+        files = [WorkFile(envelope.name, ENVELOPE, len(drawn.envelope), sha256), *drawn.files]
+        try:
+            shelf.keep(work.id, lease.attempt, files)
+        except StoreRefused:
+            # it may have judged how many bytes were drawn, and it has seen them: another draw would not be free
+            raise LabelDPError("The object store refused what was drawn; see the log.") from None
+        self.database.fault(f"{kind.family.noun}.draw:durable")
+        return drawn, files
 
     def _publish(self, connection: Connection, lease: Lease, drawn: Drawn, files: list[WorkFile]) -> None:
         work, kind = lease.work, self.works.kinds[lease.work.kind]
         self.publish(connection, lease, sha256=drawn.sha256)
         for position, file in enumerate(files):
-            path = f"{work.id}/attempt-{lease.attempt}/{file.name}"
+            path = f"{place(work.id, lease.attempt)}/{file.name}"
             row = {"work": work.id, "name": file.name, "position": position, "role": file.role, "path": path}
             connection.execute(sa.insert(work_files).values(**row, bytes=file.size, sha256=file.sha256))
         details = kind.event(work) | {kind.family.digest: drawn.sha256, "n": lease.n}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -23,6 +21,7 @@ from labels_party.storage.tables import work_files
 from labels_party.work.allowances import Allowances
 from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Paid, QueuedKind, Work, WorkFile
 from labels_party.work.registered import Registered
+from labels_party.work.shelf import Shelf
 from shared.audit.events import REQUESTED
 from shared.documents.kinds.registry import KINDS
 from shared.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
@@ -36,13 +35,13 @@ W = TypeVar("W")
 
 
 class Works:
-    """`folder` holds attempts, inputs and published files. Kinds are registered when the party is put together."""
+    """`shelf` holds attempts, inputs and published files. Kinds are registered when the party is put together."""
 
     def __init__(
-        self, database: Database, batches: Batches, ledger: Ledger, allowances: Allowances, folder: Path
+        self, database: Database, batches: Batches, ledger: Ledger, allowances: Allowances, shelf: Shelf
     ) -> None:
         self.database, self.batches, self.ledger, self.allowances = database, batches, ledger, allowances
-        self.folder = folder
+        self.shelf = shelf
         self.kinds = Registered()
 
     def queued(self, name: str) -> QueuedKind[Any]:
@@ -84,7 +83,9 @@ class Works:
         audience = kind.asker(wish)
         looked = self.database.read(f"{kind.name}.look", lambda c: self.allowed(c, batch_id, kind.name, audience))
         asked = kind.plan(*looked, wish)
-        inputs = "" if asked.inputs is None else asked.inputs.save(self.folder)
+        inputs = "" if asked.inputs is None else asked.inputs.save(self.shelf.folder)
+        if inputs:
+            self.shelf.keep_inputs(inputs)
         try:
             reply = self._request(batch_id, asked, inputs, actor, call, claim)
         except LabelDPError as error:
@@ -232,7 +233,7 @@ class Works:
     def forget_inputs(self, inputs: str) -> None:
         """Delete what was sent for work that has ended, or was refused."""
         if inputs:
-            shutil.rmtree(self.folder / inputs, ignore_errors=True)
+            self.shelf.forget_inputs(inputs)
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -284,7 +285,8 @@ class Works:
         ]
 
     def read(self, file: WorkFile) -> bytes:
-        return file.content if file.content is not None else (self.folder / str(file.path)).read_bytes()
+        """Raises Unavailable, OSError."""
+        return file.content if file.content is not None else self.shelf.local(file).read_bytes()
 
     def envelope(self, work_id: str) -> bytes:
         """The signed document, the same bytes for ever. Raises NotFound, Conflict before publication."""

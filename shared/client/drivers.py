@@ -137,4 +137,6 @@ def _sent(peer: Peer, step: Open) -> dict[str, Any]:
     accept = {"Accept": "text/event-stream", "Cache-Control": "no-store"} if step.events else {}
     headers = peer.headers(foreign=foreign) | accept | options["headers"]
     url = step.request.path if foreign else peer.base + step.request.path
+    if foreign:
+        del options["params"]  # even none would take the place of those in the URL
     return options | {"method": step.request.method, "url": url, "headers": headers}

@@ -99,6 +99,15 @@ def sweep(unfinished: Iterable[Path]) -> int:
     return removed
 
 
+def once_a_day(marker: Path) -> bool:
+    """Whether nobody asked for a day; `marker` is the file that tells."""
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - marker.stat().st_mtime < LEFTOVER_SECONDS:
+            return False
+    marker.touch(mode=0o600)
+    return True
+
+
 def make_private(home: Path, folders: Iterable[Path], setting: str) -> None:
     """Create the folders of a home, and make it and what lies in it readable by its owner only.
 

@@ -41,6 +41,7 @@ NOT_RUN = {
     "pip install .": "needs a machine for each party",
     "docker compose up --build --detach": "needs Docker; tests/integration/test_deploy_files.py reads the files",
     "LABELS_DB_PASSWORD=…": "lines of a file",
+    "LABELS_PARTY_DATABASE_URL=postgresql://…": "lines of a file; tests/integration/test_object_store.py starts two",
     "labels-party audit verify --against features-audit.dsse.json": "the officer's guide runs it on real files",
 }
 # languages that are shown and not run

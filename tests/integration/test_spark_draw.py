@@ -187,8 +187,8 @@ def test_tasks_get_keys_of_the_batch_and_never_the_secret(
     secret = party.services.secrets.master
     assert len(sent) == 2
     assert not any(secret in task for task in sent)
-    (sealed,) = list(party.services.vault.root.rglob("sealed-*.parquet"))
-    key = mask_key(party.services.secrets, str(sealed.relative_to(party.services.vault.root)))
+    (sealed,) = list(party.services.vault.files.root.rglob("sealed-*.parquet"))
+    key = mask_key(party.services.secrets, str(sealed.relative_to(party.services.vault.files.root)))
     assert all(key in task for task in sent)  # the search would find it
 
 

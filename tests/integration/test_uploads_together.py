@@ -121,9 +121,9 @@ def test_the_common_object_stays_as_long_as_one_of_them_needs_it(shop: Shop, ord
     assert shop.take(shop.small({"a": 2}), shop.small({"b": 3})) == [1, 1]
     (key,) = {s.key for s in shop.segments(ASIDE)}
     for upload, decision in zip(sorted(shop.waiting(), key=lambda u: u["examples"]), order, strict=True):
-        assert shop.services.vault.path(key).exists()
+        assert shop.services.vault.files.path(key).exists()
         shop.decide(upload["id"], decision)
-    assert shop.services.vault.path(key).exists() == ("replace" in order)
+    assert shop.services.vault.files.path(key).exists() == ("replace" in order)
     assert shop.sealed() == {"a": 2 if order[0] == "replace" else 1, "b": 3 if order[1] == "replace" else 1}
 
 

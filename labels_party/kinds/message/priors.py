@@ -16,7 +16,7 @@ from labels_party.labels.parsing import classes_of, floats_of
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import audit_events
-from labels_party.work.kind import RELEASES, Work
+from labels_party.work.kind import RELEASES, Work, WorkFile
 from labels_party.work.store import Works
 from shared.audit import events
 from shared.columnar.tables import read_table, require_columns
@@ -26,12 +26,12 @@ from shared.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
 
 class PublishedPriors:
     def __init__(self, works: Works) -> None:
-        self.works, self.database, self.folder = works, works.database, works.folder
+        self.works, self.database = works, works.database
 
     def of(self, population: Population, release_id: str) -> GivenPrior:
         """The prior of a published release over the same domain, for all these audiences. Raises InvalidPrior."""
 
-        def look(connection: Connection) -> tuple[Population, str | None, str]:
+        def look(connection: Connection) -> tuple[Population, WorkFile | None, str]:
             release = self.works.get(connection, release_id, RELEASES)
             if release.plan.get("clip_quantiles"):
                 raise InvalidPrior(
@@ -42,18 +42,18 @@ class PublishedPriors:
             return owner, self._file(connection, release), self._paid_by(connection, release)[0]
 
         try:
-            owner, path, paid_by = self.database.read("prior.look", look)
+            owner, file, paid_by = self.database.read("prior.look", look)
         except NotFound:
             raise InvalidPrior(f"There is no release '{release_id}' to take a prior from.") from None
-        if path is None or owner.domain != population.domain:
+        if file is None or owner.domain != population.domain:
             raise InvalidPrior("A prior is carried over from a published release over the same domain that has one.")
         check_audiences(population, owner.audiences)
-        return GivenPrior(read_prior(self.folder / path, population.domain), paid_by)
+        return GivenPrior(read_prior(self.works.shelf.local(file), population.domain), paid_by)
 
     def latest(self, population: Population) -> GivenPrior | None:
         """That of the population's newest published release whose prior was estimated, or carried over from one."""
 
-        def look(connection: Connection) -> tuple[str, str] | None:
+        def look(connection: Connection) -> tuple[WorkFile, str] | None:
             # one that is only declared again has the name of the stored one, not its id
             stored = self.works.batches.populations.find(connection, population.name)
             if stored is None or stored.domain != population.domain:
@@ -69,18 +69,20 @@ class PublishedPriors:
                 release = self.works.get(connection, release_id, RELEASES)
                 paid_by, source = self._paid_by(connection, release)
                 whole = source == ESTIMATED and not release.plan.get("clip_quantiles")  # over the whole domain
-                path = self._file(connection, release) if whole else None
-                if path is not None:
-                    return path, paid_by
+                file = self._file(connection, release) if whole else None
+                if file is not None:
+                    return file, paid_by
             return None
 
         found = self.database.read("prior.latest", look)
-        return None if found is None else GivenPrior(read_prior(self.folder / found[0], population.domain), found[1])
+        if found is None:
+            return None
+        return GivenPrior(read_prior(self.works.shelf.local(found[0]), population.domain), found[1])
 
-    def _file(self, connection: Connection, release: Work) -> str | None:
+    def _file(self, connection: Connection, release: Work) -> WorkFile | None:
         if release.state != PUBLISHED:
             return None
-        return next((f.path for f in self.works.files(connection, release.id) if f.role == "prior"), None)
+        return next((f for f in self.works.files(connection, release.id) if f.role == "prior"), None)
 
     def _paid_by(self, connection: Connection, release: Work) -> tuple[str, str]:
         """(id, prior's source) of the release at the start of a chain of carried-over priors."""

@@ -38,7 +38,7 @@ class Statements:
         prior = None
         entry = manifest.prior_file
         if entry is not None:
-            path = self.works.folder / next(str(f.path) for f in files if f.name == entry.name)
+            path = self.works.shelf.local(next(f for f in files if f.name == entry.name))
             check_bytes(path, entry)
             prior = read_prior(path, manifest.read_domain())
         return render_statement(manifest, digest, prior, later)

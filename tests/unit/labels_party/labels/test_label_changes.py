@@ -18,6 +18,7 @@ from labels_party.labels.vault import LabelVault
 from shared.errors import Conflict, Unavailable
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotencyKeys, IdempotentCall, Reply, idempotency_table
+from shared.service.objects.folder import FolderObjects
 
 REPLY: Reply = 200, {"done": True}
 
@@ -26,7 +27,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         metadata = sa.MetaData()
         table = idempotency_table(metadata)
-        self.vault, self.database = LabelVault(folder / "labels"), Database(f"sqlite:///{folder / 'db'}")
+        self.vault, self.database = LabelVault(FolderObjects(folder / "labels")), Database(f"sqlite:///{folder / 'db'}")
         self.database.write("create", lambda c: metadata.create_all(c))
         mac = partial(hmac.new, b"secret", digestmod="sha256")
         self.keys = IdempotencyKeys(self.database, table, mac)

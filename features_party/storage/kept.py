@@ -1,0 +1,138 @@
+"""What is kept for good, each under a name: in a room of the home, or in an object store that several homes share.
+
+Everything is finished in the room first. With a store it is sent then, and comes back to any home as a copy that may be
+lost at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+from features_party.storage.home import INCOMING
+from shared.errors import Unavailable
+from shared.service import folders
+from shared.service.folders import LEFTOVER_SECONDS
+from shared.service.objects.bucket import CHUNK
+from shared.service.objects.port import DamagedObject, Objects
+
+
+class Kept(ABC):
+    """A name is a file or a folder of files. A name that counts is in the database, and never means anything else."""
+
+    def __init__(self, room: Path) -> None:
+        self.room = room
+
+    def draft(self, name: str) -> Path:
+        """Where it is finished."""
+        return self.room / name
+
+    @abstractmethod
+    def keep(self, name: str) -> None:
+        """Make a finished draft ours for good. Raises Unavailable."""
+
+    @abstractmethod
+    def path(self, name: str) -> Path:
+        """Where it can be read; nothing is there where it is lost. Raises Unavailable."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove it, draft or not. Raises Unavailable."""
+
+    def drop(self, name: str) -> None:
+        """Remove what no row names, as far as that is possible now; the rest is swept."""
+        with contextlib.suppress(Unavailable):
+            self.delete(name)
+
+    def sweep(self, named: Callable[[], set[str]]) -> int:
+        """Remove what was kept over a day ago and is not `named`, which is asked afterwards; returns how many."""
+        return 0
+
+
+class KeptHere(Kept):
+    def keep(self, name: str) -> None:
+        """It is."""
+
+    def path(self, name: str) -> Path:
+        return self.room / name
+
+    def delete(self, name: str) -> None:
+        remove(self.room / name)
+
+
+class KeptInStore(Kept):
+    """Copies lie in `copies`, a folder of this room alone."""
+
+    def __init__(self, room: Path, objects: Objects, copies: Path) -> None:
+        super().__init__(room)
+        self.objects, self.copies = objects, copies
+        copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def keep(self, name: str) -> None:
+        draft = self.draft(name)
+        folders.sweep(self.copies.iterdir())  # that were not used for a day
+        try:
+            for path in sorted(draft.iterdir()) if draft.is_dir() else [draft]:
+                with self.objects.writing(str(path.relative_to(self.room))) as out, path.open("rb") as file:
+                    shutil.copyfileobj(file, out, CHUNK)
+            remove(self.copies / name)
+            draft.rename(self.copies / name)
+        except OSError as error:
+            raise Unavailable(f"What came cannot be kept ({error.strerror}); try again.") from None
+
+    def path(self, name: str) -> Path:
+        """Every file of it is checked on its way."""
+        copy = self.copies / name
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(copy)
+            return copy
+        fresh = self.copies / f"{INCOMING}{secrets.token_hex(8)}"
+        try:
+            keys = [stored.key for stored in self.objects.listed(f"{name}/")]
+            if keys:
+                fresh.mkdir(mode=0o700)
+            for key in keys or [name]:
+                with self.objects.reading(key) as source, (fresh / Path(key).name if keys else fresh).open("xb") as out:
+                    shutil.copyfileobj(source, out, CHUNK)
+            with contextlib.suppress(OSError):  # another request was quicker
+                fresh.rename(copy)
+        except (FileNotFoundError, DamagedObject):
+            return copy
+        except OSError as error:
+            raise Unavailable(f"A copy of what is kept cannot be made ({error.strerror}); try again.") from None
+        finally:
+            remove(fresh)
+        return copy
+
+    def delete(self, name: str) -> None:
+        remove(self.draft(name))
+        remove(self.copies / name)
+        for stored in self.objects.listed(f"{name}/"):
+            self.objects.delete(stored.key)
+        self.objects.delete(name)
+
+    def sweep(self, named: Callable[[], set[str]]) -> int:
+        old = {s.key.partition("/")[0] for s in self.objects.listed("") if s.modified < time.time() - LEFTOVER_SECONDS}
+        unnamed = old - named() if old else old
+        for name in unnamed:
+            self.delete(name)
+        return len(unnamed)
+
+
+def remove(path: Path) -> None:
+    """A file or a folder; half-removed it has no name, and a sweep finds it."""
+    gone = path.with_name(f"{INCOMING}{secrets.token_hex(8)}")
+    try:
+        path.rename(gone)
+    except FileNotFoundError:
+        return
+    if gone.is_dir():
+        shutil.rmtree(gone, ignore_errors=True)
+    else:
+        gone.unlink(missing_ok=True)

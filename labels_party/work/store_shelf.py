@@ -1,0 +1,167 @@
+"""Files of charged work in an object store, for replicas that share no folder.
+
+A draft is sent when it is complete, each file read back and compared: what is published can be served. Its attempt is
+noted in the store before labels are read, so that a store that takes nothing is noticed then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from labels_party.work.kind import WorkFile
+from labels_party.work.shelf import Shelf, place
+from shared.errors import Unavailable
+from shared.service.folders import sweep
+from shared.service.objects.bucket import CHUNK, Bucket
+from shared.service.objects.port import Objects, Stored, StoreRefused
+
+SERVED = "served-"
+
+
+class StoreShelf(Shelf):
+    """`bucket` has the files as they are served, and `begun`, a name for each attempt by month; `sent` the inputs;
+    `spill` copies. `today`: an ISO day."""
+
+    def __init__(
+        self, folder: Path, bucket: Bucket, begun: Bucket, sent: Objects, spill: Path, today: Callable[[], str]
+    ) -> None:
+        super().__init__(folder)
+        self.bucket, self.noted, self.sent, self.spill, self.today = bucket, begun, sent, spill, today
+        self.signed: Callable[[str], str] | None = None
+        self._last: dict[str, int] = {}
+
+    def draft(self, work_id: str, attempt: int) -> Path:
+        folder = self.folder / place(work_id, attempt)
+        shutil.rmtree(folder, ignore_errors=True)  # of this attempt only another database could have left one
+        self.noted.send(f"{self.today()[:7]}/{work_id}.{attempt}", io.BytesIO())
+        return super().draft(work_id, attempt)
+
+    def keep(self, work_id: str, attempt: int, files: list[WorkFile]) -> None:
+        folder = self.folder / place(work_id, attempt)
+        for file in files:
+            with (folder / file.name).open("rb") as written:
+                self.bucket.send(f"{place(work_id, attempt)}/{file.name}", written)
+        self._forget_draft(folder)
+        for file in files:
+            with tempfile.TemporaryFile(dir=self.spill) as copy:
+                self.bucket.fetch(f"{place(work_id, attempt)}/{file.name}", copy)
+                if _digest(copy) != file.sha256:
+                    raise StoreRefused("The object store gives other bytes back than it got.")
+
+    def drop(self, work_id: str, attempt: int, *, begun: bool) -> None:
+        self._forget_draft(self.folder / place(work_id, attempt))
+        with contextlib.suppress(Unavailable):  # then it is swept
+            self._delete(self.bucket.listed(f"{place(work_id, attempt)}/"))
+
+    def drop_others(self, work_id: str, attempt: int) -> None:
+        own = f"{place(work_id, attempt)}/"
+        with contextlib.suppress(Unavailable):
+            self._delete([s for s in self.bucket.listed(f"{work_id}/") if not s.key.startswith(own)])
+
+    def begun(self) -> list[str]:
+        """Of the last month that has any: an old copy of the database lacks the newest."""
+        self._last = {}
+        for month in self.noted.folders()[-1:]:
+            for stored in self.noted.listed(f"{month}/"):
+                work_id, _, attempt = stored.key.rpartition("/")[2].partition(".")
+                self._last[work_id] = max(self._last.get(work_id, 0), int(attempt))
+        return list(self._last)
+
+    def last_attempt(self, work_id: str) -> int:
+        return self._last[work_id]
+
+    def local(self, file: WorkFile) -> Path:
+        """The whole file is fetched and compared with its digest before a byte of it is used; then a copy is kept."""
+        path = self.spill / f"{SERVED}{file.sha256}-{file.name}"
+        try:
+            if path.exists():
+                os.utime(path)
+                return path
+            fresh = self.spill / f".{secrets.token_hex(8)}"
+            try:
+                with fresh.open("xb+") as copy:
+                    self.bucket.fetch(str(file.path), copy)
+                    if _digest(copy) != file.sha256:
+                        raise Unavailable(
+                            "A published file is not in the object store as it was published. Restore it from a copy "
+                            "of the store; it is never drawn again."
+                        )
+                fresh.rename(path)
+            finally:
+                fresh.unlink(missing_ok=True)
+        except FileNotFoundError:
+            raise Unavailable(
+                "A published file is missing in the object store. Restore it from a copy of the store; it is never "
+                "drawn again."
+            ) from None
+        except OSError as error:
+            raise Unavailable(f"A copy of a published file cannot be kept ({error.strerror}).") from None
+        return path
+
+    def elsewhere(self, file: WorkFile) -> str | None:
+        return None if self.signed is None else self.signed(str(file.path))
+
+    def leftovers(self, before: float) -> list[str]:
+        """Old drafts of this machine are removed with the question."""
+        sweep(self.folder.glob("*/attempt-*"))
+        return [stored.key for stored in self.bucket.listed("") if stored.modified < before]
+
+    def delete(self, path: str) -> None:
+        self.bucket.delete(path)
+
+    # --- inputs -------------------------------------------------------------------------------------------
+
+    def keep_inputs(self, name: str) -> None:
+        folder = self.folder / name
+        try:
+            for path in folder.iterdir():
+                with self.sent.writing(f"{name}/{path.name}") as out, path.open("rb") as written:
+                    shutil.copyfileobj(written, out, CHUNK)
+        except OSError as error:
+            raise Unavailable(f"What was sent cannot be kept ({error.strerror}); nothing was charged.") from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def inputs(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="inputs-", dir=self.spill) as folder:
+            for stored in self.sent.listed(f"{name}/"):
+                with self.sent.reading(stored.key) as source:
+                    Path(folder, stored.key.rpartition("/")[2]).write_bytes(source.read())
+            yield Path(folder)
+
+    def forget_inputs(self, name: str) -> None:
+        with contextlib.suppress(Unavailable):
+            for stored in self.sent.listed(f"{name}/"):
+                self.sent.delete(stored.key)
+
+    def all_inputs(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for stored in self.sent.listed(""):
+            name = stored.key.partition("/")[0]
+            found[name] = max(found.get(name, 0.0), stored.modified)
+        return found
+
+    @staticmethod
+    def _forget_draft(folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process has a draft of another attempt
+            folder.parent.rmdir()
+
+    def _delete(self, gone: list[Stored]) -> None:
+        for stored in gone:
+            self.bucket.delete(stored.key)
+
+
+def _digest(file: Any) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,418 @@
+"""Labels and messages in an object store over HTTP: replicas that share no folder, crashes, and a store that lies."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from features_party.labels_service import LabelsService
+from features_party.receive.pull import pull
+from labels_party.kinds.message.engine import LocalEngine
+from labels_party.labels.digests import mask
+from shared.audit import events
+from shared.documents.bundle import verify
+from shared.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
+from shared.service.objects import bucket as requests
+from tests.integration.test_release_pipeline import POINTS, Crash, CrashAt
+from tests.support.labels import LabelsParty, label_table
+from tests.support.object_store import Room, age
+from tests.support.serving import serving
+
+SENT = ["objects.send:begin", "objects.send:end"]
+
+
+def quiet(_what: str, _share: float) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LONGEST_PAUSE", 0.01)
+
+
+def share_keys(home: Path, other: Path) -> None:
+    """What an operator gives each replica."""
+    shutil.copytree(home / "keys", other / "keys")
+
+
+def message(party: LabelsParty, release: str, folder: Path) -> Path:
+    """What a publisher downloads."""
+    client = party.client("features")
+    folder.mkdir()
+    envelope = client.get(f"/v1/releases/{release}/manifest")
+    assert envelope.status_code == 200, envelope.text
+    (folder / "manifest.dsse.json").write_bytes(envelope.content)
+    for file in client.get(f"/v1/releases/{release}").json()["files"]:
+        if file["role"] != "envelope":
+            got = client.get(f"/v1/releases/{release}/files/{file['name']}")
+            assert hashlib.sha256(got.content).hexdigest() == file["sha256"]
+            (folder / file["name"]).write_bytes(got.content)
+    return folder
+
+
+def test_two_replicas_share_a_database_and_a_store_and_no_folder(
+    postgres_url: str, bucket: Room, tmp_path: Path
+) -> None:
+    first = LabelsParty(tmp_path / "a", database_url=postgres_url, objects=bucket.url, worker=False)
+    share_keys(tmp_path / "a", tmp_path / "b")
+    second = LabelsParty(tmp_path / "b", database_url=postgres_url, objects=bucket.url, worker=False)
+    with first, second:
+        owner, other = first.client(), second.client()
+        asked = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "3"}
+        assert owner.post("/v1/populations", json=asked).status_code == 201
+        batch = other.post("/v1/populations/shop/batches", json={"presence": "public"}).json()["id"]
+        rows = label_table(300)
+        for client, part in ((owner, rows.slice(0, 100)), (other, rows.slice(100, 100)), (owner, rows.slice(200))):
+            assert client.post(f"/v1/batches/{batch}/labels", json=part.to_pydict()).status_code == 200
+        again = other.post(f"/v1/batches/{batch}/labels", json=rows.slice(0, 1).to_pydict())
+        assert again.status_code == 409, "the other replica's digests are known"
+        assert other.post(f"/v1/batches/{batch}/seal").json()["examples"] == 300
+        wish = {"epsilon": "1", "mechanism": "rr-on-bins"}
+        release = owner.post(f"/v1/batches/{batch}/releases", json=wish).json()["id"]
+        second.services.worker.drain()
+        one, two = (message(party, release, tmp_path / name) for party, name in ((first, "m1"), (second, "m2")))
+        for folder in (one, two):
+            verified = verify(folder, first.services.key.public, "features-party")
+            assert verified.manifest.n == 300
+        assert {p.name: p.read_bytes() for p in one.iterdir()} == {p.name: p.read_bytes() for p in two.iterdir()}
+        reader, url = first.client("features"), f"/v1/releases/{release}/message"
+        whole = reader.get(url)
+        part = reader.get(url, headers={"Range": "bytes=10-19"})
+        assert (part.status_code, part.content) == (206, whole.content[10:20])
+        assert reader.get(url, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+        assert second.client("features").get(url).headers["last-modified"] == whole.headers["last-modified"]
+        for home in (tmp_path / "a", tmp_path / "b"):
+            for room in ("labels", "work"):
+                assert not [p for p in (home / room).rglob("*") if p.is_file()]
+        purged = owner.post(f"/v1/batches/{batch}/purge")
+        assert purged.json()["state"] == "purged"
+        left = [key for key in bucket.keys("labels") if not key.endswith(".run")]
+        assert left == []
+        assert not [key for key in bucket.keys("labels") if "/labels-" in key]
+        assert reader.get(url).content == whole.content
+
+
+def test_what_lies_there_is_masked(bucket: Room, tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
+        party.sealed_batch(pa.table({"example_id": [f"c{i}" for i in range(64)], "label": [7.0] * 64}))
+        (key,) = [key for key in bucket.keys("labels") if "/sealed-" in key and key.endswith(".parquet")]
+        (batch,) = list(party.services.vault.scan(key.removeprefix("labels/")))
+        stored = batch.column(1).to_numpy()
+        assert len(set(stored.tolist())) == 64
+        assert not (stored == mask(batch.column(0), stored, bytes(16))).any()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_at_any_point_charges_once_and_publishes_once(point: str, bucket: Room, tmp_path: Path) -> None:
+    crash_and_go_on(point, 0, bucket, tmp_path)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("point", SENT)
+def test_a_crash_while_files_are_sent(point: str, number: int, bucket: Room, tmp_path: Path) -> None:
+    """Of the note that an attempt began, of the envelope, of the message."""
+    crash_and_go_on(point, number, bucket, tmp_path)
+
+
+def crash_and_go_on(point: str, number: int, bucket: Room, tmp_path: Path) -> None:
+    """The process dies at the point, the `number`-th time after the first; the next one has another home."""
+    given = {"database_url": f"sqlite:///{tmp_path / 'db'}", "objects": bucket.url, "worker": False}
+    first = LabelsParty(tmp_path / "home", **given)
+    batch = first.sealed_batch(label_table(200))
+    release = None if point.startswith("release.charge") else first.charge(batch)
+    before = set(bucket.keys("work"))
+    passed = 0
+
+    def die(at: str) -> None:
+        nonlocal passed
+        if at == point:
+            passed += 1
+            if passed > number:
+                raise Crash(at)
+
+    first.services.database.fault = die
+    for room in (first.services.work.shelf.bucket, first.services.work.shelf.noted):  # type: ignore[attr-defined]  # of a store
+        room.fault = die
+    with pytest.raises(Crash):
+        first.release(batch) if release is None else first.services.pipeline.run(release)
+    seen = first.client("features").get(f"/v1/releases/{release}/message") if release else None
+    assert seen is None or (seen.status_code == 200) == (point == "release.publish:after-commit")
+    first.services.database.dispose()
+    first.services.pipeline.close()
+    share_keys(tmp_path / "home", tmp_path / "other")
+    with LabelsParty(tmp_path / "other", **given) as again:
+        if point in ("release.charge:begin", "release.charge:before-commit"):
+            assert again.spent(batch) == "0"
+            assert set(bucket.keys("work")) == before
+            return
+        s = again.services
+        s.database.write("t", lambda c: c.exec_driver_sql("UPDATE work SET lease_until = 0") and None)
+        s.worker.drain()
+        (found,) = s.database.read("look", lambda c: s.work.of_batch(c, batch))
+        assert (found.state, again.spent(batch)) == ("published", "1")
+        verify(message(again, found.id, tmp_path / "m"), s.key.public, "features-party")
+        kept = {key.split("/")[2] for key in bucket.keys(f"work/{found.id}")}
+        assert kept == {f"attempt-{found.attempt}"}, "what an abandoned attempt sent is gone"
+        published = [e for e in s.database.read("e", s.audit.events) if e.kind == events.PUBLISHED]
+        assert len(published) == 1
+
+
+@pytest.mark.parametrize("point", ["seal.prepared", "seal.store:before-commit", "seal.store:after-commit"])
+def test_a_crash_of_a_seal_leaves_nothing_but_what_is_swept(point: str, bucket: Room, tmp_path: Path) -> None:
+    faults = CrashAt(point)
+    first = LabelsParty(tmp_path / "home", faults=faults, objects=bucket.url)
+    with pytest.raises(Crash):
+        first.sealed_batch(label_table(100))
+    first.services.database.dispose()
+    first.services.pipeline.close()
+    with LabelsParty(tmp_path / "home", objects=bucket.url) as again:
+        s = again.services
+        (batch,) = s.database.read("b", lambda c: c.exec_driver_sql("SELECT id, state FROM batches").all())
+        assert (batch.state == "sealed") == (point == "seal.store:after-commit")
+        age()
+        swept = s.sweep.run()
+        assert (swept == 0) == (batch.state == "sealed")
+        if batch.state != "sealed":
+            s.sealer.seal(batch.id, "test")
+        assert again.release(batch.id)
+
+
+def test_leftovers_of_attempts_are_swept_and_nothing_else(bucket: Room, tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        s, batch = party.services, party.sealed_batch(label_table(40))
+        release = party.release(batch)
+        drawing = party.charge(batch, additional_release=True)
+        s.database.write("t", lambda c: s.pipeline.take(c, drawing))
+        kept = set(bucket.keys("work"))
+        bucket.put(f"work/{release}/attempt-7/message.parquet", b"left")
+        bucket.put(f"work/{drawing}/attempt-0/message.parquet", b"left")
+        bucket.put(f"work/{drawing}/attempt-1/message.parquet", b"maybe published yet")
+        assert s.pipeline.sweep_attempts() == 0, "it may be of now"
+        age()
+        assert s.pipeline.sweep_attempts() == 2
+        assert set(bucket.keys("work")) == kept | {f"work/{drawing}/attempt-1/message.parquet"}
+
+
+def changed(bucket: Room, key: str) -> bytes:
+    data = bytearray(bucket.read(key))
+    data[len(data) // 2] ^= 1
+    bucket.put(key, bytes(data))
+    return bytes(data)
+
+
+def test_what_somebody_changed_in_the_store_is_not_used(bucket: Room, tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        s, batch = party.services, party.sealed_batch(label_table(40))
+        release = party.charge(batch)
+        (key,) = [key for key in bucket.keys("labels") if "/sealed-" in key and key.endswith(".parquet")]
+        whole = bucket.read(key)
+        changed(bucket, key)
+        with pytest.raises(Unavailable, match="not what was put there"):
+            s.pipeline.run(release)
+        assert party.state(release).state == "drawing", "charged, and drawn when the store is mended"
+        other = next(k for k in bucket.keys("labels") if k.endswith(".parquet") and k != key)
+        bucket.put(key, bucket.read(other))
+        with pytest.raises(Unavailable, match="not what was put there"):
+            s.pipeline.run(release)
+        bucket.put(key, whole)
+        assert s.pipeline.run(release)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Range": "bytes=0-9"}])
+def test_a_changed_message_is_not_served_in_part_or_whole(
+    headers: dict[str, str], bucket: Room, tmp_path: Path
+) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
+        release = party.release(party.sealed_batch(label_table(40)))
+        (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
+        whole = bucket.read(key)
+        changed(bucket, key)
+        reader, url = party.client("features"), f"/v1/releases/{release}/message"
+        refused = reader.get(url, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+        bucket.delete(key)
+        assert reader.get(url, headers=headers).status_code == 503
+        bucket.put(key, whole)
+        assert reader.get(url, headers=headers).content == (whole[:10] if headers else whole)
+
+
+def test_a_store_that_refuses_what_was_drawn_keeps_the_charge(
+    bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        s, batch = party.services, party.sealed_batch(label_table(40))
+        release = party.charge(batch)
+
+        class Full:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(system, name)
+
+            def open_output_stream(self, path: str) -> Any:
+                raise OSError(
+                    f"When uploading '{path}': AWS Error UNKNOWN (HTTP status 507) during PutObject operation: x"
+                )
+
+        room = s.work.shelf.bucket  # type: ignore[attr-defined]  # of a store
+        system, room.filesystem = room.filesystem, Full()
+        with pytest.raises(LabelDPError, match="refused"):
+            s.pipeline.run(release)
+        assert (party.state(release).state, party.spent(batch)) == ("failed", "1")
+        assert bucket.keys("work") == []
+
+
+def test_a_store_that_cannot_be_reached_is_tried_later_at_no_charge(
+    bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        s, batch = party.services, party.sealed_batch(label_table(40))
+        release = party.charge(batch)
+        drawn = 0
+
+        class Counted(LocalEngine):
+            def draw(self, job: Any) -> Any:
+                nonlocal drawn
+                drawn += 1
+                return super().draw(job)
+
+        s.message.engine = Counted()
+
+        def down(*_: object) -> None:
+            raise requests.StoreFailed("The object store cannot be used.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(requests.Bucket, "send", down)
+            with pytest.raises(Unavailable):
+                s.pipeline.run(release)
+        assert drawn == 0, "a store that takes nothing is noticed before labels are read"
+        assert s.pipeline.run(release)
+        assert party.spent(batch) == "1"
+
+
+def test_an_older_database_is_refused_by_a_new_home(bucket: Room, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        batch = party.sealed_batch(label_table(40))
+        charged = party.charge(batch)
+        source = Path(party.settings.url.removeprefix("sqlite:///"))
+        with sqlite3.connect(source) as live, sqlite3.connect(old) as copy:
+            live.backup(copy)
+        assert party.services.pipeline.run(charged)
+    share_keys(tmp_path / "home", tmp_path / "fresh")
+    LabelsParty(tmp_path / "fresh", database_url=f"sqlite:///{source}", objects=bucket.url).services.close()
+    with pytest.raises(Unavailable, match="older than"):
+        LabelsParty(tmp_path / "fresh", database_url=f"sqlite:///{old}", objects=bucket.url)
+
+
+def test_another_store_than_the_databases_is_refused(bucket: Room, tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
+        party.sealed_batch(label_table(40))
+    for objects in ("", bucket.url.replace(bucket.prefix, "elsewhere")):
+        with pytest.raises(Unavailable, match="LABELS_PARTY_OBJECTS"):
+            LabelsParty(tmp_path / "home", objects=objects)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("file:///tmp/x", "must be s3://BUCKET/PREFIX"),
+        ("s3://", "must be s3://BUCKET/PREFIX"),
+        ("s3://b/p?color=red", "must be s3://BUCKET/PREFIX"),
+        ("s3://b/p?region", "must be s3://BUCKET/PREFIX"),
+        ("s3://b/p?endpoint_override=ftp%3A%2F%2Fx", "scheme"),
+        ("s3://key:password@b/p", "no credentials"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_a_word_of_it(address: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=said) as refused:
+        LabelsParty(tmp_path / "home", objects=address)
+    assert "password" not in str(refused.value)
+
+
+def test_spark_is_refused_before_anything_is_charged(bucket: Room, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="spark"):
+        LabelsParty(tmp_path / "home", objects=bucket.url, engine="spark")
+
+
+def test_a_bucket_that_is_not_there_is_named_by_its_setting(bucket: Room, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="LABELS_PARTY_OBJECTS"):
+        LabelsParty(tmp_path / "home", objects=bucket.url.replace("labels-and-messages", "no-such-bucket"))
+
+
+@pytest.fixture
+def signing(bucket: Room, tmp_path: Path) -> Iterator[tuple[LabelsParty, str, str]]:
+    """A labels party that hands out signed URLs, its address, and a release."""
+    given: dict[str, Any] = {"objects": bucket.url, "objects_signed_urls": True, "worker": False}
+    with LabelsParty(tmp_path / "signing", **given) as party:
+        release = party.release(party.sealed_batch(label_table(300)))
+        with serving(party.client().app) as url:
+            yield party, url, release
+
+
+def test_a_message_is_pulled_from_the_store_itself_without_the_key(
+    signing: tuple[LabelsParty, str, str], bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party, url, release = signing
+    key = party.services.apikeys.create("features", "features-party")[1]
+    asked: list[httpx.Request] = []
+    send = httpx.Client.send
+
+    def seen(self: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
+        asked.append(request)
+        return send(self, request, **options)
+
+    monkeypatch.setattr(httpx.Client, "send", seen)
+    store = f"http://{bucket.address}"
+    with LabelsService(url, key, files=(store,)) as service:
+        pulled = pull(
+            service, release, lambda _: party.services.key.public, "features-party", tmp_path / "m.parquet", quiet
+        )
+    assert verify(pulled.path, party.services.key.public, "features-party").manifest.n == 300
+    there = [request for request in asked if str(request.url).startswith(store)]
+    assert there
+    assert not any("authorization" in request.headers or key in str(request.url) for request in there)
+    assert all("authorization" in request.headers for request in asked if request not in there)
+
+
+@pytest.mark.parametrize("stores", [(), ("https://elsewhere.example",)])
+def test_a_store_that_nobody_allowed_is_not_called(
+    stores: tuple[str, ...], signing: tuple[LabelsParty, str, str], bucket: Room, tmp_path: Path
+) -> None:
+    party, url, release = signing
+    key = party.services.apikeys.create("features", "features-party")[1]
+    with LabelsService(url, key, files=stores, closed=True) as service, pytest.raises(Refusal, match="FILE_URLS"):
+        pull(service, release, lambda _: party.services.key.public, "features-party", tmp_path / "m.parquet", quiet)
+
+
+def test_a_changed_object_behind_a_signed_url_is_refused(
+    signing: tuple[LabelsParty, str, str], bucket: Room, tmp_path: Path
+) -> None:
+    party, url, release = signing
+    (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
+    changed(bucket, key)
+    mine = party.services.apikeys.create("features", "features-party")[1]
+    with LabelsService(url, mine, files=(f"http://{bucket.address}",)) as service, pytest.raises(DigestMismatch):
+        pull(service, release, lambda _: party.services.key.public, "features-party", tmp_path / "m.parquet", quiet)
+
+
+def test_a_signed_url_is_for_those_who_may_read_the_message(signing: tuple[LabelsParty, str, str]) -> None:
+    party, _, release = signing
+    reader, other = party.client("features"), party.client("features", "somebody-else")
+    sent = reader.get(f"/v1/releases/{release}/message", follow_redirects=False)
+    assert (sent.status_code, sent.headers["cache-control"], sent.content) == (307, "no-store", b"")
+    assert "X-Amz-Expires=600" in sent.headers["location"]
+    assert reader.get(f"/v1/releases/{release}/manifest", follow_redirects=False).status_code == 200
+    assert reader.head(f"/v1/releases/{release}/message", follow_redirects=False).status_code == 307
+    assert other.get(f"/v1/releases/{release}/message", follow_redirects=False).status_code == 404
+
+
+def test_signed_urls_need_a_store(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="LABELS_PARTY_OBJECTS"):
+        LabelsParty(tmp_path / "home", objects_signed_urls=True)
