@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,16 @@ from features_party.models.folder import SavedModel
 from features_party.models.trainer import check_one_label
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.asking import Scored
-from features_party.tables.feature_tables import FeatureTable, read_features
+from features_party.tables.feature_files import FeatureFile
+from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import join
-from features_party.tables.output import write_table
+from features_party.tables.output import writing
 from features_party.training.class_metrics import class_members, judge_classes, told_indicators
 from features_party.training.classes import class_names, named_or_numbers
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.model import TrainedModel
 from features_party.training.probabilities import judge, probability_members
-from shared.columnar.tables import read_table, require_columns
+from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
 from shared.losses import get_loss
@@ -196,11 +197,47 @@ def predict_file(
     """Write id and `prediction` for every row of a feature file, in its order; returns the rows. Of classes the
     likeliest, and a column `probability_…` for each; a column `quantile_…` for each of `quantiles`. Raises InvalidTable
     where the id column has the name of one, InvalidInput for a model that knows no quantiles."""
+    writable(out, force)
+    file = FeatureFile.open(features, id_column, text=categories(saved))
+    rows = _distinct_ids(file)
+    pieces = (_predicted(saved, piece, id_column, quantiles, threads) for piece in _pieces(saved, file))
+    first = next(pieces)
+    with writing(out, first.schema, force=force) as writer:
+        writer.write(first)
+        for piece in pieces:
+            writer.write(piece)
+    return rows
+
+
+def _distinct_ids(file: FeatureFile) -> int:
+    """How many they are. Raises InvalidTable (none), InvalidRows (one is bad, or occurs twice)."""
     import pyarrow as pa
 
-    writable(out, force)
-    table = read_features(features, id_column, text=categories(saved), narrow=True)
-    predictions = saved.model.predict(table.features, threads=threads)
+    parts = [ids.cast(pa.large_string()) for ids in file.ids()]
+    if not parts:
+        raise InvalidTable(f"'{file.path}' has a header but no rows.")
+    ids = pa.concat_arrays(parts)
+    refuse_duplicates(ids, file.id_column)
+    return len(ids)
+
+
+def _pieces(saved: SavedModel, file: FeatureFile) -> Iterator[pa.Table]:
+    """The rows as few at a time as lie in memory; all at once where a category came as floats, since whether these are
+    whole numbers is a question about all rows."""
+    import pyarrow as pa
+
+    kinds = [file.schema.field(name).type for name in categories(saved) if name in file.schema.names]
+    floats = any(pa.types.is_floating(k.value_type if pa.types.is_dictionary(k) else k) for k in kinds)
+    yield from [pa.concat_tables(file.batches())] if floats else file.batches()
+
+
+def _predicted(
+    saved: SavedModel, table: pa.Table, id_column: str, quantiles: Sequence[float], threads: int
+) -> pa.Table:
+    import pyarrow as pa
+
+    ids, features = canonical_ids(table[id_column], id_column), table.drop_columns([id_column])
+    predictions = saved.model.predict(features, threads=threads)
     name = "prediction" if id_column != "prediction" else "predicted_label"
     columns: dict[str, Any] = {name: predictions}
     if saved.model.classes is not None:
@@ -208,12 +245,11 @@ def predict_file(
         for at, one in enumerate(class_names(saved.model.classes)):
             columns[f"probability_{one}"] = predictions[:, at]
     if quantiles:
-        found = saved.model.predict_quantiles(table.features, quantiles, threads=threads)
+        found = saved.model.predict_quantiles(features, quantiles, threads=threads)
         columns |= {f"quantile_{one:.12g}": found[:, at] for at, one in enumerate(quantiles)}
     if id_column in columns:
         raise InvalidTable(f"The id column '{id_column}' has the name of a column of predictions; rename it.")
-    write_table(pa.table({id_column: table.ids, **columns}), out, force=force)
-    return table.rows
+    return pa.table({id_column: ids.cast(pa.string()), **columns})
 
 
 def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:

@@ -45,7 +45,7 @@ class ServiceSettings(BaseSettings):
         description="Whether `serve` also works in the background; off for replicas that only answer requests.",
     )
     memory_limit_mb: int = Field(
-        default=1024, ge=64, description="Memory for sorting and joining; what does not fit lies on the home's disk."
+        default=1024, ge=64, description="Memory for sorting and joining; the rest is spilled to the home's disk."
     )
     max_body_bytes: int = Field(
         default=1 << 30, ge=1 << 10, description="Largest request body; larger uploads get 413."

@@ -51,8 +51,8 @@ class Shop:
 
     def take(self, *uploads: Small) -> list[Any]:
         """What each is answered: how many rows were accepted, or the code of its problem."""
-        found = self.services.intake.add_small(self.batch, uploads)
-        return [a.code if isinstance(a, LabelDPError) else a[1]["accepted"] for a in found]  # type: ignore[index]
+        found: list[Any] = self.services.intake.add_small(self.batch, uploads)
+        return [a.code if isinstance(a, LabelDPError) else a[1]["accepted"] for a in found]
 
     def segments(self, kind: str) -> list[Any]:
         s = self.services
