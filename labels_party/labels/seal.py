@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIES = 20
+MOST_HELD = 1 << 24  # labels that stay unmasked between two passes of one draw, 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -299,12 +300,23 @@ class SealedLabels:
     def __init__(self, vault: LabelVault, secrets_: Secrets, *objects: str) -> None:
         self.vault, self.objects = vault, objects
         self.keys = tuple(mask_key(secrets_, name) for name in objects)
+        self._held: list[npt.NDArray[np.uint32]] | None = None  # of a whole pass: the next one need not unmask again
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
+        found: list[npt.NDArray[np.uint32]] = []
+        number = rows = 0
         for name, key in zip(self.objects, self.keys, strict=True):
             for batch in ahead(self.vault.scan(name)):
-                yield batch.column(0), positions_of(batch, key).astype(np.int64)
+                positions = positions_of(batch, key) if self._held is None else self._held[number]
+                yield batch.column(0), positions.astype(np.int64)
+                number, rows = number + 1, rows + len(positions)
+                if rows <= MOST_HELD:
+                    found.append(positions)
+                else:
+                    found.clear()
+        if rows <= MOST_HELD:
+            self._held = found
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """Rows, and bytes of their ids, group by group in the order of ids; from the feet of the objects."""

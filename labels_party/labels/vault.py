@@ -144,8 +144,8 @@ def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Sc
     import pyarrow.parquet as pq
 
     rows = 0
-    # masked labels look random: the quickest compression costs least on them
-    options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
+    # masked labels look random, and compressing ids takes longer than writing and reading them as they are
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(file, schema, **options) as writer:
         for batch in _grouped(_overlapped(batches)):
             writer.write_batch(batch, row_group_size=ROW_GROUP)
