@@ -106,7 +106,7 @@ def read_prior(path: Path, manifest: Manifest) -> FloatArray:
     labels, probability, at = np.empty(entry.rows), np.empty(entry.rows), 0
     try:
         check_sizes(path, PRIOR_WIDTHS, entry.rows)
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             _refuse_other_columns(file.schema_arrow)
             for batch in file.iter_batches(batch_size=PRIOR_BATCH):
                 stop = at + batch.num_rows

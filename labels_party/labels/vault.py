@@ -56,7 +56,7 @@ class LabelVault:
         Unavailable."""
         import pyarrow.parquet as pq
 
-        with self.objects.reading(key) as source, pq.ParquetFile(source) as file:
+        with self.objects.reading(key) as source, pq.ParquetFile(source, pre_buffer=False) as file:
             end = file.metadata.num_rows if rows is None else start + rows
             at = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP):

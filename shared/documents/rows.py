@@ -104,7 +104,7 @@ def iter_message(paths: list[Path], manifest: Manifest) -> Iterator[pa.Table]:
     try:
         for path, entry in zip(paths, manifest.message_files, strict=True):
             check_sizes(path, WIDTHS, entry.rows)
-            with pq.ParquetFile(path, buffer_size=READ_BUFFER) as file:
+            with pq.ParquetFile(path, buffer_size=READ_BUFFER, pre_buffer=False) as file:
                 if not file.schema_arrow.equals(schema):
                     raise MalformedManifest("A file of the message does not have the columns example_id, bin, label.")
                 for table in _read_rows(file, schema):

@@ -51,7 +51,9 @@ def test_whatever_brings_an_id_is_refused_by_row(timed: LabelsParty) -> None:
     assert send(owner, batch, f"{TODAY}a").status_code == 200
 
 
-def test_the_days_of_a_schedule_are_not_compared(timed: LabelsParty, clock: Any) -> None:
+def test_the_days_of_a_schedule_are_not_compared(
+    timed: LabelsParty, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner, s = timed.client("owner"), timed.services
     shop = population(owner)
     days = []
@@ -61,7 +63,12 @@ def test_the_days_of_a_schedule_are_not_compared(timed: LabelsParty, clock: Any)
         clock.move(days=1)
     opened: list[str] = []
     read = s.vault.run
-    s.sealer.vault.run = lambda key: opened.append(key) or read(key)  # type: ignore[method-assign,func-returns-value]
+
+    def noted(key: str) -> Any:
+        opened.append(key)
+        return read(key)
+
+    monkeypatch.setattr(s.sealer.vault, "run", noted)
     s.schedule.run_due()
     assert {look(owner, day)["state"] for day in days} == {"sealed"}
     assert not [key for key in opened if "sealed-" in key and not any(key.startswith(day) for day in days)]

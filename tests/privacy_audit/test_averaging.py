@@ -104,8 +104,8 @@ def starts_every_account_anew(patch: pytest.MonkeyPatch) -> None:
 def takes_a_renamed_population_for_a_fresh_one(patch: pytest.MonkeyPatch) -> None:
     draft = Batches.draft
 
-    def fresh(self: Batches, population: Any, presence: str) -> Any:
-        batch = draft(self, population, presence)
+    def fresh(self: Batches, population: Any, *more: Any) -> Any:
+        batch = draft(self, population, *more)
         return dataclasses.replace(batch, label=f"{batch.label}/{population.id}")
 
     patch.setattr(Batches, "draft", fresh)

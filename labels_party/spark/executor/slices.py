@@ -41,7 +41,7 @@ class SlicedLabels:
         import pyarrow.parquet as pq
 
         part = self.slices[number]
-        with pq.ParquetFile(part.path) as file:
+        with pq.ParquetFile(part.path, pre_buffer=False) as file:
             for rows in file.iter_batches(batch_size=CHUNK, row_groups=list(range(part.first, part.last + 1))):
                 index = positions_of(rows, part.key).astype(np.int64)
                 yield rows.column(0), index if self.ends is None else np.clip(index, *self.ends) - self.ends[0]
