@@ -25,7 +25,8 @@ def recentred(
     n = len(labels)
     if n < 2:
         return labels
-    return labels + move(n, float(labels.mean()), float(np.var(labels)), values, prior, epsilon_prior, cells)
+    by = move(n, float(labels.mean()), float(np.var(labels)), values, prior, epsilon_prior, cells)
+    return labels + by if by else labels
 
 
 def move(
