@@ -23,6 +23,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shared.service.bodies import FREE_BYTES
+
 pytestmark = pytest.mark.processes
 
 IDLE, MOST_BODY = 1.0, 1 << 22
@@ -250,16 +252,19 @@ def test_what_is_no_http_is_told_so(service: Service) -> None:
 def test_a_third_upload_at_once_is_asked_to_come_back(service: Service) -> None:
     with service.connect() as first, service.connect() as second, service.connect() as third:
         for connection in (first, second):
-            connection.sendall(service.upload(Content_Length=1000) + b"e")
+            connection.sendall(service.upload(Content_Length=2 * FREE_BYTES) + b"e")
         time.sleep(0.3)
-        third.sendall(service.upload(Content_Length=10) + b"example_id")
+        third.sendall(service.upload(Content_Length=2 * FREE_BYTES) + b"example_id")
         answer = read_answer(third)
         problem(answer, 503, "busy")
         assert re.search(rb"retry-after: \d+", answer, re.IGNORECASE)
+        body = b"example_id\na\n"
+        with service.connect() as small:  # it takes no thread of its own, so it need not wait
+            small.sendall(service.upload(Content_Length=len(body)) + body)
+            assert read_answer(small).startswith(b"HTTP/1.1 200 ")
         for connection in (first, second):
             problem(read_all(connection), 408, "request-timeout")
     with service.connect() as connection:
-        body = b"example_id\na\n"
         connection.sendall(service.upload(Content_Length=len(body)) + body)
         assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
 
