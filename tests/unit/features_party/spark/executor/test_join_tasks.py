@@ -165,7 +165,7 @@ def test_trees_see_what_those_of_a_local_training_see(looks: Looks) -> None:
     wanted = TreeInput.of(Seen(encoded, effects.astype(np.float32), schema.sizes))
     assert matrix.kinds == wanted.kinds
     columns = [found[name].to_numpy() for name in found.column_names]
-    assert np.array_equal(np.column_stack(columns[:-2]), wanted.matrix, equal_nan=True)
+    assert np.array_equal(np.column_stack(columns[:-2]), wanted.matrix(), equal_nan=True)
     assert found.column_names[-2:] == [LABEL, WEIGHT]
     assert columns[-2].tolist() == rows.labels.astype(np.float32).tolist()
     weights = dict(zip(np.round(rows.noise, 9).tolist(), columns[-1].tolist(), strict=True))
