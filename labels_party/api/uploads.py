@@ -26,6 +26,7 @@ AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
 SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
+# an owner's apart: what it is refused depends on labels, and takes time
 _together = Gathered[Small, Reply](lambda at, uploads: at[0].add_small(at[1], uploads))
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
 
@@ -145,7 +146,7 @@ async def receive(
         await body.gather(SOON, least=AT_ONCE)
         if inserts and body.ended:
             small = _small(ctx, kind, body.held(), call, f"{request.url.path}{query}", columns, caller)
-            _, answer = await _together.do((ctx.intake, batch), small, _limiter(ctx))
+            _, answer = await _together.do((ctx.intake, batch, small.owner), small, _limiter(ctx))
             return answer
         upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)
         call.body_mac = upload.mac

@@ -23,7 +23,7 @@ from labels_party.labels.submission import Submission, has_units
 from labels_party.labels.together import Small, Together
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict, InvalidInput, LabelDPError
+from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -92,8 +92,10 @@ class Intake:
         busy = "Too many uploads to the same batch at once; try again."
         try:
             found = until_current(lambda: self.together.attempt(batch_id, uploads, runs), RETRIES, busy)
-        except LabelDPError as error:
+        except Unavailable as error:
             return [error] * len(uploads)
+        except LabelDPError:  # which may be meant for some of them: each is told its own
+            found = [None] * len(uploads)
         self.compaction.run(UploadTiers(self.batches, batch_id), runs)
         answers: list[Reply | Exception] = []
         for upload, answer in zip(uploads, found, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
+from labels_party.labels.batches import ASIDE, EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
 from labels_party.labels.runs import Run
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
@@ -22,6 +22,7 @@ class Known:
     population: Population
     listed: dict[str, Run] = field(default_factory=dict)
     taken: dict[str, Run] = field(default_factory=dict)
+    aside: dict[str, Run] = field(default_factory=dict)  # opened alike, and compared with nothing
 
     def require_list(self) -> None:
         """Raises Conflict where labels came before the list of ids."""
@@ -33,15 +34,16 @@ def look(database: Database, batches: Batches, vault: LabelVault, batch_id: str,
     """The batch and its runs, those of `before` not opened again. Raises NotFound, and FileNotFoundError where a run
     was merged away meanwhile."""
 
-    def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment]]:
+    def read(connection: Connection) -> tuple[Batch, Population, list[Segment], list[Segment], list[Segment]]:
         batch, population = batches.get(connection, batch_id)
         listed = batches.segments(connection, batch_id, RUNS, EXAMPLES) if batch.presence == ID_LIST else []
-        return batch, population, listed, batches.segments(connection, batch_id, RUNS, LABELS)
+        taken, aside = (batches.segments(connection, batch_id, RUNS, kind) for kind in (LABELS, ASIDE))
+        return batch, population, listed, taken, aside
 
-    batch, population, listed, taken = database.read("labels.look", read)
-    old = {} if before is None else before.listed | before.taken
+    batch, population, listed, taken, aside = database.read("labels.look", read)
+    old = {} if before is None else before.listed | before.taken | before.aside
 
     def opened(found: list[Segment]) -> dict[str, Run]:
         return {s.key: old[s.key] if s.key in old else vault.run(s.key) for s in found}
 
-    return Known(batch, population, opened(listed), opened(taken))
+    return Known(batch, population, opened(listed), opened(taken), opened(aside))

@@ -171,19 +171,21 @@ class Together:
             now, _ = recorder.batches.get(connection, batch_id)
             if any(earlier_of(connection, [one.upload.call for one in read])):
                 raise StaleBatch("One of these calls was answered meanwhile.")
-            for owner in {one.upload.owner for one in read}:
+            for owner in sorted({one.upload.owner for one in read}):
                 require_sendable(now, recorder.batches.clock(), owner=owner)
             runs[:] = recorder.check_new_runs(connection, known, run)
             recorder.batches.bump(connection, now)
             if counted:
                 recorder.batches.add_segment(connection, batch_id, LABELS, key, behind)
-                recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), LABELS)
+            # named whether or not any of them counts: what is deleted, and what the next look opens, must not tell
+            kind = LABELS if counted else ASIDE
+            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), kind)
             for at in range(counted, len(read)):
                 stored = Segment(ASIDE, 0, key, len(read[at].ids), start=ends[at] - len(read[at].ids))
                 recorder.batches.add_segment(connection, batch_id, ASIDE, key, stored.rows, start=stored.start)
                 note_aside(connection, batch_id, stored, "", read[at].upload.call.caller, recorder.batches.clock())
             remember(connection, [(one.upload.call, _reply(known, one)) for one in read])
-            return (200, {}), [] if counted else [run_key]
+            return (200, {}), []
 
         try:
             recorder.vault.put(key, [rows], masked_schema())
