@@ -63,6 +63,7 @@ class Services:
         return Arrivals(self.messages, self.answers, self.receipts, labels_key, actor)
 
     def close(self) -> None:
+        self.apikeys.wait()
         self.database.dispose()
 
 

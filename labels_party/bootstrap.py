@@ -183,6 +183,7 @@ class Services:
             self.cluster.close()
         for compaction in (self.intake.compaction, self.sealer.compaction):
             compaction.close()
+        self.apikeys.wait()
         self.database.dispose()
 
 

@@ -21,7 +21,8 @@ _URL = re.compile(
     r"(:(?P<port>[1-9][0-9]{0,4}))?)(?P<path>(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*)(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?",
     re.ASCII | re.IGNORECASE,
 )
-_DOTS = re.compile(r"/(\.|%2e){1,2}(/|$)", re.ASCII | re.IGNORECASE)
+# dots as segments, and what a server may read as a slash: both lead to a place that is not below the one that is listed
+_LEADS_AWAY = re.compile(r"/(\.|%2e){1,2}(/|$)|%(2f|5c|00)", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class FileRules:
         here = location.startswith("/") and not location.startswith("//")
         url = f"{own.scheme}://{own.netloc}{location}" if here else location
         match = _URL.fullmatch(url) if len(url) <= MAX_URL else None
-        if match is None or _DOTS.search(match["path"]) or int(match["port"] or 0) > 65535:
+        if match is None or _LEADS_AWAY.search(match["path"]) or int(match["port"] or 0) > 65535:
             raise _refusal("that is no plain URL")
         scheme, host = match["scheme"].lower(), match["host"].lower()
         if own.scheme == "https" and scheme == "http":

@@ -7,6 +7,7 @@ lost at any time.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -81,9 +82,11 @@ class KeptInStore(Kept):
             for path in sorted(draft.iterdir()) if draft.is_dir() else [draft]:
                 with self.objects.writing(str(path.relative_to(self.room))) as out, path.open("rb") as file:
                     shutil.copyfileobj(file, out, CHUNK)
-            remove(self.copies / name)
-            draft.rename(self.copies / name)
+            _renamed(draft, self.copies / name)
         except OSError as error:
+            # of two that keep the same at once, the quicker one has sent all of it before it takes the draft away
+            if isinstance(error, FileNotFoundError) and not draft.exists() and (self.copies / name).exists():
+                return
             raise Unavailable(f"What came cannot be kept ({error.strerror}); try again.") from None
 
     def path(self, name: str) -> Path:
@@ -100,6 +103,8 @@ class KeptInStore(Kept):
             for key in keys or [name]:
                 with self.objects.reading(key) as source, (fresh / Path(key).name if keys else fresh).open("xb") as out:
                     shutil.copyfileobj(source, out, CHUNK)
+                    out.flush()
+                    os.fsync(out.fileno())  # once it has its name it is trusted
             with contextlib.suppress(OSError):  # another request was quicker
                 fresh.rename(copy)
         except (FileNotFoundError, DamagedObject):
@@ -123,6 +128,17 @@ class KeptInStore(Kept):
         for name in unnamed:
             self.delete(name)
         return len(unnamed)
+
+
+def _renamed(draft: Path, copy: Path) -> None:
+    """Whatever is there before makes room, but not for a draft that is gone."""
+    try:
+        draft.replace(copy)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        remove(copy)
+        draft.rename(copy)
 
 
 def remove(path: Path) -> None:

@@ -19,6 +19,7 @@ from labels_party.labels.formats import Format, format_of
 from labels_party.labels.together import Small
 from shared.errors import InvalidFile
 from shared.service.apikeys import Principal
+from shared.service.bodies import is_small
 from shared.service.gathered import Gathered
 from shared.service.idempotency import Claim, IdempotentCall, Reply
 
@@ -27,8 +28,10 @@ AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end
 SOON = 0.25  # seconds for a body to have come; one that takes longer claims its key meanwhile
 
 # an owner's apart: what it is refused depends on labels, and takes time
-_together = Gathered[Small, Reply](lambda at, uploads: at[0].add_small(at[1], uploads))
-_threads: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
+_together = Gathered[Small, Reply](lambda at, uploads: at[0].add_small(at[1], uploads), lambda small: small.size)
+# of uploads on their way, and of those that came whole, which wait for nobody outside
+_coming: RunVar[anyio.CapacityLimiter] = RunVar("threads of uploads")
+_come: RunVar[anyio.CapacityLimiter] = RunVar("threads of bodies that came whole")
 
 
 class Body:
@@ -133,7 +136,7 @@ async def receive(
     inserts: bool = False,
 ) -> dict[str, Any]:
     """Run `work` on the request's body in a thread; its answer. `columns`: names that a table has for our fields.
-    Small bodies that the call `inserts` are taken in with others that wait.
+    Small texts that the call `inserts` are taken in with others that wait; small binary tables may become large.
 
     Raises what `work` raises.
     """
@@ -143,10 +146,11 @@ async def receive(
     query = f"?{request.url.query}" if request.url.query else ""
     call = IdempotentCall(ctx.idempotency, caller.key_id, key, "", batch)
     async with _body(request) as body:
-        await body.gather(SOON, least=AT_ONCE)
-        if inserts and body.ended:
+        # a small one that takes its time holds no thread meanwhile
+        await body.gather(None if is_small(request.headers.get("content-length")) else SOON, least=AT_ONCE)
+        if inserts and body.ended and kind.text:
             small = _small(ctx, kind, body.held(), call, f"{request.url.path}{query}", columns, caller)
-            _, answer = await _together.do((ctx.intake, batch, small.owner), small, _limiter(ctx))
+            _, answer = await _together.do((ctx.intake, batch, small.owner), small, _limiter(ctx, _come))
             return answer
         upload = Upload(ctx, body, kind, call, f"{method}{request.url.path}{query}", columns)
         call.body_mac = upload.mac
@@ -155,7 +159,7 @@ async def receive(
             with upload.claim:
                 return work(upload)
 
-        _, answer = await anyio.to_thread.run_sync(run, limiter=_limiter(ctx))
+        _, answer = await anyio.to_thread.run_sync(run, limiter=_limiter(ctx, _come if body.ended else _coming))
     return answer
 
 
@@ -177,7 +181,7 @@ def _small(
         return kind.chunks(Whole(text), fields, ctx.home.spill, classes=classes, columns=columns)
 
     call.body_mac = mac
-    return Small(chunks, call, caller.role == "owner")
+    return Small(chunks, call, caller.role == "owner", len(text))
 
 
 @asynccontextmanager
@@ -189,11 +193,11 @@ async def _body(request: Request) -> AsyncIterator[Body]:
         body.close()
 
 
-def _limiter(ctx: Services) -> anyio.CapacityLimiter:
-    """Threads of their own, so that slow uploads never keep other calls waiting; one limiter per event loop."""
+def _limiter(ctx: Services, of: RunVar[anyio.CapacityLimiter]) -> anyio.CapacityLimiter:
+    """Threads of their own, so that slow uploads never keep other calls waiting; one limiter each per event loop."""
     try:
-        return _threads.get()
+        return of.get()
     except LookupError:
         limiter = anyio.CapacityLimiter(ctx.settings.uploads_at_once)
-        _threads.set(limiter)
+        of.set(limiter)
         return limiter

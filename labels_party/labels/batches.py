@@ -23,6 +23,7 @@ FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what
 HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted
 ASIDE = "aside"  # uploads that wait for the owner's decision; nothing of them counts
+PASSED = "passed"  # a run of such an upload once runs beside it were merged: no upload is looked at with it
 DAY, LONGEST_PREFIX = "{day}", 200  # in a prefix of ids: the UTC day on which the batch is opened; in characters
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"  # modes of uploads of labels
 

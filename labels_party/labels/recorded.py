@@ -23,6 +23,7 @@ from labels_party.labels.batches import (
     require_sendable,
 )
 from labels_party.labels.changes import commit
+from labels_party.labels.compaction import upload_runs
 from labels_party.labels.fingerprint import same_examples
 from labels_party.labels.known import Known, look
 from labels_party.labels.runs import Run, among
@@ -78,8 +79,8 @@ class Recorder:
         return commit(self.database, self.vault, "labels.store", call, effect, [run_key], [s.key for s in stored])
 
     def check_new_runs(self, connection: Connection, known: Known, run: Run, *, aside: bool = False) -> list[Segment]:
-        """The batch's runs, inside the transaction, so that of two uploads with one id only one is taken: none that
-        was not `known` has a digest of `run`, unless it is set `aside`. Raises StaleBatch."""
+        """The runs of uploads, those set aside too, inside the transaction, so that of two uploads with one id only one
+        is taken: none that was not `known` has a digest of `run`, unless it is set `aside`. Raises StaleBatch."""
         listed = self.batches.segments(connection, known.batch.id, RUNS, EXAMPLES)
         if known.batch.presence == ID_LIST and any(s.key not in known.listed for s in listed):
             raise StaleBatch("Another list of ids came meanwhile.")
@@ -89,7 +90,7 @@ class Recorder:
             raise StaleBatch("Many labels came meanwhile.")
         if not aside and among(run, (self.vault.run(s.key) for s in new)).any():
             raise StaleBatch("A record of one of these ids came meanwhile.")
-        return runs
+        return upload_runs(self.batches, connection, known.batch.id)
 
     # --- lists of examples --------------------------------------------------------------------------------
 

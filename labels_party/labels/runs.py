@@ -105,8 +105,8 @@ def contains(run: Run, low: U64, high: U64) -> Marks:
 
 def merge(runs: list[Run]) -> Run:
     """One sorted run of all digests."""
-    if len(runs) == 1:
-        return runs[0]
+    if len(runs) < 2:
+        return runs[0] if runs else EMPTY
     if not kernels.worth(sum(len(r[0]) for r in runs)):
         return sort_run(np.concatenate([r[0] for r in runs]), np.concatenate([r[1] for r in runs]))[0]
     from labels_party.labels.kernels import merge_two

@@ -43,6 +43,7 @@ class Small:
     chunks: Callable[[tuple[str, ...], bool], Chunks]
     call: IdempotentCall
     owner: bool
+    size: int = 0  # bytes of the body
 
 
 _Part = tuple["pa.Array", npt.NDArray[np.int64]]
@@ -177,9 +178,10 @@ class Together:
             recorder.batches.bump(connection, now)
             if counted:
                 recorder.batches.add_segment(connection, batch_id, LABELS, key, behind)
-            # named whether or not any of them counts: what is deleted, and what the next look opens, must not tell
+            # named whether or not any of them counts, with the rows that were sent: what is deleted, what the next look
+            # opens and what is merged with it must not tell
             kind = LABELS if counted else ASIDE
-            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(run[0]), kind)
+            recorder.batches.add_segment(connection, batch_id, RUNS, run_key, len(ids), kind)
             for at in range(counted, len(read)):
                 stored = Segment(ASIDE, 0, key, len(read[at].ids), start=ends[at] - len(read[at].ids))
                 recorder.batches.add_segment(connection, batch_id, ASIDE, key, stored.rows, start=stored.start)

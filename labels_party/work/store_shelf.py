@@ -14,17 +14,21 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import tenacity
 
 from labels_party.work.kind import WorkFile
 from labels_party.work.shelf import Shelf, place
 from shared.errors import Unavailable
 from shared.service.folders import sweep
-from shared.service.objects.bucket import CHUNK, Bucket
+from shared.service.objects.bucket import CHUNK, Bucket, StoreFailed
 from shared.service.objects.port import Objects, Stored, StoreRefused
 
 SERVED = "served-"
+PATIENCE_SECONDS, LONGEST_PAUSE = 300.0, 10.0  # with a store that fails while it is sent what was drawn
 
 
 class StoreShelf(Shelf):
@@ -46,16 +50,20 @@ class StoreShelf(Shelf):
         return super().draft(work_id, attempt)
 
     def keep(self, work_id: str, attempt: int, files: list[WorkFile]) -> None:
-        folder = self.folder / place(work_id, attempt)
-        for file in files:
-            with (folder / file.name).open("rb") as written:
-                self.bucket.send(f"{place(work_id, attempt)}/{file.name}", written)
-        self._forget_draft(folder)
-        for file in files:
-            with tempfile.TemporaryFile(dir=self.spill) as copy:
-                self.bucket.fetch(f"{place(work_id, attempt)}/{file.name}", copy)
-                if _digest(copy) != file.sha256:
-                    raise StoreRefused("The object store gives other bytes back than it got.")
+        """The same bytes until the store has them: it sees them, so another draw after a failure would not be free."""
+        folder, there = self.folder / place(work_id, attempt), place(work_id, attempt)
+        try:
+            for file in files:
+                with (folder / file.name).open("rb") as written:
+                    _patiently(partial(self.bucket.send, f"{there}/{file.name}", written))
+            self._forget_draft(folder)
+            for file in files:
+                with tempfile.TemporaryFile(dir=self.spill) as copy:
+                    _patiently(partial(self.bucket.fetch, f"{there}/{file.name}", copy))
+                    if _digest(copy) != file.sha256:
+                        raise StoreRefused("The object store gives other bytes back than it got.")
+        except (StoreFailed, FileNotFoundError):
+            raise StoreRefused("The object store did not keep what was sent.") from None
 
     def drop(self, work_id: str, attempt: int, *, begun: bool) -> None:
         self._forget_draft(self.folder / place(work_id, attempt))
@@ -83,7 +91,7 @@ class StoreShelf(Shelf):
         """The whole file is fetched and compared with its digest before a byte of it is used; then a copy is kept."""
         path = self.spill / f"{SERVED}{file.sha256}-{file.name}"
         try:
-            if path.exists():
+            if path.exists() and path.stat().st_size == file.size:
                 os.utime(path)
                 return path
             fresh = self.spill / f".{secrets.token_hex(8)}"
@@ -95,7 +103,8 @@ class StoreShelf(Shelf):
                             "A published file is not in the object store as it was published. Restore it from a copy "
                             "of the store; it is never drawn again."
                         )
-                fresh.rename(path)
+                    os.fsync(copy.fileno())  # a name is trusted from now on
+                fresh.replace(path)
             finally:
                 fresh.unlink(missing_ok=True)
         except FileNotFoundError:
@@ -160,6 +169,17 @@ class StoreShelf(Shelf):
     def _delete(self, gone: list[Stored]) -> None:
         for stored in gone:
             self.bucket.delete(stored.key)
+
+
+def _patiently(call: Callable[[], None]) -> None:
+    """Again where the store fails, for PATIENCE_SECONDS. Raises StoreFailed, and what `call` raises."""
+    tries = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
+        wait=tenacity.wait_random_exponential(max=LONGEST_PAUSE),
+        retry=tenacity.retry_if_exception_type(StoreFailed),
+        reraise=True,
+    )
+    tries(call)
 
 
 def _digest(file: Any) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -68,6 +69,8 @@ class ApiKeys:
         self, database: Database, table: sa.Table, roles: tuple[str, ...], prefix: str, clock: Clock = utc_now
     ) -> None:
         self.database, self.table, self.roles, self.prefix, self.clock = database, table, roles, prefix, clock
+        self._noting: threading.Thread | None = None
+        self._noted: dict[str, str] = {}  # the day, by key
 
     def create(self, role: str, audience: str | None = None, expires: str | None = None) -> tuple[str, str]:
         """(key id, secret). The secret is shown once and cannot be recovered. `expires`: see `expiry`."""
@@ -115,7 +118,10 @@ class ApiKeys:
         query = sa.select(self.table).where(self.table.c.secret_sha256.in_(sought))
         rows = self.database.read("apikey.authenticate", lambda c: c.execute(query).all()) if sought else []
         known = {row.secret_sha256: row for row in rows}
-        return [self._judged(digest, known.get(digest)) for digest in digests]
+        found = [self._judged(digest, known.get(digest)) for digest in digests]
+        valid = {one.key_id for one in found if isinstance(one, Principal)}
+        self._note_use(row.id for row in rows if row.id in valid and row.last_used != self._now()[:10])
+        return found
 
     def _judged(self, digest: str, row: Any) -> Principal | Unauthenticated:
         reason, key_id = "no key", None
@@ -127,7 +133,6 @@ class ApiKeys:
             elif row.expires is not None and row.expires <= self._now():
                 reason, key_id = "expired key", row.id
             else:
-                self._used(row.id, row.last_used)
                 return Principal(row.id, row.role, row.audience)
         return Unauthenticated(
             "Send a valid API key in the header 'Authorization: Bearer KEY'; the 'apikey create' command makes one.",
@@ -135,13 +140,24 @@ class ApiKeys:
             key_id,
         )
 
-    def _used(self, key_id: str, last: str | None) -> None:
+    def wait(self) -> None:
+        """Until no use of a key is being noted."""
+        if self._noting is not None:
+            self._noting.join()
+
+    def _note_use(self, key_ids: Iterable[str]) -> None:
+        """A note for people. No caller waits for it, since whoever holds the database's lock may hold it for long."""
+        used = sorted(key_id for key_id in key_ids if self._noted.get(key_id) != self._now()[:10])
+        if used and (self._noting is None or not self._noting.is_alive()):
+            self._noting = threading.Thread(target=self._used, args=(used,), name="apikeys", daemon=True)
+            self._noting.start()
+
+    def _used(self, key_ids: Sequence[str]) -> None:
         today = self._now()[:10]
-        if last == today:
-            return
-        statement = sa.update(self.table).where(self.table.c.id == key_id).values(last_used=today)
-        with suppress(Unavailable):  # a note for people; the call itself may not need to write
+        statement = sa.update(self.table).where(self.table.c.id.in_(key_ids)).values(last_used=today)
+        with suppress(Unavailable):  # the next call of the day tries again
             self.database.write("apikey.used", lambda c: c.execute(statement) and None)
+            self._noted |= dict.fromkeys(key_ids, today)
 
     def _now(self) -> str:
         return self.clock().strftime(TIME)

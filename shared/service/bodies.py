@@ -52,7 +52,7 @@ class Bodies:
         whole = not upload or bool(JSON_TYPE.fullmatch(kind))  # other kinds are read in pieces
         error: LabelDPError | None = None
         # a small one whose length is said takes no thread of its own, and little memory
-        slot = upload and not _small(headers.get(b"content-length", b""))
+        slot = upload and not is_small(headers.get(b"content-length", b"").decode("latin-1"))
         if not declared.isdigit() or len(declared) > 18 or int(declared) > most:
             error = self._too_large(most)
         elif headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
@@ -127,8 +127,10 @@ def _weight(size: int) -> int:
     return max(0, min(size, LARGE_BODY) - FREE_BYTES)
 
 
-def _small(declared: bytes) -> bool:
-    return declared.isdigit() and len(declared) < 18 and int(declared) <= FREE_BYTES
+def is_small(declared: str | None) -> bool:
+    """Whether a Content-Length says so."""
+    number = declared or ""
+    return number.isascii() and number.isdigit() and len(number) < 18 and int(number) <= FREE_BYTES
 
 
 def _full() -> Busy:

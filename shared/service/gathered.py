@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import anyio.to_thread
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-MOST = 64  # items of one call
+MOST, MOST_WEIGHT = 64, 1 << 22  # items of one call, and what they weigh together
 
 
 class Gathered(Generic[Item, Result]):
     """`work(key, items)` gives a result or an error for each item. While it runs, further items of that key wait for
-    the next call; one that comes alone does not wait. Each event loop has calls of its own."""
+    the next call; one that comes alone does not wait. Each event loop has calls of its own. `weight`, such as bytes of
+    an item, bounds a call of several."""
 
-    def __init__(self, work: Callable[[Any, Sequence[Item]], Sequence[Result | Exception]]) -> None:
-        self.work = work
+    def __init__(
+        self,
+        work: Callable[[Any, Sequence[Item]], Sequence[Result | Exception]],
+        weight: Callable[[Item], int] = lambda _: 0,
+    ) -> None:
+        self.work, self.weight = work, weight
         self._waiting: dict[tuple[Any, Hashable], list[tuple[Item, asyncio.Future[Result]]]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
@@ -39,7 +45,9 @@ class Gathered(Generic[Item, Result]):
 
     async def _all(self, place: tuple[Any, Hashable], limiter: anyio.CapacityLimiter | None) -> None:
         while waiting := self._waiting[place]:
-            now, self._waiting[place] = waiting[:MOST], waiting[MOST:]
+            weights = accumulate(self.weight(item) for item, _ in waiting[:MOST])
+            count = max(1, sum(weight <= MOST_WEIGHT for weight in weights))
+            now, self._waiting[place] = waiting[:count], waiting[count:]
             try:
                 work = partial(self.work, place[1], [item for item, _ in now])
                 found = await anyio.to_thread.run_sync(work, limiter=limiter)

@@ -54,6 +54,7 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     config = uvicorn.Config(
         app,
         http=Connection,
+        loop="asyncio",  # another one may be installed, and its `sendfile` not do what ours expects
         ws="none",
         log_config=None,
         access_log=False,

@@ -6,13 +6,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.bootstrap import Services
+from features_party.storage.kept import KeptInStore
 from shared.audit import events
+from shared.errors import Unavailable
 from tests.support.features_api import WORLD, Api, form, message_files
 from tests.support.messages import Sender, features_party
 from tests.support.object_store import Room, age
@@ -92,6 +95,36 @@ def test_a_damaged_message_of_the_store_is_replaced_when_it_comes_again(
     assert pair.worker.trainer.post("/v1/messages", files=form(files)).status_code in (200, 201)
     assert bucket.read(key) == whole
     pair.worker.trained(table)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_two_who_keep_the_same_at_once_are_both_served(
+    opened: bool, tmp_path: Path, bucket: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower one finds its draft gone, before it `opened` a file of it or after."""
+    place = features_party(tmp_path / "a", objects=bucket.url).messages.place
+    assert isinstance(place, KeptInStore)
+    writing = place.objects.writing
+    for label in (b"x", b"y"):  # a copy of before makes room
+        place.draft("m").mkdir()
+        for name in ("file", "other"):
+            (place.draft("m") / name).write_bytes(label)
+        passed: list[str] = []
+
+        def overtaken(key: str, passed: list[str] = passed) -> Any:
+            passed.append(key)
+            found = writing(key)
+            if len(passed) == 1 + opened:  # another one keeps all of it now
+                place.keep("m")
+            return found
+
+        monkeypatch.setattr(place.objects, "writing", overtaken)
+        place.keep("m")
+        assert len(passed) == 3 + opened
+        assert (place.path("m") / "file").read_bytes() == label
+        assert not place.draft("m").exists()
+    with pytest.raises(Unavailable):
+        place.keep("never written")
 
 
 def test_what_was_kept_and_never_recorded_is_swept(pair: Pair, bucket: Room) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -314,8 +316,31 @@ def test_the_day_of_last_use_is_kept_once_a_day(service: Service, monkeypatch: p
     monkeypatch.setattr(keys.database, "write", lambda name, work: (writes.append(name), write(name, work))[1])
     for _ in range(3):
         service.client.get(service.single)
+    keys.wait()
     assert writes.count("apikey.used") == 1  # the worker writes too
     assert keys.list()[0]["last_used"] == keys.list()[0]["created"][:10]
+
+
+def test_no_caller_waits_for_the_lock_to_note_a_use(service: Service) -> None:
+    """A writer holds the lock: the call that would note its key's first use of the day is answered meanwhile."""
+    keys = service.app.state.apikeys
+    known = keys.list()[0]
+    key_id, secret = keys.create(known["role"], known["audience"])
+    held, go = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        held.set()
+        assert go.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(keys.database.write, "test.hold", hold)
+        assert held.wait(60)
+        answer = service.client.get(service.single, headers={"Authorization": f"Bearer {secret}"})
+        assert (answer.status_code, holding.done()) == (200, False)
+        go.set()
+        holding.result()
+    keys.wait()
+    assert [key["last_used"] for key in keys.list() if key["id"] == key_id] == [keys._now()[:10]]
 
 
 def test_every_route_has_a_place_in_the_document(service: Service) -> None:

@@ -308,6 +308,7 @@ def test_a_claim_from_before_the_clock_was_set_back_is_not_kept(lite: LabelsPart
     owner = lite.client()
     shop = owner.post("/v1/populations", json=SHOP).json()["id"]
     batch = owner.post(f"/v1/populations/{shop}/batches", json={"presence": "public"}).json()["id"]
+    lite.services.apikeys.wait()
     (caller,) = {k["id"] for k in lite.services.apikeys.list() if k["last_used"]}
     row = {"caller": caller, "key": "k", "status": 0, "until": time.time() + YEAR}
     insert = sa.text(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import object_store
 from tests.support.ledger_kills import NAMED, random_kills, replayed
 from tests.support.ledger_parties import There
 from tests.support.ledger_places import SqliteTemplate
@@ -19,8 +20,12 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery() as found:
-        yield found
+    # children are forked, and look for an object store's credentials there
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in object_store.CREDENTIALS.items():
+            environment.setenv(name, value)
+        with Nursery() as found:
+            yield found
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +39,22 @@ def test_killed_at_every_named_point_in_turn(nursery: Nursery, template: SqliteT
     try:
         replayed(World(party), party)
         assert party.kills == len(NAMED)
+    finally:
+        party.close()
+
+
+def test_killed_with_an_object_store(
+    nursery: Nursery, template: SqliteTemplate, bucket: object_store.Room, tmp_path: Path
+) -> None:
+    """At each named point, and at random moments, of which some fall into requests to the store."""
+    party = There(nursery, template.fresh(tmp_path).home, random.Random(3), objects=bucket.url)
+    try:
+        replayed(World(party), party)
+        assert party.kills == len(NAMED)
+        assert random_kills(party, kills=len(NAMED) + 5, calls=40).batches
+        assert bucket.keys("labels")
+        assert bucket.keys("work")
+        assert party.kills >= len(NAMED) + 2
     finally:
         party.close()
 

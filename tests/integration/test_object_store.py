@@ -17,6 +17,7 @@ from features_party.labels_service import LabelsService
 from features_party.receive.pull import pull
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels.digests import mask
+from labels_party.work import store_shelf
 from shared.audit import events
 from shared.documents.bundle import verify
 from shared.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
@@ -294,6 +295,74 @@ def test_a_store_that_cannot_be_reached_is_tried_later_at_no_charge(
         assert drawn == 0, "a store that takes nothing is noticed before labels are read"
         assert s.pipeline.run(release)
         assert party.spent(batch) == "1"
+
+
+@pytest.mark.parametrize("reason", ["ACCESS_DENIED", "SERVICE_UNAVAILABLE"])
+def test_what_was_drawn_is_sent_again_and_never_drawn_again(
+    reason: str, bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store sees what it gets and chooses what to answer, so a failure must not buy another draw."""
+    monkeypatch.setattr(store_shelf, "LONGEST_PAUSE", 0.01)
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        s, batch = party.services, party.sealed_batch(label_table(40))
+
+        class Failing:
+            def __init__(self, failures: float) -> None:
+                self.left, self.sent = failures, list[bytes]()
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(system, name)
+
+            def open_output_stream(self, path: str) -> Any:
+                self.left -= 1
+                if self.left < 0:
+                    return system.open_output_stream(path)
+                (draft,) = (tmp_path / "home").rglob("message.parquet")
+                self.sent.append(draft.read_bytes())
+                raise OSError(f"When uploading '{path}': AWS Error {reason} during PutObject operation: x")
+
+        room = s.work.shelf.bucket  # type: ignore[attr-defined]  # of a store
+        system, release = room.filesystem, party.charge(batch)
+        room.filesystem = failing = Failing(2.5 * requests.TRIES)
+        assert s.pipeline.run(release)
+        assert len(failing.sent) == 2.5 * requests.TRIES // 1
+        (key,) = [key for key in bucket.keys("work") if key.endswith("message.parquet")]
+        assert set(failing.sent) == {bucket.read(key)}
+        monkeypatch.setattr(store_shelf, "PATIENCE_SECONDS", 0.2)
+        room.filesystem, lost = Failing(float("inf")), party.charge(batch, additional_release=True)
+        with pytest.raises(LabelDPError, match="refused"):
+            s.pipeline.run(lost)
+        room.filesystem = system
+        assert (party.state(lost).state, party.spent(batch)) == ("failed", "2")
+        assert not s.pipeline.run(lost)
+
+
+def test_what_vanished_before_it_was_read_back_is_not_drawn_again(
+    bucket: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url, worker=False) as party:
+        release = party.charge(party.sealed_batch(label_table(40)))
+        send = requests.Bucket.send
+
+        def lost(self: requests.Bucket, key: str, file: Any) -> None:
+            send(self, key, file)
+            if key.endswith("message.parquet"):
+                self.delete(key)
+
+        monkeypatch.setattr(requests.Bucket, "send", lost)
+        with pytest.raises(LabelDPError, match="refused"):
+            party.services.pipeline.run(release)
+        assert party.state(release).state == "failed"
+
+
+def test_a_copy_that_a_crash_cut_short_is_fetched_anew(bucket: Room, tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home", objects=bucket.url) as party:
+        release = party.release(party.sealed_batch(label_table(40)))
+        reader, url = party.client("features"), f"/v1/releases/{release}/message"
+        whole = reader.get(url).content
+        (copy,) = (tmp_path / "home").rglob(f"{store_shelf.SERVED}*message.parquet")
+        copy.write_bytes(whole[:7])
+        assert reader.get(url).content == whole
 
 
 def test_an_older_database_is_refused_by_a_new_home(bucket: Room, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A real `serve` process with short deadlines, and raw sockets.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -259,14 +260,33 @@ def test_a_third_upload_at_once_is_asked_to_come_back(service: Service) -> None:
         problem(answer, 503, "busy")
         assert re.search(rb"retry-after: \d+", answer, re.IGNORECASE)
         body = b"example_id\na\n"
+        start = time.monotonic()
         with service.connect() as small:  # it takes no thread of its own, so it need not wait
             small.sendall(service.upload(Content_Length=len(body)) + body)
             assert read_answer(small).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - start < IDLE / 2
         for connection in (first, second):
             problem(read_all(connection), 408, "request-timeout")
     with service.connect() as connection:
         connection.sendall(service.upload(Content_Length=len(body)) + body)
         assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_small_uploads_that_stall_hold_no_place(service: Service) -> None:
+    body = b"example_id\na\n"
+    with contextlib.ExitStack() as stack:
+        stalled = [stack.enter_context(service.connect()) for _ in range(6)]
+        for connection in stalled:
+            connection.sendall(service.upload(Content_Length=len(body)) + b"e")
+        time.sleep(0.6)  # longer than a body is waited for before it gets a thread
+        start = time.monotonic()
+        for length in ({"Content_Length": len(body)}, {"Content_Length": 2 * FREE_BYTES}):
+            with service.connect() as connection:
+                connection.sendall(service.upload(**length) + body.ljust(length["Content_Length"], b"\n"))
+                assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - start < IDLE / 2
+        for connection in stalled:
+            problem(read_all(connection), 408, "request-timeout")
 
 
 def test_a_hundred_stalled_connections_leave_the_service_answering(service: Service) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from labels_party.labels.batches import ASIDE, LABELS, RUNS, SEALED
+from labels_party.labels.compaction import FACTOR
 from labels_party.labels.formats.formats import JSON
+from labels_party.labels.known import look
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.together import Small
 from labels_party.labels.vault import LabelVault
@@ -158,6 +163,44 @@ def test_what_is_stored_opened_and_deleted_does_not_depend_on_which_ids_have_a_r
     assert seen == [["put", "put", "put_run", "put_run", "run", "run"]] * len(probes)
 
 
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("asides", [(), (3,), (0, 1, 5, 6), tuple(range(FACTOR))])
+def test_what_is_merged_does_not_depend_on_which_ids_have_a_record(
+    shop: Shop, asides: tuple[int, ...], alone: bool
+) -> None:
+    """Nor how many runs the next upload is looked at with, over two merges; a decision still finds its digests."""
+    intake = shop.services.intake
+
+    def send(labels: Labels) -> None:
+        small = shop.small(labels)
+        if alone:
+            intake.add_labels(shop.batch, small.chunks, small.call, owner=False)
+        else:
+            assert shop.take(small) == [len(labels)]
+        intake.compaction.wait()
+
+    def opened() -> int:
+        known = look(shop.services.database, shop.services.batches, shop.services.vault, shop.batch)
+        return len(known.taken) + len(known.aside)
+
+    shop.take(shop.small({f"taken {n}": 1 for n in range(64)}, owner=True))
+    counted: Labels = {f"taken {n}": 1 for n in range(64)}
+    seen = []
+    for n in range(2 * FACTOR):
+        labels = {f"new {n}": n % 11} if n % FACTOR not in asides else {f"taken {n}": 2, f"also {n}": 3}
+        send(labels)
+        counted |= labels if n % FACTOR not in asides else {}
+        seen.append(opened())
+    assert seen == [1 + n for n in (1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6, 7, 8, 2)]
+    for upload in shop.waiting():
+        if upload["examples"] == ["taken 0"]:
+            shop.decide(upload["id"], "replace")
+            counted |= {"taken 0": 2, "also 0": 3}
+        else:
+            shop.decide(upload["id"], "drop")
+    assert shop.sealed() == counted
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_mixture_is_answered_as_some_order_of_single_uploads_would_be(shop: Shop, seed: int) -> None:
     rng = random.Random(seed)
@@ -182,6 +225,32 @@ def test_any_mixture_is_answered_as_some_order_of_single_uploads_would_be(shop: 
     runs = [shop.services.vault.run(s.key) for s in shop.segments(RUNS)]
     assert sum(len(run[0]) for run in runs) == len(counted)
     assert shop.sealed() == counted
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "arrow", "parquet"])
+def test_texts_wait_together_and_tables_that_may_swell_do_not(
+    kind: str, party_on: LabelsParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, seen = Shop(party_on), []
+    real = shop.services.intake.together.attempt
+    monkeypatch.setattr(
+        shop.services.intake.together,
+        "attempt",
+        lambda batch, uploads, runs: (seen.append(1), real(batch, uploads, runs))[1],
+    )
+    table, sink = pa.table({"example_id": ["a", "b"], "label": [1.0, 2.0]}), io.BytesIO()
+    if kind == "parquet":
+        pq.write_table(table, sink)
+    elif kind == "arrow":
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        sink.write(json.dumps(table.to_pydict()).encode() if kind == "json" else b"example_id,label\na,1\nb,2\n")
+    types = {"csv": "text/csv", "json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
+    headers = {"Content-Type": types.get(kind, "application/vnd.apache.parquet")}
+    answer = shop.owner.post(f"{shop.path}/labels", content=sink.getvalue(), headers=headers)
+    assert (answer.status_code, answer.json()["accepted"]) == (200, 2)
+    assert bool(seen) == (kind in ("csv", "json"))
 
 
 def test_many_clients_at_once_over_http(party_on: LabelsParty) -> None:

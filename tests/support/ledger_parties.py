@@ -64,8 +64,10 @@ class Here:
 class There:
     """In a child, which is killed at a random moment of the next call, or at a named fault point."""
 
-    def __init__(self, nursery: Nursery, home: Path, rng: random.Random, url: str | None = None) -> None:
-        self.nursery, self.home, self.rng, self.url = nursery, home, rng, url
+    def __init__(
+        self, nursery: Nursery, home: Path, rng: random.Random, url: str | None = None, objects: str = ""
+    ) -> None:
+        self.nursery, self.home, self.rng, self.url, self.objects = nursery, home, rng, url, objects
         self.kills, self._within, self._point = 0, 0.0, ""
         self._observer: Services | None = None
         self.open()
@@ -84,7 +86,7 @@ class There:
             self.kill_at("")
 
     def open(self) -> None:
-        self.child: Child = self.nursery.start(Start(str(self.home), self.url))
+        self.child: Child = self.nursery.start(Start(str(self.home), self.url, self.objects))
 
     def close(self) -> None:
         self.child.kill()
@@ -94,7 +96,8 @@ class There:
 
     def look(self) -> Services:
         if self._observer is None:
-            self._observer = bootstrap(Settings(home=self.home, database_url=self.url, worker=False))  # type: ignore[arg-type]  # pydantic converts
+            where = {"home": self.home, "database_url": self.url, "objects": self.objects}
+            self._observer = bootstrap(Settings(**where, worker=False))  # type: ignore[arg-type]  # pydantic converts
         return self._observer
 
     def call(self, name: str, *arguments: Any, key: str = "") -> Any:

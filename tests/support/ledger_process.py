@@ -29,6 +29,7 @@ class Start:
 
     home: str
     url: str | None = None
+    objects: str = ""
     host: str = ""  # a made-up one: leases of others are then kept by time alone
     lease_seconds: float = 30.0
     idle_seconds: int = 120
@@ -162,7 +163,8 @@ def _serve(path: str, start: Start) -> None:
     if start.host:
         socket.gethostname = lambda: start.host
     database.IDLE_SECONDS = start.idle_seconds
-    settings = Settings(home=start.home, database_url=start.url, lease_seconds=start.lease_seconds, worker=False)  # type: ignore[arg-type]  # pydantic converts
+    where = {"home": start.home, "database_url": start.url, "objects": start.objects}
+    settings = Settings(**where, lease_seconds=start.lease_seconds, worker=False)  # type: ignore[arg-type]  # pydantic converts
     try:
         calls = Calls(bootstrap(settings, faults=fault))
         say("answer", "ready")

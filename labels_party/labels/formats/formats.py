@@ -24,6 +24,7 @@ class Format:
     types: tuple[str, ...]
     read: Callable[[Source, Wanted], Iterator[Chunk]]
     table: bool = True
+    text: bool = True  # decoded it has about its size
 
     def chunks(
         self,
@@ -61,8 +62,10 @@ NDJSON = Format(
     table=False,
 )
 CSV = Format(("text/csv",), read_csv)
-ARROW = Format(("application/vnd.apache.arrow.stream",), read_arrow)
-PARQUET = Format(("application/vnd.apache.parquet", "application/x-parquet", "application/octet-stream"), read_parquet)
+ARROW = Format(("application/vnd.apache.arrow.stream",), read_arrow, text=False)
+PARQUET = Format(
+    ("application/vnd.apache.parquet", "application/x-parquet", "application/octet-stream"), read_parquet, text=False
+)
 FORMATS = (JSON, NDJSON, CSV, ARROW, PARQUET)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.service.gathered import MOST, Gathered
+from shared.service.gathered import MOST, MOST_WEIGHT, Gathered
 
 
 def test_what_comes_meanwhile_is_done_together_and_each_gets_its_own() -> None:
@@ -44,6 +44,23 @@ def test_what_comes_meanwhile_is_done_together_and_each_gets_its_own() -> None:
             assert str(result) == str(i)
         else:
             assert result == 2 * i
+
+
+def test_a_call_of_several_weighs_at_most_so_much() -> None:
+    calls: list[list[int]] = []
+
+    def work(_: str, items: Sequence[int]) -> list[int | Exception]:
+        calls.append(list(items))
+        return list(items)
+
+    async def ask() -> None:
+        gathered = Gathered[int, int](work, lambda item: item)
+        weights = [1, MOST_WEIGHT // 2, MOST_WEIGHT // 2, 1, MOST_WEIGHT + 1, 2]
+        assert await asyncio.gather(*(gathered.do("", weight) for weight in weights)) == weights
+
+    asyncio.run(ask())
+    half = MOST_WEIGHT // 2
+    assert calls == [[1, half], [half, 1], [MOST_WEIGHT + 1], [2]]
 
 
 def test_work_that_fails_fails_for_all_of_its_call() -> None:
