@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around soak clean
+.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around notebooks soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -52,6 +52,11 @@ tables: $(VENV)/.peers
 # tests/benchmarks/around/results. `make around ARGS="clipping --quick"` runs one of them on a small scale.
 around: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks.around $(ARGS)
+
+# The notebooks of the guides, run from top to bottom and kept with what they print. ONLINE_RETAIL names a Parquet file of
+# UCI's Online Retail lines; without it they make clicks up.
+notebooks: $(VENV)/.dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)" $(BIN)/jupyter-execute --inplace deploy/guides/notebooks/*.ipynb
 
 # Long runs of what `make test` tries shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
 # One table at the end (tried, survived, limit, seed), kept in tests/soak/results; PARTS="large_domain or kills" runs some.
