@@ -9,6 +9,7 @@ import typer
 
 from labels_party.cli.app import app, services
 from labels_party.cli.lists import (
+    GIVEN,
     Audience,
     Most,
     PopulationName,
@@ -46,9 +47,9 @@ def answers(
         if not found:
             say("No answer fits: calibrate, median, rectangle, linear-model and predict give some.")
             return
-        rows = [[*given_row(a), a["kind"], a["delta"], acknowledged(a)] for a in found]
-        heads = ["answer", "population", "batch", "ε", "state", "published", "audiences", "asked for by", "kind", "δ"]
-        table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", [*heads, "acknowledged"], rows)
+        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], acknowledged(a)] for a in found]
+        heads = ["answer", "kind", *GIVEN, "δ", "acknowledged"]
+        table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
 
     emit(found, as_json, human)
 
