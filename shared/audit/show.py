@@ -123,8 +123,7 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
         ),
         kinds.BATCH_PURGED: lambda: f"the labels of {batch} were deleted ({details.get('why')}); its releases stay",
         kinds.ERASURE_REQUESTED: lambda: (
-            f"erasure of {counted(details.get('examples'), 'example')} of population {subject.population_name} was "
-            "asked for"
+            f"erasure of {_erased(details)} of population {subject.population_name} was asked for"
         ),
         kinds.ERASED: lambda: (
             f"{counted(details.get('examples'), 'example')} of {batch} took the missing-label value"
@@ -166,6 +165,13 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
         kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
     }
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.work or subject.batch or ''}")()
+
+
+def _erased(details: Any) -> str:
+    """Whom an erasure is about: examples, or all that a person has."""
+    if "units" in details:
+        return f"all examples of {counted(details['units'], 'unit')}"
+    return counted(details.get("examples"), "example")
 
 
 def _called(event: Event) -> str:

@@ -11,6 +11,7 @@ CREATE INDEX ix_deliveries_webhook ON deliveries (webhook);
 CREATE INDEX ix_erasures_batch ON erasures (batch);
 CREATE INDEX ix_erasures_population ON erasures (population);
 CREATE INDEX ix_erasures_state ON erasures (state);
+CREATE INDEX ix_erasures_unit_digest ON erasures (unit_digest);
 CREATE INDEX ix_idempotency_age ON idempotency (caller, batch, created);
 CREATE INDEX ix_idempotency_batch ON idempotency (batch);
 CREATE INDEX ix_predictors_batch ON predictors (batch);
@@ -25,7 +26,8 @@ CREATE TABLE api_keys ( id VARCHAR(32) NOT NULL, name VARCHAR(40), secret_sha256
 CREATE TABLE audit_events ( sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, body BLOB NOT NULL, kind VARCHAR(40) NOT NULL, population VARCHAR(64), batch VARCHAR(64), work VARCHAR(64), epsilon_nano BIGINT NOT NULL, delta_atto BIGINT NOT NULL, at VARCHAR(20), PRIMARY KEY (sequence), UNIQUE (digest) );
 CREATE TABLE batches ( id VARCHAR(40) NOT NULL, population VARCHAR(40) NOT NULL, label VARCHAR(200) NOT NULL, state VARCHAR(10) NOT NULL, presence VARCHAR(10) NOT NULL, version INTEGER NOT NULL, created VARCHAR(20) NOT NULL, sealed VARCHAR(20), seal_order INTEGER, n BIGINT, id_bytes BIGINT, ids_mac VARCHAR(64), seal_at VARCHAR(20), release_template JSON, scheduled_by VARCHAR(60), schedule_problem JSON, scheduled_release VARCHAR(40), purged VARCHAR(20), closed VARCHAR(20), id_prefix VARCHAR(200), merged_into VARCHAR(40), PRIMARY KEY (id), UNIQUE (label, seal_order), FOREIGN KEY(population) REFERENCES populations (id) );
 CREATE TABLE deliveries ( id VARCHAR(40) NOT NULL, webhook VARCHAR(40) NOT NULL, event VARCHAR(40) NOT NULL, body JSON NOT NULL, state VARCHAR(10) NOT NULL, attempts INTEGER NOT NULL, next_at FLOAT NOT NULL, created VARCHAR(20) NOT NULL, delivered VARCHAR(20), failure VARCHAR(200), PRIMARY KEY (id), FOREIGN KEY(webhook) REFERENCES webhooks (id) );
-CREATE TABLE erasures ( id VARCHAR(40) NOT NULL, population VARCHAR(40) NOT NULL, batch VARCHAR(40), id_digest VARCHAR(32) NOT NULL, state VARCHAR(12) NOT NULL, effect VARCHAR(40), requested VARCHAR(20) NOT NULL, requested_by VARCHAR(60) NOT NULL, applied VARCHAR(20), PRIMARY KEY (id), UNIQUE (population, id_digest), FOREIGN KEY(population) REFERENCES populations (id) );
+CREATE TABLE erased_units ( population VARCHAR(40) NOT NULL, unit_digest VARCHAR(32) NOT NULL, requested VARCHAR(20) NOT NULL, requested_by VARCHAR(60) NOT NULL, PRIMARY KEY (population, unit_digest), FOREIGN KEY(population) REFERENCES populations (id) );
+CREATE TABLE erasures ( id VARCHAR(40) NOT NULL, population VARCHAR(40) NOT NULL, batch VARCHAR(40), id_digest VARCHAR(32) NOT NULL, unit_digest VARCHAR(32), state VARCHAR(12) NOT NULL, effect VARCHAR(40), requested VARCHAR(20) NOT NULL, requested_by VARCHAR(60) NOT NULL, applied VARCHAR(20), PRIMARY KEY (id), UNIQUE (population, id_digest), FOREIGN KEY(population) REFERENCES populations (id) );
 CREATE TABLE idempotency ( caller VARCHAR(40) NOT NULL, "key" VARCHAR(200) NOT NULL, body_mac VARCHAR(64) NOT NULL, status INTEGER NOT NULL, answer JSON NOT NULL, batch VARCHAR(40), claimed_until FLOAT, created FLOAT DEFAULT '0' NOT NULL, PRIMARY KEY (caller, "key") );
 CREATE TABLE installation ( id INTEGER NOT NULL, secret_check VARCHAR(64) NOT NULL, PRIMARY KEY (id) );
 CREATE TABLE leases ( work VARCHAR(80) NOT NULL, owner VARCHAR(120) NOT NULL, until FLOAT NOT NULL, PRIMARY KEY (work) );
