@@ -27,6 +27,7 @@ from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
 from labels_party.labels.standing import WORKING
 from labels_party.labels.sweep import Sweep
+from labels_party.labels.unit_erasures import UnitErasures
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
@@ -114,6 +115,7 @@ class Services:
     schedule: Schedule
     retention: Retention
     erasures: Erasures
+    unit_erasures: UnitErasures
     sweep: Sweep
     pipeline: Pipeline
     allowances: Allowances
@@ -247,6 +249,7 @@ def bootstrap(
     schedule = Schedule(database, batches, sealer, work, message, leases)
     retention = Retention(database, batches, decisions, vault, audit)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
+    unit_erasures = UnitErasures(erasures, sealer.units)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
     services = Services(
@@ -272,6 +275,7 @@ def bootstrap(
         schedule=schedule,
         retention=retention,
         erasures=erasures,
+        unit_erasures=unit_erasures,
         sweep=sweep,
         pipeline=pipeline,
         allowances=allowances,
