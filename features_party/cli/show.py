@@ -30,7 +30,7 @@ def show_message(data: dict[str, Any]) -> None:
         ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
         ["signed by", data["key_id"]],
     ]
-    table("Verified message", ["", ""], rows)
+    table("Verified rehearsal: made-up labels, no ε" if data.get("rehearsal") else "Verified message", ["", ""], rows)
 
 
 def clipping_text(clipping: dict[str, Any]) -> str:

@@ -151,7 +151,8 @@ class Trainer:
         saved()
 
         def record(connection: Connection) -> None:
-            self.audit.append(connection, trained_event(list(joined.messages), card, actor))
+            if not joined.messages[0].rehearsed:
+                self.audit.append(connection, trained_event(list(joined.messages), card, actor))
             if finish is not None:
                 finish(connection, card)
 
