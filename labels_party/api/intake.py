@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import IdColumns, LabelColumns
@@ -42,6 +42,10 @@ from shared.service.json_bodies import JsonRouter, quickly
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOADED = problem_responses(409, 413, 415)
 Mode = Literal["insert", "upsert"]
+Existing = Annotated[
+    Literal["refuse", "same"],
+    Query(description="same: a population of that name that was declared with the same rules is answered with 200."),
+]
 
 
 @router.post(
@@ -52,16 +56,27 @@ Mode = Literal["insert", "upsert"]
     dependencies=[LARGE],
 )
 def create_population(
-    body: PopulationAsked, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+    body: PopulationAsked,
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    caller: Owner,
+    existing: Existing = "refuse",
+    key: IdempotencyKey = None,
 ) -> PopulationOut:
     """Declare a label column of a body of people: public domain, rules, audiences, lifetime ε per example."""
     population = declare(body)
-    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
+    asked = body.model_dump_json().encode() + (existing.encode() if existing != "refuse" else b"")
+    call = idempotent(ctx, caller, key, request.url.path, asked)
+
+    def effect(connection: Connection) -> Reply:
+        found = ctx.populations.declared(connection, population) if existing == "same" else population
+        if found.created:
+            return 200, found.as_json()
+        return 201, ctx.populations.create(connection, population, caller.actor).as_json()
 
     def store(connection: Connection) -> Reply:
-        return call.once(
-            connection, lambda: (201, ctx.populations.create(connection, population, caller.actor).as_json())
-        )
+        return call.once(connection, lambda: effect(connection))
 
     status, answer = ctx.database.write("population.create", store)
     response.status_code = status
