@@ -149,7 +149,7 @@ def test_the_ten_lines_of_python_work(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_the_publishers_python_works(checkout: Path, tmp_path: Path) -> None:
-    (code,) = blocks(PUBLISHER, "python")
+    code = "\n".join(blocks(PUBLISHER, "python"))
     demo = checkout / "demo-output"
     names = {
         "MESSAGE": demo / "message.parquet",
