@@ -86,13 +86,14 @@ def create_population(
 
 @router.get("/populations", tags=["populations"])
 def list_populations(ctx: Ctx, _: Owner) -> list[PopulationOut]:
+    """All populations, with their rules."""
     found = ctx.database.read("population.list", ctx.populations.list)
     return [PopulationOut(**p.as_json()) for p in found]
 
 
 @router.get("/populations/{population}", tags=["populations"])
 def get_population(population: str, ctx: Ctx, _: Owner) -> PopulationOut:
-    """By id or name."""
+    """A population by its id or name."""
     return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
 
 
@@ -138,6 +139,8 @@ def create_batch(
 
 @router.get("/populations/{population}/batches", tags=["batches"])
 def list_batches(population: str, ctx: Ctx, _: Owner) -> list[BatchOut]:
+    """The batches of a population, the newest last."""
+
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
         return [b.as_json() for b in ctx.batches.of_population(connection, found.id)]
@@ -147,6 +150,7 @@ def list_batches(population: str, ctx: Ctx, _: Owner) -> list[BatchOut]:
 
 @router.get("/batches/{batch}", tags=["batches"])
 def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
+    """A batch: its state, its examples, and what follows by itself."""
     return BatchOut(**ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json())
 
 

@@ -65,11 +65,13 @@ def create_webhook(
 
 @router.get("")
 def list_webhooks(ctx: Ctx, _: Owner) -> list[WebhookOut]:
+    """All webhooks, without their secrets."""
     return [WebhookOut(**w.as_json()) for w in ctx.database.read("webhook.list", ctx.webhooks.all)]
 
 
 @router.get("/{webhook}")
 def get_webhook(webhook: str, ctx: Ctx, _: Owner) -> WebhookOut:
+    """A webhook: its URL and its events."""
     return WebhookOut(**ctx.database.read("webhook.get", lambda c: ctx.webhooks.get(c, webhook)).as_json())
 
 

@@ -94,7 +94,14 @@ def test_every_shell_command_works_as_written(checkout: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for said in ("Privatized message", '"mse"', "events verified", "succeeded", "VERIFIED", "no longer count"):
+    for said in (
+        "Privatized message",
+        "mean squared error",
+        "events verified",
+        "succeeded",
+        "VERIFIED",
+        "no longer count",
+    ):
         assert said in done.stdout, said
     page = (checkout / "demo-output" / "try" / "statement.html").read_text(encoding="utf-8")
     assert "orders" in page

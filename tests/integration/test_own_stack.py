@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import make_column_transformer
@@ -17,15 +20,20 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
+from features_party.bootstrap import bootstrap
 from features_party.frames import labeled_frame, noise_weights
 from features_party.scoring import PrivatizedScorer
 from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
+from features_party.tables.feature_tables import feature_table
+from shared.documents.signing import SigningKey, VerifyingKey
 from shared.errors import InvalidInput, InvalidMechanism, InvalidTable
+from shared.schemas.training import Learning
 from tests.simulation.test_holdout_coverage import k_ary
+from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
 GUIDE = Path(__file__).parents[2] / "deploy" / "guides" / "publisher.md"
-WORLD = world(3000, seed=3)
+WORLD, KEY = world(3000, seed=3), SigningKey.generate()
 X = WORLD.table("id").to_pandas()
 INDEXED = X.set_index("id")
 RECIPES = dict(re.findall(r"^\| (LightGBM|XGBoost|CatBoost|PyTorch) \| `(.*)` \|$", GUIDE.read_text("utf-8"), re.M))
@@ -219,3 +227,43 @@ def test_the_guide_s_line_trains_a_network(noisy: Any) -> None:
         best.step()
     found = net(x).detach().numpy()
     assert np.mean((found - WORLD.labels) ** 2) < 0.4 * np.var(WORLD.labels)
+
+
+def test_an_index_that_pandas_wrote_is_no_feature_and_ids_keep_their_type(folder: Path) -> None:
+    numbered = X.assign(id=np.arange(len(X)))
+    numbered[numbered["age"] > 30].to_parquet(folder / "f.parquet")  # an index with gaps becomes a column of the file
+    numbered.to_parquet(folder / "later.parquet", index=False)
+    shell = Shell(folder)
+    ids, path = [str(one) for one in numbered["id"]], folder / "numbered.parquet"
+    Sender(KEY).write(path, ids, WORLD.labels, one_bit(epsilon=3.0), epsilon="3", release="n", batch="n")
+    (folder / "key.pub").write_bytes(KEY.public.pem)
+    ask = ("--message", path, "--labels-key", "key.pub", "--features", "f.parquet", "--id-column", "id")
+    card = shell.json("train", *ask, "--model", "trees", "--out", "model")
+    assert [feature["name"] for feature in card["features"]] == ["age", "country"]
+    for name in ("later", "f"):
+        shell.run(
+            "predict",
+            "--model",
+            "model",
+            "--features",
+            f"{name}.parquet",
+            "--id-column",
+            "id",
+            "--out",
+            f"{name}-p.parquet",
+        )
+    found = pq.read_table(folder / "later-p.parquet")
+    assert found.schema.field("id").type == pa.int64()
+    assert found["id"].to_pylist() == list(range(3000))
+
+
+@pytest.mark.parametrize("model", ["trees", "gbdt", "linear"])
+def test_the_bar_of_a_training_never_goes_back(folder: Path, model: str) -> None:
+    told: list[float] = []
+    with closing(bootstrap()) as party:
+        messages = party.messages.accept_all([folder / "m.parquet"], VerifyingKey.load(folder / "labels-signing.pub"))
+        table = feature_table(WORLD.table("id"), "id")
+        party.trainer.train(messages, table, Learning(model=model), folder / "out", lambda _, share: told.append(share))
+    assert told == sorted(told)
+    assert len(told) > 3
+    assert told[-1] <= 1.0
