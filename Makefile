@@ -45,7 +45,7 @@ bench: $(VENV)/.dev
 
 # The paper's tables and figures on the data of ../shared/data, kept in tests/benchmarks/utility/results; goes on where
 # it was stopped. `make tables ARGS="--quick"` takes two minutes, ARGS=--help lists the options.
-tables: $(VENV)/.peers
+tables: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks.utility $(ARGS)
 
 # Clipping bounds, calibration, private prediction …: what they achieve beside the bounds of their papers, kept in
@@ -66,13 +66,6 @@ soak: $(VENV)/.dev
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
-	@touch $@
-
-# LightGBM needs a system libgomp; without either, its column stays empty and the report says so.
-$(VENV)/.peers: $(VENV)/.dev
-	@echo "installing what the tables compare with (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]' || \
-	  echo "LightGBM could not be installed; the tables are made without it" >&2
 	@touch $@
 
 $(VENV)/.measures: $(VENV)/.dev

@@ -21,6 +21,7 @@ from shared.service.calls import Calls
 from shared.service.docs import install_docs
 from shared.service.front import Front, LastResort, RequestLog
 from shared.service.http import problem_responses
+from shared.service.json_bodies import JsonRoute
 from shared.service.methods import Methods, known_request
 from shared.service.metrics import install_metrics
 from shared.service.refusals import install_handlers
@@ -69,6 +70,7 @@ def application(
     app.state.services, app.state.apikeys = services, services.apikeys
     install_handlers(app)
     app.router.redirect_slashes = False
+    app.router.route_class = JsonRoute
     app.router.dependencies.append(Depends(known_request))
     # the last one added is met first
     app.add_middleware(Methods, api=app)
