@@ -88,24 +88,15 @@ def create_population(
 
 
 @router.get("/populations", tags=["populations"])
-<<<<<<< HEAD
 def list_populations(ctx: Ctx, _: Auditor) -> list[PopulationOut]:
-=======
-def list_populations(ctx: Ctx, _: Owner) -> list[PopulationOut]:
     """All populations, with their rules."""
->>>>>>> h-pub
     found = ctx.database.read("population.list", ctx.populations.list)
     return [PopulationOut(**p.as_json()) for p in found]
 
 
 @router.get("/populations/{population}", tags=["populations"])
-<<<<<<< HEAD
 def get_population(population: str, ctx: Ctx, _: Auditor) -> PopulationOut:
-    """By id or name."""
-=======
-def get_population(population: str, ctx: Ctx, _: Owner) -> PopulationOut:
     """A population by its id or name."""
->>>>>>> h-pub
     return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
 
 
@@ -150,13 +141,8 @@ def create_batch(
 
 
 @router.get("/populations/{population}/batches", tags=["batches"])
-<<<<<<< HEAD
 def list_batches(population: str, ctx: Ctx, caller: Auditor) -> list[BatchOut]:
-    """Those of a population, oldest first."""
-=======
-def list_batches(population: str, ctx: Ctx, _: Owner) -> list[BatchOut]:
     """The batches of a population, the newest last."""
->>>>>>> h-pub
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
@@ -166,19 +152,13 @@ def list_batches(population: str, ctx: Ctx, _: Owner) -> list[BatchOut]:
 
 
 @router.get("/batches/{batch}", tags=["batches"])
-<<<<<<< HEAD
 def get_batch(batch: str, ctx: Ctx, caller: Auditor) -> BatchOut:
-    """State, examples, and what follows by itself."""
+    """A batch: its state, its examples, and what follows by itself."""
     return _shown(ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json(), caller)
 
 
 def _shown(described: dict[str, Any], caller: Principal) -> BatchOut:
     return BatchOut(**to_the_day(for_role(described, caller.role), caller))
-=======
-def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
-    """A batch: its state, its examples, and what follows by itself."""
-    return BatchOut(**ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json())
->>>>>>> h-pub
 
 
 @router.put(

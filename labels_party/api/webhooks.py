@@ -66,8 +66,8 @@ def create_webhook(
 
 
 @router.get("")
-<<<<<<< HEAD
 def list_webhooks(ctx: Ctx, caller: Auditor) -> list[WebhookOut]:
+    """All webhooks, without their secrets."""
 
     def look(connection: Any) -> list[dict[str, Any]]:
         names = ctx.apikeys.names(connection)
@@ -78,22 +78,12 @@ def list_webhooks(ctx: Ctx, caller: Auditor) -> list[WebhookOut]:
 
 @router.get("/{webhook}")
 def get_webhook(webhook: str, ctx: Ctx, caller: Auditor) -> WebhookOut:
+    """A webhook: its URL and its events."""
 
     def look(connection: Any) -> dict[str, Any]:
         return with_names(ctx.webhooks.get(connection, webhook).as_json(), ctx.apikeys.names(connection))
 
     return WebhookOut(**to_the_day(ctx.database.read("webhook.get", look), caller))
-=======
-def list_webhooks(ctx: Ctx, _: Owner) -> list[WebhookOut]:
-    """All webhooks, without their secrets."""
-    return [WebhookOut(**w.as_json()) for w in ctx.database.read("webhook.list", ctx.webhooks.all)]
-
-
-@router.get("/{webhook}")
-def get_webhook(webhook: str, ctx: Ctx, _: Owner) -> WebhookOut:
-    """A webhook: its URL and its events."""
-    return WebhookOut(**ctx.database.read("webhook.get", lambda c: ctx.webhooks.get(c, webhook)).as_json())
->>>>>>> h-pub
 
 
 @router.delete("/{webhook}", status_code=204, responses=problem_responses(413))
