@@ -79,7 +79,7 @@ def application(
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
-    install_metrics(app, silent=silent)
+    install_metrics(app, here=not services.settings.metrics_port, silent=silent)
     for router in routers:
         app.include_router(router)
 
