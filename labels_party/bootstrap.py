@@ -47,6 +47,7 @@ from labels_party.storage.tables import (
     metadata,
     seen_heads,
     segments,
+    sessions,
 )
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
@@ -72,6 +73,7 @@ from shared.service.idempotency import IdempotencyKeys
 from shared.service.migrations import prepare
 from shared.service.objects.folder import FolderObjects
 from shared.service.objects.port import Objects
+from shared.service.sessions import Sessions
 
 if TYPE_CHECKING:
     from labels_party.kinds.answer import Parts
@@ -123,6 +125,7 @@ class Services:
     webhooks: Webhooks
     sender: Sender
     apikeys: ApiKeys
+    sessions: Sessions
     idempotency: IdempotencyKeys
 
     @property
@@ -249,6 +252,7 @@ def bootstrap(
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
+    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     services = Services(
         settings=settings,
         home=home,
@@ -280,7 +284,8 @@ def bootstrap(
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
-        apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
+        apikeys=apikeys,
+        sessions=Sessions(apikeys, sessions),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
     work.kinds.register_later(KINDS, lambda kind: kind.made(services.parts))
