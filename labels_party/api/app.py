@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from labels_party.api import asking, audit, calibrations, daily, erasures, intake, plans, predictors, webhooks, work
+from labels_party.api import (
+    asking,
+    audit,
+    calibrations,
+    daily,
+    erasures,
+    given,
+    intake,
+    plans,
+    predictors,
+    webhooks,
+    work,
+)
 from labels_party.bootstrap import Services
 from labels_party.work.kind import FAMILIES, SchemaKind
 from shared.service.application import application
@@ -36,7 +48,7 @@ def create_app(services: Services) -> FastAPI:
             services.worker.start()
             services.sender.start()
 
-    parts = (intake, plans, work, calibrations, predictors, erasures, daily, webhooks, audit)
+    parts = (intake, plans, work, given, calibrations, predictors, erasures, daily, webhooks, audit)
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
     return application(
         services,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import ScoreColumns
-from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
 from labels_party.api.models import AnswerOut
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
@@ -61,7 +61,7 @@ def set_allowance(
 
 
 @router.get("/batches/{batch}/calibration-allowance")
-def get_allowance(batch: str, ctx: Ctx, caller: Lister) -> AllowanceOut:
+def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
     """What is allowed, used and left."""
 
     def look(connection: Connection) -> AllowanceOut:

@@ -10,12 +10,14 @@ from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import IdColumns, LabelColumns
 from labels_party.api.context import (
+    Auditor,
     Ctx,
     IdempotencyKey,
     Ingest,
     Lister,
     Owner,
     idempotent,
+    to_the_day,
 )
 from labels_party.api.models import (
     Accepted,
@@ -30,6 +32,7 @@ from labels_party.api.uploads import Upload, receive
 from labels_party.labels.batches import INSERT, UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.ledger.populations import Population, declare
+from labels_party.work.batch_listing import for_role
 from shared.errors import NotFound
 from shared.schemas.population import Batch
 from shared.schemas.population import Population as PopulationAsked
@@ -70,13 +73,13 @@ def create_population(
 
 
 @router.get("/populations", tags=["populations"])
-def list_populations(ctx: Ctx, _: Owner) -> list[PopulationOut]:
+def list_populations(ctx: Ctx, _: Auditor) -> list[PopulationOut]:
     found = ctx.database.read("population.list", ctx.populations.list)
     return [PopulationOut(**p.as_json()) for p in found]
 
 
 @router.get("/populations/{population}", tags=["populations"])
-def get_population(population: str, ctx: Ctx, _: Owner) -> PopulationOut:
+def get_population(population: str, ctx: Ctx, _: Auditor) -> PopulationOut:
     """By id or name."""
     return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
 
@@ -122,17 +125,24 @@ def create_batch(
 
 
 @router.get("/populations/{population}/batches", tags=["batches"])
-def list_batches(population: str, ctx: Ctx, _: Owner) -> list[BatchOut]:
+def list_batches(population: str, ctx: Ctx, caller: Auditor) -> list[BatchOut]:
+    """Those of a population, oldest first."""
+
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
         return [b.as_json() for b in ctx.batches.of_population(connection, found.id)]
 
-    return [BatchOut(**b) for b in ctx.database.read("batch.list", look)]
+    return [_shown(b, caller) for b in ctx.database.read("batch.list", look)]
 
 
 @router.get("/batches/{batch}", tags=["batches"])
-def get_batch(batch: str, ctx: Ctx, _: Owner) -> BatchOut:
-    return BatchOut(**ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json())
+def get_batch(batch: str, ctx: Ctx, caller: Auditor) -> BatchOut:
+    """State, examples, and what follows by itself."""
+    return _shown(ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json(), caller)
+
+
+def _shown(described: dict[str, Any], caller: Principal) -> BatchOut:
+    return BatchOut(**to_the_day(for_role(described, caller.role), caller))
 
 
 @router.put(

@@ -72,6 +72,9 @@ State = Annotated[ReleaseState | None, Query(description="Only releases in this 
 Envelope = Annotated[dict[str, Any] | None, Sent(examples=[ENVELOPE_EXAMPLE])]
 
 
+WHO = ("requested_by", "requested_by_name", "approved_by", "approved_by_name", "approved")
+
+
 class ListedWork(BaseModel):
     id: str
     kind: str
@@ -131,12 +134,12 @@ def router_of(family: Family) -> JsonRouter:
         request: Request,
         response: Response,
         ctx: Ctx,
-        caller: Reader,
+        caller: Viewer,
         page: Paged,
         since: Since = None,
         population: InPopulation = None,
     ) -> list[ListedWork]:
-        """Those that are published and meant for the caller (for the owner: all), of whatever kind, by day of
+        """Those that are published and meant for the caller (for owner and auditor: all), of whatever kind, by day of
         publication, newest last."""
         found = _listed(ctx, caller, family, since, population, page)
         return [listed(**row) for row in with_link(found, request, response)]
@@ -224,25 +227,25 @@ def message(name: Release, request: Request, ctx: Ctx, caller: Reader) -> Respon
 
 
 @router.get("/batches/{batch}/releases", tags=["releases"])
-def releases_of_batch(batch: str, ctx: Ctx, _: Owner, state: State = None) -> list[ReleaseOut]:
+def releases_of_batch(batch: str, ctx: Ctx, caller: Auditor, state: State = None) -> list[ReleaseOut]:
     """The releases of a batch, oldest first."""
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found, _ = ctx.batches.get(connection, batch)
         return _described(ctx, connection, ctx.work.of_batch(connection, found.id, RELEASE), state)
 
-    return [ReleaseOut(**r) for r in ctx.database.read("release.list", look)]
+    return [ReleaseOut(**shown(ctx, r, caller)) for r in ctx.database.read("release.list", look)]
 
 
 @router.get("/populations/{population}/releases", tags=["releases"])
-def releases_of_population(population: str, ctx: Ctx, _: Owner, state: State = None) -> list[ReleaseOut]:
+def releases_of_population(population: str, ctx: Ctx, caller: Auditor, state: State = None) -> list[ReleaseOut]:
     """The releases of all batches of a population, oldest first."""
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
         return _described(ctx, connection, ctx.work.of_population(connection, found.id, RELEASE), state)
 
-    return [ReleaseOut(**r) for r in ctx.database.read("release.list", look)]
+    return [ReleaseOut(**shown(ctx, r, caller)) for r in ctx.database.read("release.list", look)]
 
 
 @router.get("/receipts", tags=["receipts"])
@@ -255,7 +258,7 @@ def receipts(ctx: Ctx, caller: Receiver) -> ReceiptStates:
 def shown(ctx: Services, described: dict[str, Any], caller: Principal) -> dict[str, Any]:
     """To an audience nothing is told of who asked and approved, and times are told to the day to all but the owner."""
     if caller.role == "features":
-        described = described | dict.fromkeys(("requested_by", "approved_by", "approved"))
+        described = described | dict.fromkeys(WHO)
     described = ctx.work.kinds[described["kind"]].seen(described, caller.role, caller.audience)
     return to_the_day(described, caller)
 
