@@ -1,16 +1,16 @@
 """What both parties' sites have: the root, the sign-in, the sign-out, and files of ours."""
 
-from __future__ import annotations
+# annotations are read at once here: the roles in them differ by party
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from shared.errors import NotFound, Unauthenticated
 from shared.pages.site import FORM, HEADERS, PageRoute, Site, Visit, read_form, refused_sign_in, visitor
 from shared.service.apikeys import Principal
 from shared.service.sessions import HOURS
-from starlette.concurrency import run_in_threadpool
 
 
 def site_router(*roles: str, home: str) -> APIRouter:

@@ -52,20 +52,21 @@ def preview(
     prior: str | None = None,
     clipping: tuple[tuple[str, ...], Epsilon] = ((), ZERO),
     assumed: list[str] | None = None,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """What each mechanism would give at each ε, and which one to take: what `auto` would choose under the prior
     `given` (None: uniform). With `prior` "latest" it also takes the place of an estimated one, at no cost; with
     "estimate" `auto` also pays for one that it does not need. `spent` is the batch's so far. Mechanisms that solve a
     linear program are left out where that would take long, which it says. `clipping` are quantiles and what they cost
     of every ε: all is then shown on the domain between where `given` has them. Of two values it says what can be
-    learnt, at the rates of the higher one that are `assumed`, or at some.
+    learnt, at the rates of the higher one that are `assumed`, or at some. `quick` leaves out every linear program.
 
     Reads n, k, ε and a public or already private prior; never labels.
     """
     wanted = str(loss_on(loss, population.domain))
     question = _Question(population, wanted, n, given, prior, *clipping)
     k = question.domain.k
-    slow = k * len(epsilons) <= SLOW_WORK
+    slow = not quick and k * len(epsilons) <= SLOW_WORK
     left_out = (set() if slow else set(SLOW)) | (set() if k <= LARGEST_K else set(MECHANISMS) - USED)
     rule = INFORMATION if population.domain.nominal else RULE
     rates = rates_of(assumed or [], population.domain.k)
