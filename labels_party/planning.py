@@ -19,12 +19,11 @@ from shared.schemas.plan import Plan
 MOST_EPSILONS = 16
 
 
-def planned(services: Services, name: str, asked: Plan, *, quick: bool = False) -> dict[str, Any]:
+def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
     """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
     with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
     `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them. Of a domain of
-    two values it also says what can be learnt, at the rates of `assume_rate`. `quick` leaves out mechanisms
-    that solve a linear program.
+    two values it also says what can be learnt, at the rates of `assume_rate`.
 
     Raises InvalidInput and its kinds, NotFound."""
     wanted = [Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon]
@@ -59,5 +58,4 @@ def planned(services: Services, name: str, asked: Plan, *, quick: bool = False) 
         prior=asked.prior,
         clipping=clipping,
         assumed=asked.assume_rate,
-        quick=quick,
     )

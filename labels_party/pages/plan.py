@@ -8,6 +8,7 @@ from fastapi import Query, Response
 from markupsafe import Markup
 
 from labels_party.bootstrap import Services
+from labels_party.kinds.message.preview import outline
 from labels_party.pages.context import Auditor, router, services
 from labels_party.planning import planned
 from shared.errors import InvalidInput, LabelDPError
@@ -54,19 +55,19 @@ def _planned(visit: Any, population: str, epsilon: str, n: str) -> dict[str, Any
 
 
 def _curve(ctx: Services, population: str, rows: int, epsilon: float, chosen: float) -> Markup:
-    """The least expected model error at each ε. Linear programs are left out, which take seconds: the curve is what an
-    ε gives at least."""
-    around = planned(ctx, population, Plan(epsilon=list(AROUND), n=rows), quick=True)
-    least: dict[float, float] = {}
-    for row in around["mechanisms"]:
-        at = float(row["epsilon"]["total"])
-        least[at] = min(row[ERROR], least.get(at, float("inf")))
+    """What each ε gives at least, and what was recommended at the one asked for."""
+    of = ctx.database.read("page.plan", lambda c: ctx.populations.get(c, population))
+    least = outline(of, [Epsilon.parse(text) for text in AROUND], rows, ctx.priors.latest(of))
+    if not least:
+        return Markup("")
+    at = [each.nano / 1e9 for each in least]
+    root = [value**0.5 for value in least.values()]
     drawn = [
-        Curve("at most, at other ε", list(least), [value**0.5 for value in least.values()]),
+        Curve("at most, at other ε", at, root),
         Curve("recommended, at the ε asked for", [epsilon], [chosen**0.5], dots=True),
     ]
     told = "The more ε, the smaller the error that the noise adds: " + "; ".join(
-        f"ε {at:g} adds at most {value**0.5:.3g}" for at, value in least.items()
+        f"ε {each:g} adds at most {value:.3g}" for each, value in zip(at, root, strict=True)
     )
     across, up = "ε of a release, per example", "error added to a model's"
     return curves("Error against ε", told, across, up, drawn, log=True, mark=epsilon)

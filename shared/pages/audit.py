@@ -2,7 +2,6 @@
 
 # annotations are read at once here: the roles in them differ by party
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -146,8 +145,7 @@ def _row(event: Event, full: bool, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _written(path: Path, data: bytes) -> Path:
-    with path.open("xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(data)
+    path.write_bytes(data)
     return path
 
 
