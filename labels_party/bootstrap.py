@@ -49,6 +49,7 @@ from labels_party.storage.tables import (
     metadata,
     seen_heads,
     segments,
+    sessions,
 )
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
@@ -75,6 +76,7 @@ from shared.service.idempotency import IdempotencyKeys
 from shared.service.migrations import prepare
 from shared.service.objects.folder import FolderObjects
 from shared.service.objects.port import Objects
+from shared.service.sessions import Sessions
 
 if TYPE_CHECKING:
     from labels_party.kinds.answer import Parts
@@ -128,6 +130,7 @@ class Services:
     webhooks: Webhooks
     sender: Sender
     apikeys: ApiKeys
+    sessions: Sessions
     idempotency: IdempotencyKeys
 
     @property
@@ -258,6 +261,7 @@ def bootstrap(
     unit_erasures = UnitErasures(erasures, sealer.units)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
+    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     services = Services(
         settings=settings,
         home=home,
@@ -291,7 +295,8 @@ def bootstrap(
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
-        apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
+        apikeys=apikeys,
+        sessions=Sessions(apikeys, sessions),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
     work.kinds.register_later(KINDS, lambda kind: kind.made(services.parts))

@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import WorkOut
-from labels_party.api.work import OUT, shown
+from labels_party.api.work import OUT
 from labels_party.work.kind import PreviewedKind, SchemaKind
+from labels_party.work.seen import shown
 from shared.service.calls import LARGE
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.json_bodies import JsonRouter
@@ -68,7 +69,7 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
         _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), caller.actor, call)
         ctx.worker.wake()
         response.headers["Location"] = f"/v1/{family.noun}s/{reply['id']}"
-        return out(**shown(ctx, reply, caller))
+        return out(**shown(ctx.work, reply, caller))
 
     def preview(batch: str, body: Any, ctx: Ctx, _: Owner) -> PreviewOut:
         kind = ctx.work.kinds[name]

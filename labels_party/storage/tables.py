@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.idempotency import idempotency_table
+from shared.service.sessions import session_table
 
 metadata = sa.MetaData()
 HEAD = "0001"
@@ -20,6 +21,7 @@ APPEND_ONLY = {
 audit_events = audit_table(metadata)
 seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
+sessions = session_table(metadata)
 
 installation = sa.Table(
     "installation",

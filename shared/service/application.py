@@ -19,7 +19,7 @@ from shared.errors import Unavailable
 from shared.service.bodies import Bodies
 from shared.service.calls import Calls
 from shared.service.docs import install_docs
-from shared.service.front import Front, LastResort, RequestLog
+from shared.service.front import Failures, Front, LastResort, RequestLog
 from shared.service.http import problem_responses
 from shared.service.json_bodies import JsonRoute
 from shared.service.methods import Methods, known_request
@@ -67,7 +67,7 @@ def application(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services, app.state.apikeys = services, services.apikeys
+    app.state.services, app.state.apikeys, app.state.failures = services, services.apikeys, Failures()
     install_handlers(app)
     app.router.redirect_slashes = False
     app.router.route_class = JsonRoute
@@ -75,7 +75,7 @@ def application(
     # the last one added is met first
     app.add_middleware(Methods, api=app)
     app.add_middleware(Bodies, bounds=services.settings.bounds)
-    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app))
+    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures)
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
