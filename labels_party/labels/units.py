@@ -27,7 +27,7 @@ from labels_party.storage.secrets import Secrets
 from shared.errors import Conflict, Refusal
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 Counts = npt.NDArray[np.int64]
 AT_ONCE = 1 << 20
