@@ -23,6 +23,7 @@ def _shared(document: Charged) -> dict[str, Any]:
         "epsilon": dict(document.epsilon),
         "epsilon_spent": document.epsilon_spent,
         "epsilon_lifetime": document.epsilon_lifetime,
+        "unit": document.unit_said,
         "key_id": document.key_id,
     }
 

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from shared.documents.statement_pictures import picture, split_bar
 from shared.documents.statement_text import (
     PRIOR_ODDS,
     count,
-    in_words,
+    in_all_words,
     mechanism_words,
     number,
     odds_factor,
@@ -70,7 +71,7 @@ def render_statement(
     later: Later | None = None,
 ) -> str:
     """The page for a *verified* manifest with payload digest `digest`. `prior`: float64[k], of its prior file."""
-    channel, split = manifest.read_channel(), manifest.split
+    channel, split, unit = manifest.read_channel(), manifest.split, manifest.unit
     spent, life = Epsilon.parse(manifest.epsilon_spent), Epsilon.parse(manifest.epsilon_lifetime)
     of_life = spent.nano / life.nano
     return _template().render(
@@ -88,6 +89,11 @@ def render_statement(
             ("ε_clip", split.clip, "to choose the range of labels"),
             ("ε_prior", split.prior, "to estimate the private prior"),
             ("ε_randomize", split.randomize, "to randomize every label"),
+        ),
+        per_unit=unit.epsilon_per_unit,
+        thumb=in_all_words(
+            Decimal(unit.epsilon_per_unit or manifest.epsilon_spent),
+            "the label of an example" if unit.epsilon_per_unit is None else f"the labels of one {unit.column}",
         ),
         prior_odds=PRIOR_ODDS,
         channel=channel,
@@ -150,7 +156,6 @@ def _template() -> jinja2.Template:
         "count": count,
         "odds": odds_factor,
         "surest": surest,
-        "in_words": in_words,
     }
     return engine.from_string(_file("statement.html.jinja"))
 
