@@ -49,6 +49,7 @@ def show_message(data: dict[str, Any]) -> None:
     if beside:
         rows.append(["beside it", ", ".join(beside)])
     rows.append(["signed by", data["key_id"]])
+    rows += [["note", heap["told"]] for heap in data["heaps"]]
     if "note" in data:
         rows.append(["note", data["note"]])
     if "labels_key" in data:

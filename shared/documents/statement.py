@@ -24,6 +24,7 @@ from markupsafe import Markup
 from shared.channels.base import Channel
 from shared.channels.one_bit import OneBitChannel
 from shared.channels.rr import RRChannel
+from shared.documents.heaps import heaps
 from shared.documents.manifest import Manifest
 from shared.documents.statement_pictures import picture, split_bar
 from shared.documents.statement_text import (
@@ -95,6 +96,7 @@ def render_statement(
             Decimal(unit.epsilon_per_unit or manifest.epsilon_spent),
             "the label of an example" if unit.epsilon_per_unit is None else f"the labels of one {unit.column}",
         ),
+        heaps=heaps(manifest, prior),
         prior_odds=PRIOR_ODDS,
         channel=channel,
         mechanism=mechanism_words(channel),
