@@ -18,6 +18,7 @@ from labels_party.api import (
     work,
 )
 from labels_party.bootstrap import Services
+from labels_party.pages import site as pages
 from labels_party.work.kind import FAMILIES, SchemaKind
 from shared.service.application import application
 
@@ -50,12 +51,13 @@ def create_app(services: Services) -> FastAPI:
 
     parts = (intake, plans, work, given, calibrations, predictors, erasures, daily, webhooks, audit)
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
-    return application(
+    app = application(
         services,
         [
             *(part.router for part in parts),
             *map(work.router_of, FAMILIES),
             *map(asking.router_of, kinds),
+            *pages.routers(),
         ],
         title="Labels party",
         summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
@@ -65,3 +67,5 @@ def create_app(services: Services) -> FastAPI:
         dead="The release worker is not running; restart the service.",
         silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
     )
+    app.state.site = pages.site(services)
+    return app

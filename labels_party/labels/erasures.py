@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.at_rest import digest_key, mask_key
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
 from labels_party.labels.changes import delete, until_current
+from labels_party.labels.columns import label_rows, label_schema, positions_of
 from labels_party.labels.digests import siphash128
 from labels_party.labels.erased import run_of, text_of
-from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.parsing import ID, canonical_column
 from labels_party.labels.runs import Marks, Run, among, contains, only, run_parts
 from labels_party.labels.standing import PUBLISHED, standing
@@ -225,24 +226,22 @@ class Erasures:
         keys = {old: f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet" for old in stored}
         try:
             for old, key in keys.items():
-                self.vault.put(key, self._without(population, old.key, key, held), masked_schema())
+                self.vault.put(key, self._without(population, old.key, held), label_schema())
             self.database.fault("erasure.written")
             self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, keys))
         except (Changed, FileNotFoundError):
             delete(self.vault, keys.values())
             raise
 
-    def _without(self, population: Population, old: str, new: str, held: Run) -> Iterator[pa.RecordBatch]:
-        """The rows of object `old`, every one masked afresh for `new`, those of `held` with the missing-label value."""
+    def _without(self, population: Population, old: str, held: Run) -> Iterator[pa.RecordBatch]:
+        """The rows of object `old`, those of `held` with the missing-label value."""
         index = population.missing_index
         assert index is not None
         id_key = digest_key(self.secrets, population.label)
-        keys = mask_key(self.secrets, old), mask_key(self.secrets, new)
         for rows in self.vault.scan(old):
             ids: Any = rows.column(0)
-            plain = positions_of(rows, keys[0])
-            plain[contains(held, *siphash128(ids, id_key))] = index
-            yield masked_rows(ids, plain, keys[1])
+            gone = contains(held, *siphash128(ids, id_key))
+            yield label_rows(ids, np.where(gone, np.uint32(index), positions_of(rows)))
 
     def _replace(
         self, connection: Connection, population: Population, batch: Batch, held: Run, keys: dict[Segment, str]

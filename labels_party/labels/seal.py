@@ -1,12 +1,13 @@
 """Sealing a batch: ids complete, labels present or replaced by the missing-label value, disjoint from all others.
 
-Afterwards nothing of the batch changes: one file of (id, masked label), sorted bytewise by id, one sorted run of id
+Afterwards nothing of the batch changes: one file of (id, label), encrypted, sorted bytewise by id, one sorted run of id
 digests and, in a population with units, one tally of them. Which rows it has and their order do not depend on labels
 (invariant 5).
 """
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.aside import UploadsSetAside
-from labels_party.labels.at_rest import digest_key, mask_key
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
     ASIDE,
     EXAMPLES,
@@ -38,11 +39,11 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
+from labels_party.labels.columns import label_rows, label_schema, positions_of
 from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
-from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
 from labels_party.labels.units import Tally, TooManyExamples, Units
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIES = 20
-MOST_HELD = 1 << 24  # labels that stay unmasked between two passes of one draw, 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,8 @@ class Sealer:
                 digests = beside.submit(self._put_run, keys[1], batch.label, run, runs)
                 found = passing or stack.enter_context(self.sort.of(examples))
                 resting = resolved(found, len(run[0]), population.missing_index, excess)
-                key = mask_key(self.secrets, keys[0])
-                masked = (masked_rows(ids, positions, key) for ids, positions in resting)
-                rows = self.vault.put(keys[0], size.of(masked), masked_schema())
+                stored = itertools.starmap(label_rows, resting)
+                rows = self.vault.put(keys[0], size.of(stored), label_schema())
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
             if tally is not None:
@@ -223,7 +222,7 @@ class Sealer:
     def adopted(
         self, batch: Batch, population: Population, objects: list[tuple[str, int]], runs: list[Run], id_bytes: int
     ) -> Prepared:
-        """As `prepare`, of objects that somebody else wrote, masked as sealed ones are; `runs` hold the digest of every
+        """As `prepare`, of objects that somebody else wrote; `runs` hold the digest of every
         example once. Raises OverlappingBatch, and StaleBatch where some examples are erased; then no run is left."""
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
@@ -311,29 +310,16 @@ class _Size:
 
 
 class SealedLabels:
-    """Reads a sealed batch back from its objects, which follow each other in the order of ids: masked labels become
-    domain positions again here, and in tasks of an engine that get `keys`."""
+    """Reads a sealed batch back from its objects, which follow each other in the order of ids."""
 
-    def __init__(self, vault: LabelVault, secrets_: Secrets, *objects: str) -> None:
+    def __init__(self, vault: LabelVault, *objects: str) -> None:
         self.vault, self.objects = vault, objects
-        self.keys = tuple(mask_key(secrets_, name) for name in objects)
-        self._held: list[npt.NDArray[np.uint32]] | None = None  # of a whole pass: the next one need not unmask again
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
-        found: list[npt.NDArray[np.uint32]] = []
-        number = rows = 0
-        for name, key in zip(self.objects, self.keys, strict=True):
+        for name in self.objects:
             for batch in ahead(self.vault.scan(name)):
-                positions = positions_of(batch, key) if self._held is None else self._held[number]
-                yield batch.column(0), positions.astype(np.int64)
-                number, rows = number + 1, rows + len(positions)
-                if rows <= MOST_HELD:
-                    found.append(positions)
-                else:
-                    found.clear()
-        if rows <= MOST_HELD:
-            self._held = found
+                yield batch.column(0), positions_of(batch).astype(np.int64)
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """Rows, and bytes of their ids, group by group in the order of ids; from the feet of the objects."""

@@ -112,17 +112,8 @@ class Units:
 
     def store(self, key: str, tally: Tally) -> int:
         """Store a tally; returns its rows."""
-        import pyarrow as pa
-
-        schema = _tally_schema()
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for start in range(0, len(tally.kept), CHUNK):
-                part = slice(start, start + CHUNK)
-                columns = [np.ascontiguousarray(c[part]) for c in (*tally.units, tally.kept)]
-                yield pa.record_batch([pa.array(c) for c in columns], schema=schema)
-
-        return self.vault.put(key, batches(), schema)
+        self.vault.put_run(key, *tally.units, tally.kept.astype(np.uint64))
+        return len(tally.kept)
 
     def earlier(self, connection: Connection, population: Population) -> list[Segment]:
         """The tallies of the population's sealed batches.
@@ -173,9 +164,10 @@ class Units:
         return _totals(parts + [(w, np.ones(len(w[0]), np.int64)) for w in waiting])
 
     def _tallied(self, segment: Segment) -> Iterator[tuple[Run, Counts]]:
-        for batch in self.vault.scan(segment.key):
-            low, high, kept = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(3))
-            yield (low, high), kept
+        low, high, kept = self.vault.columns(segment.key, 3)
+        for start in range(0, len(kept), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield (low[part], high[part]), kept[part].astype(np.int64)
 
     def _used(self, earlier: list[Segment], units: Run) -> Counts:
         """int64[n]: how many examples of each unit keep their label in earlier batches."""
@@ -241,10 +233,3 @@ def _totals(parts: list[tuple[Run, Counts]]) -> tuple[Run, Counts]:
     run, order = sort_run(low, high)
     starts = np.flatnonzero(~repeated(run))
     return (run[0][starts], run[1][starts]), np.add.reduceat(counts[order], starts) if starts.size else counts
-
-
-def _tally_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    fields = [("low", pa.uint64()), ("high", pa.uint64()), ("kept", pa.int64())]
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.idempotency import idempotency_table
+from shared.service.sessions import session_table
 
 metadata = sa.MetaData()
 HEAD = "0001"
@@ -20,6 +21,7 @@ APPEND_ONLY = {
 audit_events = audit_table(metadata)
 seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
+sessions = session_table(metadata)
 
 installation = sa.Table(
     "installation",
@@ -27,6 +29,8 @@ installation = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     # a keyed MAC of a constant: notices that the folder's secret is not the one the digests were made with
     sa.Column("secret_check", sa.String(64), nullable=False),
+    # the number of the wrapping key under which every row of `batch_keys` lies
+    sa.Column("wrapping_key", sa.Integer, nullable=False),
 )
 
 populations = sa.Table(
@@ -82,6 +86,15 @@ batches = sa.Table(
     # once its digests are in a merged run: the batch whose segment names that run (`labels/history.py`)
     sa.Column("merged_into", sa.String(40)),
     sa.UniqueConstraint("label", "seal_order"),
+)
+
+# the key under which the objects of a batch lie, itself wrapped; its row goes when the labels do
+batch_keys = sa.Table(
+    "batch_keys",
+    metadata,
+    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("wrapped_by", sa.Integer, nullable=False),
+    sa.Column("wrapped", sa.LargeBinary, nullable=False),
 )
 
 segments = sa.Table(

@@ -38,6 +38,7 @@ class Given:
     batch: str | None = None
     kind: str | None = None
     state: str | None = None
+    among: tuple[str, ...] | None = None  # ids of batches
 
     def __post_init__(self) -> None:
         for name, text in (("since", self.since), ("until", self.until)):
@@ -88,6 +89,8 @@ def given(
     )
     for column, value in ((t.c.batch, wanted.batch), (t.c.state, wanted.state)):
         query = query if value is None else query.where(column == value)
+    if wanted.among is not None:
+        query = query.where(t.c.batch.in_(wanted.among))
     if wanted.population is not None:
         query = query.where(p.id == works.batches.populations.get(connection, wanted.population).id)
     if wanted.audience is not None:

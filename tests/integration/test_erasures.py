@@ -11,7 +11,6 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from labels_party.cli import app
-from labels_party.labels.at_rest import part_of
 from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
 from shared.errors import LabelDPError
@@ -64,7 +63,7 @@ def labels_of(party: LabelsParty, batch: str) -> dict[str, int]:
     s = party.services
     sealed = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     rows: dict[str, int] = {}
-    for ids, index in SealedLabels(s.vault, s.secrets, *(part.key for part in sealed)).chunks():
+    for ids, index in SealedLabels(s.vault, *(part.key for part in sealed)).chunks():
         rows |= dict(zip(ids.to_pylist(), index.tolist(), strict=True))
     return rows
 
@@ -99,13 +98,13 @@ def test_after_the_seal_the_label_is_deleted_from_what_is_stored(resting: Labels
 
 
 def test_a_batch_of_several_objects_is_erased_in_each(resting: LabelsParty) -> None:
-    """As an engine seals: parts with one keystream together. Every one of them is masked afresh."""
+    """As an engine seals. Every one of them is written afresh."""
     owner, s = resting.client("owner"), resting.services
     batch = opened(owner)
     seal(owner, batch)
     (whole,) = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     rows = next(iter(s.vault.scan(whole.key)))
-    parts = [part_of(whole.key, i) for i in range(2)]
+    parts = [f"{batch}/sealed-part{i}.parquet" for i in range(2)]
     for at, part in zip((0, 30), parts, strict=True):
         s.vault.put(part, [rows.slice(at, 30)], rows.schema)
 

@@ -53,7 +53,7 @@ def sealed(party: LabelsParty, batch: Batch) -> dict[str, int]:
     s = party.services
     s.sealer.seal(batch.id, "test")
     (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch.id, SEALED))
-    found = list(SealedLabels(s.vault, s.secrets, segment.key).chunks())
+    found = list(SealedLabels(s.vault, segment.key).chunks())
     ids = [i for chunk, _ in found for i in chunk.to_pylist()]
     index = [int(x) for _, positions in found for x in positions]
     assert ids == sorted(ids, key=lambda i: i.encode())

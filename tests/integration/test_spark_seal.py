@@ -72,7 +72,7 @@ def sealed(party: LabelsParty, batch: str) -> tuple[list[str], list[int], int]:
     s = party.services
     found = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     ids, index = [], []
-    for part, positions in SealedLabels(s.vault, s.secrets, *(f.key for f in found)).chunks():
+    for part, positions in SealedLabels(s.vault, *(f.key for f in found)).chunks():
         ids += part.to_pylist()
         index += positions.tolist()
     return ids, index, len(found)
