@@ -96,7 +96,13 @@ def confined(rig: Rig) -> str:
     for party in PARTIES:
         home = f"HOME_OF_PARTY=/var/lib/{party}"
         seen = json.loads(rig.engine.compose("exec", "-T", "-e", home, party, "python", "-c", LOOK))
-        if seen["root"] or not seen["home"] or seen["uid"] != 10001 or seen["processors"] != 1 or seen["memory"] > 2 << 30:
+        if (
+            seen["root"]
+            or not seen["home"]
+            or seen["uid"] != 10001
+            or seen["processors"] != 1
+            or seen["memory"] > 2 << 30
+        ):
             raise Failed(f"{party}: {seen}")
         told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB")
     for party in ("labels", "features"):
@@ -137,7 +143,9 @@ def try_next(rig: Rig) -> str:
 
 def one_history(rig: Rig) -> str:
     """audit verify --against the other party's export."""
-    rig.engine.compose("exec", "-T", "features-party", "features-party", "audit", "export", "--force", "--out", "/tmp/a")
+    rig.engine.compose(
+        "exec", "-T", "features-party", "features-party", "audit", "export", "--force", "--out", "/tmp/a"
+    )
     export = rig.engine.compose("exec", "-T", "features-party", "cat", "/tmp/a")
     script = f"cat > /tmp/a <<'END'\n{export}\nEND\nlabels-party audit verify --against /tmp/a --json"
     seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script))
