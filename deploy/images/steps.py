@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -77,7 +78,8 @@ def look_inside(rig: Rig) -> str:
         if config["User"] != "10001:10001" or config["Labels"].get("org.opencontainers.image.licenses") != "Apache-2.0":
             raise Failed(f"{name} runs as {config['User']!r}, with the labels {config['Labels']}")
         find = " ".join(f"-o -path '*-packages/{package}'" for package in absent.split())
-        there = f"find / -xdev \\( -path '*-packages/*' -a \\( -name tests -o -name test \\) {find} -o -name 'pip3*' \\) -print"
+        tests = "-path '*-packages/*' -a \\( -name tests -o -name test \\)"
+        there = f"find / -xdev \\( {tests} {find} -o -name 'pip3*' \\) -print"
         found = rig.engine.docker("run", "--rm", "--network=none", name, "sh", "-c", f"{there} 2>/dev/null; true")
         if found.strip():
             raise Failed(f"{name} has {found.split()[:5]}")
@@ -143,11 +145,9 @@ def try_next(rig: Rig) -> str:
 
 def one_history(rig: Rig) -> str:
     """audit verify --against the other party's export."""
-    rig.engine.compose(
-        "exec", "-T", "features-party", "features-party", "audit", "export", "--force", "--out", "/tmp/a"
-    )
-    export = rig.engine.compose("exec", "-T", "features-party", "cat", "/tmp/a")
-    script = f"cat > /tmp/a <<'END'\n{export}\nEND\nlabels-party audit verify --against /tmp/a --json"
+    script = "features-party audit export --force --out ~/export > /dev/null && cat ~/export"
+    export = rig.engine.compose("exec", "-T", "features-party", "sh", "-c", script)
+    script = f"cat > ~/theirs <<'END'\n{export}\nEND\nlabels-party audit verify --against ~/theirs --json"
     seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script))
     if seen.get("findings"):
         raise Failed(f"{seen['findings']}")
@@ -158,8 +158,6 @@ def killed(rig: Rig) -> str:
     """a kill of the labels party and a restart of its database, in the middle of a demo."""
     words = ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", "python", "-m", "deploy.demo"]
     words += ["--labels-url=http://labels-party:8001", "--features-url=http://features-party:8002", "--keys=/handover"]
-    import os
-
     log = (rig.folder / "demo.log").open("wb")
     running = subprocess.Popen(
         [*words, "--out=/demo-output", "--clicks=50000"],

@@ -1,4 +1,4 @@
-"""Both clients, the command line and curl through the proxies of deploy/proxies, with mutual TLS between the parties."""
+"""Both clients, the command line and curl through the proxies of deploy/proxies, with mutual TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locks of deploy/locks against pyproject.toml: every package that is asked for, in a version that fits, by hashes."""
+"""The locks of deploy/locks against pyproject.toml: all that is asked for, in versions that fit, by hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxies of deploy/proxies as processes, each before one service, with certificates of an authority of the test."""
+"""The proxies of deploy/proxies as processes, each before one service, with certificates of the test's own authority."""
 
 from __future__ import annotations
 
