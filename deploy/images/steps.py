@@ -20,6 +20,7 @@ IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
 LARGEST = 900_000_000  # bytes of a party's image
 REBUILT_SECONDS = 30.0  # after an edit of a source
 READY_SECONDS = 120.0
+PROCESSORS = 1  # of a container in this play, fewer than machines have
 COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "features_party", "deploy")
 # what a party's image must not have: an installer, tests, and the other one's heaviest library
 ABSENT = {"label-dp/labels-party": "pip xgboost onnx", "label-dp/features-party": "pip opendp"}
@@ -127,8 +128,8 @@ def demo_twice(rig: Rig) -> str:
     for _ in range(2):
         rig.engine.compose("run", "--build", "--rm", "-T", "demo", "true", profile="demo")
         rig.play_demo(rig.clicks)
-    if rig.containers() != before:
-        raise Failed("a command made a party anew")
+    if (after := rig.containers()) != before:
+        raise Failed(f"a command made a party anew: {before.split()}, then {after.split()}")
     return f"{rig.clicks:,} clicks each; the parties ran on"
 
 

@@ -1,4 +1,4 @@
-"""The proxies of deploy/proxies as processes, each before one service, with certificates of the test's own authority."""
+"""The proxies of deploy/proxies as processes, each before one service, with certificates of the test's authority."""
 
 from __future__ import annotations
 
