@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shared.service.database import Database
     from shared.service.faults import FaultHook
     from shared.service.idempotency import IdempotencyKeys
+    from shared.service.sessions import Sessions
 
 ROLES = ("trainer", "auditor")
 KEY_PREFIX = "fp"
@@ -54,6 +55,7 @@ class Services:
     trainer: Trainer
     models: Models
     trainings: Trainings
+    sessions: Sessions
     idempotency: IdempotencyKeys
 
     def arrivals(self, labels_key: VerifyingKey | None = None, actor: str = "cli") -> Arrivals:
@@ -98,6 +100,7 @@ def bootstrap(
     from shared.service.faults import no_faults
     from shared.service.folders import once_a_day
     from shared.service.idempotency import IdempotencyKeys
+    from shared.service.sessions import Sessions
 
     settings, clock = settings or Settings.load(), clock or utc_now
     home = Home(settings.home)
@@ -142,6 +145,7 @@ def bootstrap(
         trainer,
         models,
         trainings,
+        Sessions(apikeys, tables.sessions),
         IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
     )
 

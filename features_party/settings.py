@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -13,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from features_party.receive.labels_url import labels_url
 from shared.errors import InvalidInput
+from shared.service.quota import memory_bytes, processors
 from shared.service.settings import ServiceSettings, settings_of, state_folder
 
 
@@ -47,7 +46,7 @@ class Settings(ServiceSettings):
     )
     labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
     threads: int = Field(
-        default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
+        default_factory=lambda: min(processors(), 8), ge=1, le=1024, description="For training."
     )
     training_memory_mb: int | None = Field(
         default=None,
@@ -70,7 +69,4 @@ class Settings(ServiceSettings):
         """Of a feature table in memory: as set, or half of the machine's (of the container's, where that is less)."""
         if self.training_memory_mb is not None:
             return self.training_memory_mb << 20
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        with contextlib.suppress(OSError, ValueError):  # no control group, or no limit ("max")
-            physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-        return max(physical // 2, 1 << 20)
+        return max(memory_bytes() // 2, 1 << 20)

@@ -28,6 +28,7 @@ from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
 from labels_party.labels.standing import WORKING
 from labels_party.labels.sweep import Sweep
+from labels_party.labels.unit_erasures import UnitErasures
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
@@ -48,6 +49,7 @@ from labels_party.storage.tables import (
     metadata,
     seen_heads,
     segments,
+    sessions,
 )
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
@@ -74,6 +76,7 @@ from shared.service.idempotency import IdempotencyKeys
 from shared.service.migrations import prepare
 from shared.service.objects.folder import FolderObjects
 from shared.service.objects.port import Objects
+from shared.service.sessions import Sessions
 
 if TYPE_CHECKING:
     from labels_party.kinds.answer import Parts
@@ -117,6 +120,7 @@ class Services:
     schedule: Schedule
     retention: Retention
     erasures: Erasures
+    unit_erasures: UnitErasures
     sweep: Sweep
     pipeline: Pipeline
     allowances: Allowances
@@ -126,6 +130,7 @@ class Services:
     webhooks: Webhooks
     sender: Sender
     apikeys: ApiKeys
+    sessions: Sessions
     idempotency: IdempotencyKeys
 
     @property
@@ -253,8 +258,10 @@ def bootstrap(
     schedule = Schedule(database, batches, sealer, work, message, leases)
     retention = Retention(database, batches, decisions, vault, audit, leases)
     erasures = Erasures(database, populations, batches, vault, secrets, audit, clock, leases.hold)
+    unit_erasures = UnitErasures(erasures, sealer.units)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
+    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     services = Services(
         settings=settings,
         home=home,
@@ -279,6 +286,7 @@ def bootstrap(
         schedule=schedule,
         retention=retention,
         erasures=erasures,
+        unit_erasures=unit_erasures,
         sweep=sweep,
         pipeline=pipeline,
         allowances=allowances,
@@ -287,7 +295,8 @@ def bootstrap(
         outbox=outbox,
         webhooks=webhooks,
         sender=Sender(database, webhooks, rules, clock, settings.poll_seconds),
-        apikeys=ApiKeys(database, api_keys, ROLES, "lp", clock),
+        apikeys=apikeys,
+        sessions=Sessions(apikeys, sessions),
         idempotency=IdempotencyKeys(database, idempotency, partial(secrets.keyed, "idempotency")),
     )
     work.kinds.register_later(KINDS, lambda kind: kind.made(services.parts))

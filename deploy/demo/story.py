@@ -29,6 +29,7 @@ from shared.domain import Domain
 from shared.errors import Conflict, RemoteProblem
 from shared.privacy import Epsilon
 from shared.service.layout import lines
+from shared.service.quota import processors
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"
 OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}
@@ -242,7 +243,7 @@ class Story:
 
     def without_privacy(self, clicks: pa.Table) -> Any:
         """Predictions of the features party's own training code on true labels: no service offers that."""
-        threads = min(os.cpu_count() or 1, 8)
+        threads = min(processors(), 8)
         with self.t.bar("training on true labels") as advance:
             examples = Examples(clicks.drop_columns([ID, LABEL]), labels_of(clicks), domain=Domain.parse(DOMAIN))
             model, _ = fit(examples, Recipe("trees"), threads=threads, progress=lambda _what, share: advance(share))

@@ -9,7 +9,8 @@ from shared.audit.group import Audited, add_audit_commands
 def _audited() -> Audited:
     party = services(existing=True)
     home = party.home
-    return Audited(party.database, party.audit, party.heads, home.own_key(), home.public_key, party.pinned.for_envelope)
+    signer, names = party.pinned.for_envelope, party.apikeys.names
+    return Audited(party.database, party.audit, party.heads, home.own_key(), home.public_key, signer, names=names)
 
 
 add_audit_commands(

@@ -9,7 +9,14 @@ import typer
 
 from features_party.cli.app import apikey, app, services
 from shared.service.cli import ADMINISTRATION, emit
-from shared.service.party_commands import Expires, Json, add_apikey_list_and_revoke, create_apikey, show_own_key
+from shared.service.party_commands import (
+    Expires,
+    Json,
+    KeyName,
+    add_apikey_list_and_revoke,
+    create_apikey,
+    show_own_key,
+)
 
 
 @app.command()
@@ -33,11 +40,12 @@ def pin_key(
 @apikey.command("create")
 def apikey_create(
     role: Annotated[str, typer.Option(help="trainer or auditor.")],
+    name: KeyName = None,
     expires: Expires = None,
     as_json: Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
-    create_apikey(services().apikeys, role, None, expires, as_json)
+    create_apikey(services().apikeys, role, None, expires, name, as_json)
 
 
 add_apikey_list_and_revoke(apikey, services)

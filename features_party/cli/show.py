@@ -30,7 +30,7 @@ def show_message(data: dict[str, Any]) -> None:
         ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
         ["signed by", data["key_id"]],
     ]
-    table("Verified message", ["", ""], rows)
+    table("Verified rehearsal: made-up labels, no ε" if data.get("rehearsal") else "Verified message", ["", ""], rows)
 
 
 def clipping_text(clipping: dict[str, Any]) -> str:
@@ -98,6 +98,33 @@ def show_card(card: dict[str, Any], out: Path) -> None:
         rows.append(["error estimate", report["error_estimate_why"]])
     rows += [["note", note] for note in card["notes"]]
     table("Trained model", ["", ""], rows)
+
+
+ERRORS = {
+    "mse": "mean squared error",
+    "constant_mse": "  of the mean for everybody",
+    "mse_below_constant": "  below that of the mean",
+    "mae": "mean absolute error",
+    "poisson": "Poisson loss",
+}
+
+
+def show_evaluation(data: dict[str, Any]) -> None:
+    """Errors from true labels, or from privatized ones with their intervals."""
+    rows = [["examples", f"{data['rows']:,}"]]
+    for name, text in ERRORS.items():
+        found = data.get(name)
+        if isinstance(found, dict):
+            rows.append([text, f"{found['estimate']:.6g} (95 %: {found['low']:.6g} … {found['high']:.6g})"])
+        elif found is not None:
+            rows.append([text, f"{found:.6g}"])
+        elif name in data:
+            rows.append([text, str(data.get(f"{name}_why") or data.get("mse_why") or "not for negative labels")])
+    if "auc" in data or of_classes(data):
+        rows += probability_rows(data)
+    rows += [["labels", "clipped to the model's domain"]] if data.get("labels_clipped") else []
+    rows += [["note", note] for note in data.get("notes", ())]
+    table("Evaluation", ["", ""], rows)
 
 
 def show_answer(found: Any) -> None:

@@ -11,6 +11,7 @@ from shared.service.apikeys import apikey_table
 from shared.service.database import Database
 from shared.service.idempotency import idempotency_table
 from shared.service.migrations import prepare
+from shared.service.sessions import session_table
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"
@@ -20,6 +21,7 @@ metadata = sa.MetaData()
 audit_events = audit_table(metadata)
 seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
+sessions = session_table(metadata)
 
 feature_tables = sa.Table(
     "feature_tables",

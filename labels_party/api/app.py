@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from labels_party.api import asking, audit, calibrations, daily, erasures, intake, plans, predictors, webhooks, work
+from labels_party.api import (
+    asking,
+    audit,
+    calibrations,
+    daily,
+    erasures,
+    given,
+    intake,
+    plans,
+    predictors,
+    webhooks,
+    work,
+)
 from labels_party.bootstrap import Services
+from labels_party.pages import site as pages
 from labels_party.work.kind import FAMILIES, SchemaKind
 from shared.service.application import application
 
@@ -36,14 +49,15 @@ def create_app(services: Services) -> FastAPI:
             services.worker.start()
             services.sender.start()
 
-    parts = (intake, plans, work, calibrations, predictors, erasures, daily, webhooks, audit)
+    parts = (intake, plans, work, given, calibrations, predictors, erasures, daily, webhooks, audit)
     kinds = [kind for kind in services.work.kinds.values() if isinstance(kind, SchemaKind)]
-    return application(
+    app = application(
         services,
         [
             *(part.router for part in parts),
             *map(work.router_of, FAMILIES),
             *map(asking.router_of, kinds),
+            *pages.routers(),
         ],
         title="Labels party",
         summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
@@ -53,3 +67,5 @@ def create_app(services: Services) -> FastAPI:
         dead="The release worker is not running; restart the service.",
         silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
     )
+    app.state.site = pages.site(services)
+    return app

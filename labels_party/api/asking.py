@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import WorkOut
-from labels_party.api.work import OUT, shown
+from labels_party.api.work import OUT
 from labels_party.work.kind import PreviewedKind, SchemaKind
+from labels_party.work.seen import shown
 from shared.service.calls import LARGE
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.json_bodies import JsonRouter
@@ -68,7 +69,7 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
         _, reply = ctx.work.ask(kind, batch, kind.wish(population, body), caller.actor, call)
         ctx.worker.wake()
         response.headers["Location"] = f"/v1/{family.noun}s/{reply['id']}"
-        return out(**shown(ctx, reply, caller))
+        return out(**shown(ctx.work, reply, caller))
 
     def preview(batch: str, body: Any, ctx: Ctx, _: Owner) -> PreviewOut:
         kind = ctx.work.kinds[name]
@@ -79,10 +80,18 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
 
     article = f"a {kind.name.replace('-', ' ')}"
     calls: tuple[tuple[Any, dict[str, Any]], ...] = (
-        (ask, {"status_code": 202, "response_model": out, "summary": f"Ask for {article}", "description": ASKED}),
+        (
+            ask,
+            {
+                "status_code": 202,
+                "response_model": out,
+                "summary": f"Charge the batch for {article}, and have it computed.",
+                "description": ASKED,
+            },
+        ),
         (
             preview,
-            {"summary": f"What {article} would cost", "description": PREVIEWED},
+            {"summary": f"What {article} would cost, and how well it would do.", "description": PREVIEWED},
         ),
     )
     takes = [LARGE] if kind.large else []

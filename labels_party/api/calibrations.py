@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import ScoreColumns
-from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, idempotent
+from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
 from labels_party.api.models import AnswerOut
 from labels_party.api.upload_docs import upload_docs
 from labels_party.api.uploads import Upload, receive
-from labels_party.api.work import shown
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
+from labels_party.work.seen import shown
 from shared.documents.kinds.calibration import CALIBRATION
 from shared.errors import NotFound
 from shared.privacy import Epsilon
@@ -61,7 +61,7 @@ def set_allowance(
 
 
 @router.get("/batches/{batch}/calibration-allowance")
-def get_allowance(batch: str, ctx: Ctx, caller: Lister) -> AllowanceOut:
+def get_allowance(batch: str, ctx: Ctx, caller: Viewer) -> AllowanceOut:
     """What is allowed, used and left."""
 
     def look(connection: Connection) -> AllowanceOut:
@@ -111,4 +111,4 @@ async def create_calibration(
     answer = await receive(request, ctx, caller, key, batch, columns, work)
     ctx.worker.wake()
     response.headers["Location"] = f"/v1/answers/{answer['id']}"
-    return AnswerOut(**shown(ctx, answer, caller))
+    return AnswerOut(**shown(ctx.work, answer, caller))

@@ -54,7 +54,10 @@ class BatchOut(BaseModel):
         description="Since when keys of the role ingest are refused: its seal was asked for, and may have failed. A "
         "new `seal_at` lets them send again."
     )
-    set_aside: int = Field(description="Uploads that wait for your decision; the batch does not seal before.")
+    set_aside: int | None = Field(
+        description="Uploads that wait for the owner's decision; the batch does not seal before. To an auditor null, "
+        "as all that tells of labels."
+    )
 
 
 class Accepted(BaseModel):
@@ -72,11 +75,13 @@ class SetAsideOut(BaseModel):
     id: str
     batch: str
     sent_by: str
+    sent_by_name: str | None = Field(None, description="Of the API key, if it has one.")
     received: str
     rows: int
     decision: str | None
     decided: str | None
     decided_by: str | None
+    decided_by_name: str | None = None
     examples: list[str] = Field(default=[], description="Some of its ids that had a record already.")
 
 
@@ -115,7 +120,9 @@ class WorkOut(BaseModel):
     files: list[FileOut]
     problem: dict[str, Any] | None
     requested_by: str | None
+    requested_by_name: str | None = Field(None, description="Of a person, or of an API key that has one.")
     approved_by: str | None
+    approved_by_name: str | None = None
     approved: str | None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from labels_party.api.context import Ctx, Owner
+from labels_party.api.context import Auditor, Ctx
 from labels_party.api.models import PlanOut
 from labels_party.planning import planned
 from shared.schemas.plan import Plan
@@ -17,6 +17,6 @@ router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 
 
 @router.get("/populations/{population}/plan", tags=["releases"], responses=problem_responses(409))
-def plan(population: str, ctx: Ctx, _: Owner, asked: Annotated[Plan, Query()]) -> PlanOut:
+def plan(population: str, ctx: Ctx, _: Auditor, asked: Annotated[Plan, Query()]) -> PlanOut:
     """What each mechanism would give at each ε, and which to take; made of public and already private facts only."""
     return PlanOut(**planned(ctx, population, asked))

@@ -63,6 +63,7 @@ class PredictorOut(BaseModel):
     created: str
     trained: str | None
     created_by: str | None
+    created_by_name: str | None = None
     problem: dict[str, Any] | None
 
 

@@ -8,7 +8,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
-from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
+from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
+from shared.actors import with_names
 from shared.schemas.webhook import Webhook
 from shared.service.http import PROBLEM_RESPONSES, problem_responses
 from shared.service.idempotency import Reply
@@ -25,6 +26,7 @@ class WebhookOut(BaseModel):
     events: list[str]
     created: str
     created_by: str
+    created_by_name: str | None = None
 
 
 class NewWebhookOut(WebhookOut):
@@ -64,13 +66,24 @@ def create_webhook(
 
 
 @router.get("")
-def list_webhooks(ctx: Ctx, _: Owner) -> list[WebhookOut]:
-    return [WebhookOut(**w.as_json()) for w in ctx.database.read("webhook.list", ctx.webhooks.all)]
+def list_webhooks(ctx: Ctx, caller: Auditor) -> list[WebhookOut]:
+    """All webhooks, without their secrets."""
+
+    def look(connection: Any) -> list[dict[str, Any]]:
+        names = ctx.apikeys.names(connection)
+        return [with_names(w.as_json(), names) for w in ctx.webhooks.all(connection)]
+
+    return [WebhookOut(**to_the_day(w, caller)) for w in ctx.database.read("webhook.list", look)]
 
 
 @router.get("/{webhook}")
-def get_webhook(webhook: str, ctx: Ctx, _: Owner) -> WebhookOut:
-    return WebhookOut(**ctx.database.read("webhook.get", lambda c: ctx.webhooks.get(c, webhook)).as_json())
+def get_webhook(webhook: str, ctx: Ctx, caller: Auditor) -> WebhookOut:
+    """A webhook: its URL and its events."""
+
+    def look(connection: Any) -> dict[str, Any]:
+        return with_names(ctx.webhooks.get(connection, webhook).as_json(), ctx.apikeys.names(connection))
+
+    return WebhookOut(**to_the_day(ctx.database.read("webhook.get", look), caller))
 
 
 @router.delete("/{webhook}", status_code=204, responses=problem_responses(413))

@@ -27,13 +27,13 @@ from labels_party.api.context import (
     Receiver,
     Viewer,
     idempotent,
-    to_the_day,
 )
 from labels_party.api.models import AnswerOut, DeclineIn, ReleaseOut, ReleaseState, WorkOut
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.request import RELEASE
 from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
 from labels_party.work.listing import Wanted, published
+from labels_party.work.seen import allowed, shown
 from labels_party.work.store import ENVELOPE
 from shared.errors import Conflict, NotFound
 from shared.service.apikeys import Principal
@@ -131,12 +131,12 @@ def router_of(family: Family) -> JsonRouter:
         request: Request,
         response: Response,
         ctx: Ctx,
-        caller: Reader,
+        caller: Viewer,
         page: Paged,
         since: Since = None,
         population: InPopulation = None,
     ) -> list[ListedWork]:
-        """Those that are published and meant for the caller (for the owner: all), of whatever kind, by day of
+        """Those that are published and meant for the caller (for owner and auditor: all), of whatever kind, by day of
         publication, newest last."""
         found = _listed(ctx, caller, family, since, population, page)
         return [listed(**row) for row in with_link(found, request, response)]
@@ -145,10 +145,10 @@ def router_of(family: Family) -> JsonRouter:
         """State and ε split; digest and files once it is published, and nothing of a draw before."""
 
         def look(connection: Connection) -> dict[str, Any]:
-            found = _allowed(ctx, connection, caller, name, family)
+            found = allowed(ctx.work, connection, caller, name, family)
             return ctx.work.describe(connection, found, ctx.work.about(connection, found)[1])
 
-        return out(**shown(ctx, ctx.database.read(f"{noun}.get", look), caller))
+        return out(**shown(ctx.work, ctx.database.read(f"{noun}.get", look), caller))
 
     def document(name: str, request: Request, ctx: Ctx, caller: Reader) -> Response:
         """What was signed (DSSE envelope), the same bytes for ever: verify it before fetching anything else."""
@@ -163,7 +163,7 @@ def router_of(family: Family) -> JsonRouter:
         call = idempotent(ctx, caller, key, request.url.path, b"")
         _, reply = ctx.decisions.approve(name, caller.actor, call, family)
         ctx.worker.wake()
-        return out(**shown(ctx, reply, caller))
+        return out(**shown(ctx.work, reply, caller))
 
     def decline(
         name: str,
@@ -177,7 +177,7 @@ def router_of(family: Family) -> JsonRouter:
         wanted = body or DeclineIn()
         call = idempotent(ctx, caller, key, request.url.path, wanted.model_dump_json().encode())
         _, reply = ctx.decisions.decline(name, caller.actor, wanted.reason, call, family)
-        return out(**shown(ctx, reply, caller))
+        return out(**shown(ctx.work, reply, caller))
 
     def cancel(name: str, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None) -> WorkOut:
         """Take it back while no draw of it ever began; what was charged is returned."""
@@ -194,12 +194,11 @@ def router_of(family: Family) -> JsonRouter:
 
     def add(method: str, path: str, call: Callable[..., Any], **more: Any) -> None:
         call.__annotations__["name"] = Annotated[str, Path(alias=noun)]
-        summary = f"{call.__name__.capitalize()} of a{'n' if noun[0] in 'aeiou' else ''} {noun}"
-        router.add_api_route(path, call, methods=[method], summary=summary, **more)
+        router.add_api_route(path, call, methods=[method], **more)
 
     served: dict[str, Any] = {"response_class": FileResponse, "responses": BYTES}
     kept = {**problem_responses(409, 413), 200: {"model": ReceiptOut, "description": "Kept before"}}
-    more = {"summary": f"List {tag}", "response_model": rows, "responses": LINK_DOCS}
+    more = {"response_model": rows, "responses": LINK_DOCS}
     router.add_api_route(f"/{tag}", list_all, methods=["GET"], **more)
     add("GET", one, state, response_model=out)
     add("GET", f"{one}/{family.document}", document, **served)
@@ -224,25 +223,25 @@ def message(name: Release, request: Request, ctx: Ctx, caller: Reader) -> Respon
 
 
 @router.get("/batches/{batch}/releases", tags=["releases"])
-def releases_of_batch(batch: str, ctx: Ctx, _: Owner, state: State = None) -> list[ReleaseOut]:
+def releases_of_batch(batch: str, ctx: Ctx, caller: Auditor, state: State = None) -> list[ReleaseOut]:
     """The releases of a batch, oldest first."""
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found, _ = ctx.batches.get(connection, batch)
         return _described(ctx, connection, ctx.work.of_batch(connection, found.id, RELEASE), state)
 
-    return [ReleaseOut(**r) for r in ctx.database.read("release.list", look)]
+    return [ReleaseOut(**shown(ctx.work, r, caller)) for r in ctx.database.read("release.list", look)]
 
 
 @router.get("/populations/{population}/releases", tags=["releases"])
-def releases_of_population(population: str, ctx: Ctx, _: Owner, state: State = None) -> list[ReleaseOut]:
+def releases_of_population(population: str, ctx: Ctx, caller: Auditor, state: State = None) -> list[ReleaseOut]:
     """The releases of all batches of a population, oldest first."""
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
         return _described(ctx, connection, ctx.work.of_population(connection, found.id, RELEASE), state)
 
-    return [ReleaseOut(**r) for r in ctx.database.read("release.list", look)]
+    return [ReleaseOut(**shown(ctx.work, r, caller)) for r in ctx.database.read("release.list", look)]
 
 
 @router.get("/receipts", tags=["receipts"])
@@ -250,14 +249,6 @@ def receipts(ctx: Ctx, caller: Receiver) -> ReceiptStates:
     """How far the caller's list of receipts is kept here: what to send next, and whether both have the same one."""
     audience = str(caller.audience)
     return ReceiptStates(audience=audience, keys=[ReceiptState(**s) for s in ctx.receipts.state(audience)])
-
-
-def shown(ctx: Services, described: dict[str, Any], caller: Principal) -> dict[str, Any]:
-    """To an audience nothing is told of who asked and approved, and times are told to the day to all but the owner."""
-    if caller.role == "features":
-        described = described | dict.fromkeys(("requested_by", "approved_by", "approved"))
-    described = ctx.work.kinds[described["kind"]].seen(described, caller.role, caller.audience)
-    return to_the_day(described, caller)
 
 
 def _described(ctx: Services, connection: Connection, found: list[Work], state: str | None) -> list[dict[str, Any]]:
@@ -280,16 +271,9 @@ def _listed(
     return ctx.database.read("published.list", lambda c: published(c, ctx.work, family, wanted))
 
 
-def _allowed(ctx: Services, connection: Connection, caller: Principal, name: str, family: Family) -> Work:
-    found = ctx.work.get(connection, name, family)
-    if caller.role == "features" and caller.audience not in found.audiences:
-        raise NotFound(f"There is no {family.noun} '{name}'.")
-    return found
-
-
 def _files(ctx: Services, caller: Principal, name: str, family: Family) -> tuple[Work, list[WorkFile]]:
     def look(connection: Connection) -> tuple[Work, list[WorkFile]]:
-        return _allowed(ctx, connection, caller, name, family), ctx.work.files(connection, name)
+        return allowed(ctx.work, connection, caller, name, family), ctx.work.files(connection, name)
 
     return ctx.database.read(f"{family.noun}.files", look)
 

@@ -10,6 +10,7 @@ from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
 from labels_party.cli import audit as audit
 from labels_party.cli import statement as statement
+from labels_party.cli import lists as lists
 from labels_party.cli import erasures as erasures
 from labels_party.cli import work as work
 from labels_party.cli import predictors as predictors

@@ -8,6 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import app, services
+from labels_party.cli.lists import (
+    GIVEN,
+    Audience,
+    Most,
+    PopulationName,
+    Since,
+    Until,
+    acknowledged,
+    everything_given,
+    given_row,
+)
 from labels_party.cli.names import told_apart
 from shared.service.answers import answer_rows, show_result
 from shared.service.cli import AROUND, emit, say, table
@@ -16,26 +27,28 @@ from shared.service.party_commands import Force, Json
 
 @app.command(rich_help_panel=AROUND)
 def answers(
-    population: Annotated[str | None, typer.Option(help="Name or id; default all populations.")] = None,
+    population: PopulationName = None,
+    audience: Audience = None,
+    since: Since = None,
+    until: Until = None,
     kind: Annotated[
         str | None, typer.Option(help="Only calibration, median, rectangle, linear-model or prediction.")
     ] = None,
+    limit: Most = 1000,
     as_json: Json = False,
 ) -> None:
-    """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε."""
+    """Every answer that was charged, oldest first: what it is, of which batch, for whom, at which ε, who asked."""
     from labels_party.work.kind import ANSWERS
-    from labels_party.work.listing import everything
 
-    party = services(existing=True)
-    found = party.database.read("answer.list", lambda c: everything(c, party.work, ANSWERS, population, kind))
+    wanted = {"population": population, "audience": audience, "since": since, "until": until, "kind": kind}
+    found = everything_given(ANSWERS, limit, **wanted)
 
     def human() -> None:
         if not found:
-            say("No answers yet: calibrate, median, rectangle, linear-model and predict give some.")
+            say("No answer fits: calibrate, median, rectangle, linear-model and predict give some.")
             return
-        columns = ("id", "kind", "population_name", "batch", "epsilon", "delta", "state", "published")
-        rows = [[str(a[c] or "") for c in columns] + [", ".join(a["audiences"])] for a in found]
-        heads = ["answer", "kind", "population", "batch", "ε", "δ", "state", "published", "audiences"]
+        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], acknowledged(a)] for a in found]
+        heads = ["answer", "kind", *GIVEN, "δ", "acknowledged"]
         table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
 
     emit(found, as_json, human)

@@ -17,6 +17,7 @@ def _audited() -> Audited:
         party.receipts.signer,
         lambda connection, name: str(party.populations.get(connection, name).id),
         party.receipts.check,
+        party.apikeys.names,
     )
 
 

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from labels_party.cli.app import apikey, app, services
-from shared.service.party_commands import Expires, Json, add_apikey_list_and_revoke, create_apikey, show_own_key
+from shared.service.party_commands import (
+    Expires,
+    Json,
+    KeyName,
+    add_apikey_list_and_revoke,
+    create_apikey,
+    show_own_key,
+)
 
 
 @app.command()
@@ -21,6 +28,7 @@ def keygen(as_json: Json = False) -> None:
 def apikey_create(
     role: Annotated[str, typer.Option(help="owner, ingest, features or auditor.")],
     audience: Annotated[str | None, typer.Option(help="For role features: whose messages the key may read.")] = None,
+    name: KeyName = None,
     expires: Expires = None,
     receipt_key: Annotated[
         str | None,
@@ -43,7 +51,7 @@ def apikey_create(
     if key is not None and reads is not None:
         party.receipts.register(reads, key, "command line")
         typer.echo(f"receipts of {reads} are checked with {key.id}; compare it with its owner", err=True)
-    create_apikey(party.apikeys, role, reads, expires, as_json)
+    create_apikey(party.apikeys, role, reads, expires, name, as_json)
 
 
 add_apikey_list_and_revoke(apikey, services)

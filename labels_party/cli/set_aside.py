@@ -38,9 +38,8 @@ def list_(
         rows = []
         for u in found:
             had = ", ".join(u["examples"][:3]) + ("…" if len(u["examples"]) > 3 else "")
-            rows.append(
-                [u["id"], u["batch"], u["sent_by"], u["received"], f"{u['rows']:,}", u["decision"] or "waits", had]
-            )
+            sent_by, decision = u["sent_by_name"] or u["sent_by"], u["decision"] or "waits"
+            rows.append([u["id"], u["batch"], sent_by, u["received"], f"{u['rows']:,}", decision, had])
         columns = ["id", "batch", "sent by", "received", "rows", "decision", "had a record"]
         table("Uploads set aside", columns, rows)
 

@@ -64,7 +64,7 @@ def show_waiting(data: dict[str, Any]) -> None:
     rows = [
         ["release", data["release"]],
         ["population", data["population"]],
-        ["state", f"{data['state']}, asked for by {data['requested_by']}"],
+        ["state", f"{data['state']}, asked for by {data['requested_by_name'] or data['requested_by']}"],
         ["ε", f"{data['epsilon']['total']}, not charged yet"],
         ["next", data["next"]],
     ]

@@ -20,6 +20,7 @@ from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge
 from labels_party.work.kind import RELEASES, Family, Work
+from shared.actors import with_names
 from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
 from shared.privacy import ZERO, EpsilonSplit
 from shared.service.cli import Progress
@@ -81,7 +82,7 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
     """The batch of a file of labels, or the one that has the same examples; what its owner should know of it."""
     files = FileBatches(services.populations, services.batches, services.sealer)
     seal = _here(files, given, errand) if services.cluster is None else _on_spark(services, files, given)
-    population = services.database.read("population.look", lambda c: files.declared(c, given.population))
+    population = services.database.read("population.look", lambda c: services.populations.declared(c, given.population))
     try:
         sealed_id = seal(population, ACTOR, lambda n: errand.check(population, n), progress)
     except SameExamples as same:
@@ -164,7 +165,8 @@ def waits(services: Services, work: Work, out: Path) -> dict[str, Any]:
         f"then  labels-party {command} {work.id} --out {out}  writes the {command}"
     )
     told = {"batch": work.batch, "population": population.name, "state": work.state, "epsilon": work.epsilon}
-    return told | {"requested_by": work.requested_by, "next": next_step}
+    names = services.database.read("work.names", services.apikeys.names)
+    return told | with_names({"requested_by": work.requested_by}, names) | {"next": next_step}
 
 
 def finish(services: Services, work_id: str, family: Family, progress: Progress = lambda _what, _share: None) -> None:

@@ -32,8 +32,10 @@ from labels_party.labels.digests import siphash128
 from labels_party.labels.runs import EMPTY, Run, among, contains, only, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import segments, set_aside
+from labels_party.storage.tables import api_keys, segments, set_aside
+from shared.actors import with_names
 from shared.errors import Conflict, InvalidInput, NotFound
+from shared.service.apikeys import names_of
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -74,15 +76,15 @@ class SetAside:
         Raises NotFound.
         """
 
-        def look(connection: Connection) -> tuple[str, list[Any], list[str]]:
+        def look(connection: Connection) -> tuple[str, list[Any], list[str], dict[str, str]]:
             batch, _ = self.batches.get(connection, batch_id)
             t = set_aside
             order = (t.c.decision.is_not(None), t.c.received, t.c.id)
             rows = connection.execute(sa.select(t).where(t.c.batch == batch_id).order_by(*order).limit(SHOWN_UPLOADS))
-            return batch.label, list(rows), self._taken(connection, batch_id)
+            return batch.label, list(rows), self._taken(connection, batch_id), names_of(connection, api_keys)
 
-        label, rows, taken = self.database.read("aside.list", look)
-        return [self._described(row, label, taken) for row in rows]
+        label, rows, taken, names = self.database.read("aside.list", look)
+        return [with_names(self._described(row, label, taken), names) for row in rows]
 
     def waiting(self) -> list[str]:
         """The batches of which an upload waits for a decision."""

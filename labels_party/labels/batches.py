@@ -19,7 +19,9 @@ from labels_party.storage.tables import batches, idempotency, predictors, segmen
 from shared.errors import Conflict, InvalidInput, NotFound
 
 ID_LIST, PUBLIC = "id-list", "public"
+STATES = ("open", "sealed", "purged")
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
+MEMBERS = "members"  # which examples belong to which unit (`members.py`)
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
 HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted

@@ -27,6 +27,7 @@ from labels_party.labels.batches import (
     EXAMPLES,
     ID_LIST,
     LABELS,
+    MEMBERS,
     RUNS,
     SEALED,
     UNITS,
@@ -41,7 +42,7 @@ from labels_party.labels.changes import commit, delete, until_current
 from labels_party.labels.columns import label_rows, label_schema, positions_of
 from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
-from labels_party.labels.erased import blanked, count_blanked
+from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
 from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
@@ -79,11 +80,16 @@ class Prepared:
     units: int
     tallied: list[Segment]
     erased: int  # erasures of the population that the rows took into account
+    members_key: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Of all that was written for it."""
-        return (*(key for key, _ in self.objects), self.run_key, *([self.units_key] if self.units_key else []))
+        return (
+            *(key for key, _ in self.objects),
+            self.run_key,
+            *(key for key in (self.units_key, self.members_key) if key),
+        )
 
 
 def sealed_key(batch: Batch, name: str) -> str:
@@ -168,16 +174,23 @@ class Sealer:
         """
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
-        tally, excess, tallied = None, None, []
+        tally, excess, tallied, persons = None, None, [], 0
         if population.unit.max_examples is not None:
             tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
-            tally, excess = self.units.judge(batch, population, examples, tallied)
+            gone = self.database.read("seal.erased-units", lambda c: blanked_units(c, population.id))
+            tally, excess = self.units.judge(batch, population, examples, tallied, gone)
+            persons = len(gone[0])
         erased = self.database.read("seal.erased", lambda c: blanked(c, population.id))
         if len(erased[0]):
             runs_without = [erased] if excess is None else [excess.run, erased]
             excess = Excess(merge(runs_without), digest_key(self.secrets, batch.label))
         name = secrets.token_hex(8)
-        keys = (sealed_key(batch, name), f"{batch.id}/sealed-{name}.run", f"{batch.id}/units-{name}")
+        keys = (
+            sealed_key(batch, name),
+            f"{batch.id}/sealed-{name}.run",
+            f"{batch.id}/units-{name}",
+            f"{batch.id}/members-{name}",
+        )
         size = _Size()
         try:
             with ThreadPoolExecutor(1, "digests") as beside, ExitStack() as stack:
@@ -188,6 +201,8 @@ class Sealer:
                 rows = self.vault.put(keys[0], size.of(stored), label_schema())
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
+            if tally is not None:
+                self.units.store_members(keys[3], batch, population, examples)
         except BaseException:
             delete(self.vault, keys)
             raise
@@ -204,7 +219,8 @@ class Sealer:
             tally,
             units,
             tallied,
-            len(erased[0]),
+            len(erased[0]) + persons,
+            keys[3] if tally is not None else "",
         )
 
     def adopted(
@@ -269,6 +285,7 @@ class Sealer:
             self.batches.retire_uploads(connection, batch.id)  # erased labels may be among them
         if sealed.tally is not None:
             self.batches.add_segment(connection, batch.id, UNITS, sealed.units_key, sealed.units)
+            self.batches.add_segment(connection, batch.id, MEMBERS, sealed.members_key, sealed.rows)
         subject = Subject(population.id, population.name, population.label, batch.id)
         details: dict[str, Any] = {"n": sealed.rows, "presence": batch.presence}
         if batch.id_prefix is not None:

@@ -14,6 +14,7 @@ from labels_party.storage.tables import predictors, work
 from shared.errors import AlreadyReleased
 
 ACCEPTED, CHARGED, DRAWING, PUBLISHED, FAILED = "accepted", "charged", "drawing", "published", "failed"
+STATES = (ACCEPTED, CHARGED, DRAWING, PUBLISHED, FAILED)
 WORKING = (CHARGED, DRAWING)
 TRAINING, RETIRED = "training", "retired"  # of predictors, which stand on a batch and charge it query by query
 ENDED = (FAILED, RETIRED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from labels_party.storage.tables import populations
+from shared.actors import IGNORABLE
 from shared.audit.events import POPULATION_CREATED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.domain import Domain
@@ -20,13 +20,6 @@ from shared.numbers import BadSpelling, decimal_of
 from shared.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
 from shared.schemas.population import Population as PopulationAsked
 
-# code points that Unicode says to ignore in display, or whose glyph is blank, and a second space in a row: names that
-# differ by them look the same, but would be two scopes
-IGNORABLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U0001d159]"
-    "|  "
-)
 DEFAULT_AUDIENCE = "features-party"
 MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and then: no protection
 MAX_MISSING = 64  # characters of a missing-label value in plain decimal form
@@ -211,6 +204,20 @@ class Populations:
             )
         )
         return Population(**{**population.__dict__, "created": created})
+
+    def declared(self, connection: Connection, wanted: Population) -> Population:
+        """The stored population of that name, otherwise `wanted`, not stored. Raises Conflict if its rules differ."""
+        found = self.find(connection, wanted.name)
+        if found is None:
+            return wanted
+        theirs, ours = found.rules(), wanted.rules()
+        different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
+        if different:
+            raise Conflict(
+                f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
+                "first use. Use the same ones, or another name of a population."
+            )
+        return found
 
     def find(self, connection: Connection, name_or_id: str) -> Population | None:
         if not name_or_id.isprintable():  # no database takes NUL or half a surrogate pair, and no name has one

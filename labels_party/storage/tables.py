@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from shared.audit.store import SAME_EVENT, audit_table, heads_table
 from shared.service.apikeys import apikey_table
 from shared.service.idempotency import idempotency_table
+from shared.service.sessions import session_table
 
 metadata = sa.MetaData()
 HEAD = "0001"
@@ -20,6 +21,7 @@ APPEND_ONLY = {
 audit_events = audit_table(metadata)
 seen_heads = heads_table(metadata)
 api_keys = apikey_table(metadata)
+sessions = session_table(metadata)
 
 installation = sa.Table(
     "installation",
@@ -235,12 +237,23 @@ erasures = sa.Table(
     sa.Column("population", sa.ForeignKey("populations.id"), nullable=False, index=True),
     sa.Column("batch", sa.String(40), index=True),
     sa.Column("id_digest", sa.String(32), nullable=False),  # keyed, as in the runs: the id itself is not kept
+    sa.Column("unit_digest", sa.String(32), index=True),  # where the erasure of its unit was asked for
     sa.Column("state", sa.String(12), nullable=False, index=True),
     sa.Column("effect", sa.String(40)),
     sa.Column("requested", sa.String(20), nullable=False),
     sa.Column("requested_by", sa.String(60), nullable=False),
     sa.Column("applied", sa.String(20)),
     sa.UniqueConstraint("population", "id_digest"),
+)
+
+# units of which no example keeps its label, whenever its batch seals; keyed digests, as in the tallies
+erased_units = sa.Table(
+    "erased_units",
+    metadata,
+    sa.Column("population", sa.ForeignKey("populations.id"), primary_key=True),
+    sa.Column("unit_digest", sa.String(32), primary_key=True),
+    sa.Column("requested", sa.String(20), nullable=False),
+    sa.Column("requested_by", sa.String(60), nullable=False),
 )
 
 # how much ε, of one batch, audiences may charge by themselves with answers of a kind

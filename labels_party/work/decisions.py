@@ -15,12 +15,14 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.batches import require_sealed, timestamp
 from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
-from labels_party.ledger.populations import IGNORABLE, Population
+from labels_party.ledger.populations import Population
 from labels_party.storage.tables import api_keys
 from labels_party.storage.tables import work as table
 from labels_party.work.attempts import noun_of
 from labels_party.work.kind import Family, Work
 from labels_party.work.store import Works
+from shared.actors import COMMAND_LINE as COMMAND_LINE
+from shared.actors import PERSON, require_name
 from shared.audit import events
 from shared.errors import (
     Conflict,
@@ -34,8 +36,7 @@ from shared.errors import (
 from shared.problems import problem
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
-COMMAND_LINE = "command line"
-MAX_NAME, MAX_REASON = 40, 500
+MAX_REASON = 500
 
 
 class Declined(Refusal):
@@ -54,11 +55,7 @@ class Cancelled(Refusal):
 
 def person(name: str) -> str:
     """The actor behind a name given on the command line. Raises InvalidInput."""
-    if not 1 <= len(name) <= MAX_NAME or name != name.strip() or not name.isprintable() or IGNORABLE.search(name):
-        raise InvalidInput(
-            f"A person's name is 1 to {MAX_NAME} visible, printable characters without outer or double spaces."
-        )
-    return f"{COMMAND_LINE}: {name}"
+    return f"{PERSON}{require_name(name)}"
 
 
 class Decisions:

@@ -1,5 +1,7 @@
-"""What was published, as a receiver asks for it day by day: what is meant for it, oldest first, in pages; and all of it
-for the owner's own eyes."""
+"""What was published, as a receiver asks for it day by day: what is meant for it, oldest first, in pages.
+
+`given.py` lists all that was asked for, for the party's own people.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from labels_party.storage.tables import batches
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
-from shared.errors import InvalidInput, NotFound
+from shared.errors import NotFound
 from shared.service.paging import Listing
 
 DAY = 10  # characters of a timestamp's day: more of it would tell the second of a draw
@@ -76,25 +78,6 @@ def published(connection: Connection, works: Works, family: Family, wanted: Want
         for row in found
     ]
     return Listing.of(listed, wanted.limit, "id")
-
-
-def everything(
-    connection: Connection, works: Works, family: Family, population: str | None, kind: str | None
-) -> list[dict[str, Any]]:
-    """For the owner: whatever its state, by the time of asking; `population` is a name or id.
-
-    Raises NotFound, InvalidInput (no such kind).
-    """
-    kinds = [k.name for k in works.kinds.values() if k.family is family]
-    if kind not in (None, *kinds):
-        raise InvalidInput(f"There is no kind '{kind}' of {family.noun}s; there are {', '.join(kinds)}.")
-    query: sa.Select[Any] = sa.select(*COLUMNS, batches.c.population).join(batches, batches.c.id == t.c.batch)
-    query = query.where(t.c.kind.in_(kinds if kind is None else [kind]))
-    if population is not None:
-        query = query.where(batches.c.population == works.batches.populations.get(connection, population).id)
-    owners = {p.id: p for p in works.batches.populations.list(connection)}
-    rows = connection.execute(query.order_by(t.c.created, t.c.id))
-    return [_described(row, owners[row.population], family) | {"state": row.state} for row in rows]
 
 
 def _described(row: sa.Row[Any], population: Population, family: Family) -> dict[str, Any]:

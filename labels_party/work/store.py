@@ -15,17 +15,19 @@ from labels_party.labels.standing import ACCEPTED, CHARGED, DRAWING, PUBLISHED, 
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import APPROVAL_REQUESTED
+from labels_party.storage.tables import api_keys, work_files
 from labels_party.storage.tables import batches as batches_table
 from labels_party.storage.tables import work as t
-from labels_party.storage.tables import work_files
 from labels_party.work.allowances import Allowances
 from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Paid, QueuedKind, Work, WorkFile
 from labels_party.work.registered import Registered
 from labels_party.work.shelf import Shelf
+from shared.actors import with_names
 from shared.audit.events import REQUESTED
 from shared.documents.kinds.registry import KINDS
 from shared.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
 from shared.schemas.base import Ask
+from shared.service.apikeys import names_of
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -294,6 +296,10 @@ class Works:
 
     def describe(self, connection: Connection, work: Work, population: Population) -> dict[str, Any]:
         """State and ε split at any time; digest and files once published, and nothing of a draw before."""
+        names = names_of(connection, api_keys)
+        return with_names(self._described(connection, work, population), names, only=("requested_by", "approved_by"))
+
+    def _described(self, connection: Connection, work: Work, population: Population) -> dict[str, Any]:
         kind = self.kinds[work.kind]
         listed = self.files(connection, work.id) if work.state == PUBLISHED else []
         return kind.described(work) | {

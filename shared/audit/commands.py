@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ from shared.audit.events import Event
 from shared.audit.heads import Heads, compare_exports
 from shared.audit.receipts import Receipts
 from shared.audit.rules import check_rules
-from shared.audit.show import Totals, describe, plain, sentence
+from shared.audit.show import NOBODY, Totals, describe, plain, sentence
 from shared.audit.store import AuditStore, Export, read_export, verify_export
 from shared.documents.signing import VerifyingKey, named_key
 from shared.errors import InvalidInput
@@ -29,21 +29,29 @@ Party = Literal["labels", "features"]
 OTHER: dict[Party, Party] = {"labels": "features", "features": "labels"}
 
 
-def show(events: Iterable[Event], party: str, *, as_json: bool, lines: bool, totals_only: bool) -> None:
+def show(
+    events: Iterable[Event],
+    party: str,
+    *,
+    as_json: bool,
+    lines: bool,
+    totals_only: bool,
+    names: Mapping[str, str] = NOBODY,
+) -> None:
     """`events` as sentences with the totals, as one JSON list, as one JSON object a line, or the totals alone."""
     if lines:
         for event in events:
-            print(json.dumps(describe(event, exact=True), ensure_ascii=False))  # noqa: T201 - the command line's own output
+            print(json.dumps(describe(event, exact=True, names=names), ensure_ascii=False))  # noqa: T201 - the command line's own output
         return
     if as_json and not totals_only:
-        emit([describe(event, exact=True) for event in events], True, lambda: None)
+        emit([describe(event, exact=True, names=names) for event in events], True, lambda: None)
         return
     totals, shown = Totals(), 0
     for event in events:
         totals.add(event)
         shown += 1
         if not totals_only:
-            say(f"{event.sequence:>6}  {event.moment}  {event.kind:<20}  {sentence(event)}", indent=8)
+            say(f"{event.sequence:>6}  {event.moment}  {event.kind:<20}  {sentence(event, names)}", indent=8)
     if as_json:
         emit(totals.as_json(), True, lambda: None)
     elif totals.batches:

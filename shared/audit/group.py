@@ -2,7 +2,7 @@
 
 # annotations are read at once here: the help in them differs by party
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +33,7 @@ class Audited:
     """A party's audit store as its commands see it.
 
     `signer` gives the key of an export that is not signed with `key`. `population` is the id behind what was typed.
-    `check` raises where something else that the party keeps does not fit its store.
+    `check` raises where something else that the party keeps does not fit its store. `names`: of its API keys.
     """
 
     database: "Database"
@@ -44,6 +44,7 @@ class Audited:
     signer: "Callable[[bytes], VerifyingKey]"
     population: "Callable[[Connection, str], str]" = lambda _, given: given
     check: "Callable[[Connection], None]" = lambda _: None
+    names: "Callable[[Connection], Mapping[str, str]]" = lambda _: {}
 
 
 def add_audit_commands(
@@ -72,7 +73,8 @@ def add_audit_commands(
         def look(connection: Any) -> None:
             found = of.population(connection, population) if population is not None else None
             events = Wanted(found, work, batch, kind, since).select(of.store, connection, limit=limit)
-            show(events, f"{party} party", as_json=as_json, lines=lines, totals_only=totals)
+            names = of.names(connection)
+            show(events, f"{party} party", as_json=as_json, lines=lines, totals_only=totals, names=names)
 
         of.database.read("audit.show", look)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from shared.actors import called, name_of
 from shared.audit import events as kinds
 from shared.audit.events import DAY, Event
 from shared.audit.store import PAGE, AuditStore
 from shared.errors import InvalidInput
 from shared.privacy import Epsilon, delta_string, parse_delta
 
+NOBODY: Mapping[str, str] = MappingProxyType({})  # has a name
 SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
 
 
@@ -88,7 +91,7 @@ def split_words(event: Event) -> str:
     return f"ε {event.split.total}" + (f" = {' + '.join(used)}" if len(used) > 1 else "") + delta
 
 
-def _told(event: Event) -> str:
+def _told(event: Event, names: Mapping[str, str]) -> str:
     subject, details = event.subject, event.details
     batch, work = f"batch {subject.batch}", _called(event)
     sentences: dict[str, Callable[[], str]] = {
@@ -101,7 +104,9 @@ def _told(event: Event) -> str:
         kinds.REQUESTED: lambda: (
             f"{work} of {batch} was asked for (ε {_total(details)}); nothing is charged until somebody else approves"
         ),
-        kinds.APPROVED: lambda: f"{work} of {batch} was approved; {details.get('requested_by')} had asked for it",
+        kinds.APPROVED: lambda: (
+            f"{work} of {batch} was approved; {called(str(details.get('requested_by')), names)} had asked for it"
+        ),
         kinds.DECLINED: lambda: (
             f"{work} of {batch} was declined"
             + (f": {details['reason']}" if details.get("reason") else "")
@@ -118,8 +123,7 @@ def _told(event: Event) -> str:
         ),
         kinds.BATCH_PURGED: lambda: f"the labels of {batch} were deleted ({details.get('why')}); its releases stay",
         kinds.ERASURE_REQUESTED: lambda: (
-            f"erasure of {counted(details.get('examples'), 'example')} of population {subject.population_name} was "
-            "asked for"
+            f"erasure of {_erased(details)} of population {subject.population_name} was asked for"
         ),
         kinds.ERASED: lambda: (
             f"{counted(details.get('examples'), 'example')} of {batch} took the missing-label value"
@@ -163,6 +167,13 @@ def _told(event: Event) -> str:
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.work or subject.batch or ''}")()
 
 
+def _erased(details: Any) -> str:
+    """Whom an erasure is about: examples, or all that a person has."""
+    if "units" in details:
+        return f"all examples of {counted(details['units'], 'unit')}"
+    return counted(details.get("examples"), "example")
+
+
 def _called(event: Event) -> str:
     """`release rel_1`, or what else was charged: `calibration ans_1`."""
     work = str(event.subject.work)
@@ -186,16 +197,17 @@ def _total(details: Any) -> str:
     return str(split.get("total", "?")) if isinstance(split, dict) else "?"
 
 
-def sentence(event: Event) -> str:
-    """What happened, in one line for people."""
-    by = f", by {event.actor}" if event.actor else ""
-    return plain(f"{_told(event)}{by}.")
+def sentence(event: Event, names: Mapping[str, str] = NOBODY) -> str:
+    """What happened, in one line for people. `names`: of API keys, by actor."""
+    by = f", by {called(event.actor, names)}" if event.actor else ""
+    return plain(f"{_told(event, names)}{by}.")
 
 
-def describe(event: Event, *, exact: bool) -> dict[str, Any]:
-    """A JSON object of one event for people and programs: ε as decimal strings, and the sentence. `exact`: for the
-    store's owner, with the second of it as `at`."""
-    told = event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event)}
+def describe(event: Event, *, exact: bool, names: Mapping[str, str] = NOBODY) -> dict[str, Any]:
+    """A JSON object of one event for people and programs: ε as decimal strings, who it was, and the sentence. `exact`:
+    for the store's owner, with the second of it as `at`."""
+    told = event.as_json() | {"epsilon": event.split.as_json(), "sentence": sentence(event, names)}
+    told |= {"actor_name": name_of(event.actor, names)}
     return told | ({"at": event.moment} if exact else {})
 
 

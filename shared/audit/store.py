@@ -127,6 +127,16 @@ class AuditStore:
             for row in connection.execute(query if limit is None else query.limit(limit))
         ]
 
+    def newest(self, connection: Connection, *, before: int | None = None, limit: int, **equal: str) -> list[Event]:
+        """The last events before one, newest first, filtered as `events`."""
+        t = self.table
+        query = sa.select(t.c.body, t.c.at).order_by(t.c.sequence.desc()).limit(limit)
+        if before is not None:
+            query = query.where(t.c.sequence < before)
+        for column, value in equal.items():
+            query = query.where(t.c[column] == value)
+        return [replace(Event.from_body(bytes(row.body)), at=row.at or "") for row in connection.execute(query)]
+
     def last(self, connection: Connection) -> int:
         """Number of the newest event; 0 if there is none."""
         found = connection.execute(sa.select(sa.func.max(self.table.c.sequence))).scalar()

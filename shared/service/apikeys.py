@@ -12,13 +12,16 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
+from shared.actors import require_name
 from shared.audit.store import Clock, utc_now
 from shared.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
 from shared.service.database import Database
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-COLUMNS = ("id", "role", "audience", "created", "expires", "last_used", "revoked")
+COLUMNS = ("id", "name", "role", "audience", "created", "expires", "last_used", "revoked")
+PREFIX = "apikey:"  # of an actor that is an API key
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Principal:
     @property
     def actor(self) -> str:
         """As audit events name it."""
-        return f"apikey:{self.key_id}"
+        return f"{PREFIX}{self.key_id}"
 
 
 def apikey_table(metadata: sa.MetaData) -> sa.Table:
@@ -40,6 +43,8 @@ def apikey_table(metadata: sa.MetaData) -> sa.Table:
         "api_keys",
         metadata,
         sa.Column("id", sa.String(32), primary_key=True),
+        # whose it is, a person or a program; shown beside its id, and in no hashed event
+        sa.Column("name", sa.String(40)),
         sa.Column("secret_sha256", sa.String(64), nullable=False, unique=True),
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("audience", sa.String(200)),
@@ -64,6 +69,12 @@ def expiry(text: str, now: datetime) -> str:
     return end.strftime(TIME)
 
 
+def names_of(connection: Connection, keys: sa.Table) -> dict[str, str]:
+    """Of every actor that is a key with a name, revoked ones included."""
+    rows = connection.execute(sa.select(keys.c.id, keys.c.name).where(keys.c.name.is_not(None)))
+    return {f"{PREFIX}{row.id}": row.name for row in rows}
+
+
 class ApiKeys:
     def __init__(
         self, database: Database, table: sa.Table, roles: tuple[str, ...], prefix: str, clock: Clock = utc_now
@@ -72,13 +83,19 @@ class ApiKeys:
         self._noting: threading.Thread | None = None
         self._noted: dict[str, str] = {}  # the day, by key
 
-    def create(self, role: str, audience: str | None = None, expires: str | None = None) -> tuple[str, str]:
-        """(key id, secret). The secret is shown once and cannot be recovered. `expires`: see `expiry`."""
+    def create(
+        self, role: str, audience: str | None = None, expires: str | None = None, name: str | None = None
+    ) -> tuple[str, str]:
+        """(key id, secret). The secret is shown once and cannot be recovered. `expires`: see `expiry`; `name`: whose it
+        is. Raises InvalidInput."""
+        if name is not None:
+            require_name(name)
         if role not in self.roles:
             raise InvalidInput(f"Role '{role}' does not exist; choose one of {', '.join(self.roles)}.")
         key_id, secret = secrets.token_hex(6), f"{self.prefix}_{secrets.token_urlsafe(32)}"
         row = {
             "id": key_id,
+            "name": name,
             "secret_sha256": hashlib.sha256(secret.encode()).hexdigest(),
             "role": role,
             "audience": audience,
@@ -94,6 +111,10 @@ class ApiKeys:
             "apikey.list", lambda c: c.execute(sa.select(*columns).order_by(self.table.c.created)).all()
         )
         return [dict(row._mapping) for row in rows]
+
+    def names(self, connection: Connection) -> dict[str, str]:
+        """As `names_of`."""
+        return names_of(connection, self.table)
 
     def revoke(self, key_id: str) -> None:
         statement = (

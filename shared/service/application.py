@@ -19,8 +19,9 @@ from shared.errors import Unavailable
 from shared.service.bodies import Bodies
 from shared.service.calls import Calls
 from shared.service.docs import install_docs
-from shared.service.front import Front, LastResort, RequestLog
+from shared.service.front import Failures, Front, LastResort, RequestLog
 from shared.service.http import problem_responses
+from shared.service.json_bodies import JsonRoute
 from shared.service.methods import Methods, known_request
 from shared.service.metrics import install_metrics
 from shared.service.refusals import install_handlers
@@ -66,18 +67,19 @@ def application(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services, app.state.apikeys = services, services.apikeys
+    app.state.services, app.state.apikeys, app.state.failures = services, services.apikeys, Failures()
     install_handlers(app)
     app.router.redirect_slashes = False
+    app.router.route_class = JsonRoute
     app.router.dependencies.append(Depends(known_request))
     # the last one added is met first
     app.add_middleware(Methods, api=app)
     app.add_middleware(Bodies, bounds=services.settings.bounds)
-    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app))
+    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures)
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
-    install_metrics(app, silent=silent)
+    install_metrics(app, here=not services.settings.metrics_port, silent=silent)
     for router in routers:
         app.include_router(router)
 

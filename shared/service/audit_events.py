@@ -59,10 +59,13 @@ def add_audit_calls(
     ) -> list[dict[str, Any]]:
         ctx, full = request.app.state.services, caller.role == exact
         asked = replace(wanted, exact=full)
-        found = ctx.database.read(
-            "audit.show", lambda c: list(islice(asked.select(ctx.audit, c, after=after, limit=limit + 1), limit + 1))
-        )
-        listing = Listing.of([describe(event, exact=full) for event in found], limit, "sequence")
+
+        def look(connection: Any) -> list[dict[str, Any]]:
+            names = ctx.apikeys.names(connection)
+            chosen = islice(asked.select(ctx.audit, connection, after=after, limit=limit + 1), limit + 1)
+            return [describe(event, exact=full, names=names) for event in chosen]
+
+        listing = Listing.of(ctx.database.read("audit.show", look), limit, "sequence")
         return with_link(listing, request, response, "after")
 
     @router.get("/audit/export", tags=["audit"])

@@ -75,16 +75,34 @@ class RequestLog:
         access.info(text, extra={FIELDS: fields})
 
 
+class Failures:
+    """Callers without a valid key, by bearer token or at the sign-in: logged by key where it is known, otherwise by
+    address, once a minute each, with their number."""
+
+    def __init__(self) -> None:
+        self.seen = Sparse()
+
+    def note(self, error: Unauthenticated, scope: Scope) -> None:
+        address = (scope.get("client") or ("unknown",))[0]
+        who = f"key {error.key_id}" if error.key_id else f"address {address}"
+        count = self.seen.due(f"{error.reason} {who}")
+        if count:
+            fields = {"reason": error.reason, "key": error.key_id or "-", "address": address, "failures": count}
+            access.warning(
+                "authentication failed (%s) from %s, %s, %d times since the last such line",
+                error.reason, address, who, count, extra={FIELDS: fields},
+            )  # fmt: skip
+
+
 class Front:
     """Bounds the headers, forgets one trailing slash, finds which call is meant, and below /v1 answers callers without
     a valid key, or of another role than the call is for, at once.
 
-    None of them has a byte of its body read or decoded, and neither have unknown paths and methods. Failures are logged
-    by key where the key is known, otherwise by address: once a minute each, with their number.
+    None of them has a byte of its body read or decoded, and neither have unknown paths and methods.
     """
 
-    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls) -> None:
-        self.app, self.calls, self.failures = app, calls, Sparse()
+    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls, failures: Failures) -> None:
+        self.app, self.calls, self.failures = app, calls, failures
         self.callers = Gathered[str | None, Principal](lambda _, secrets: apikeys.authenticate_all(secrets))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,21 +128,10 @@ class Front:
                     refuse_other_roles(caller, call.roles)
             except LabelDPError as error:
                 if isinstance(error, Unauthenticated):
-                    self._note(error, scope)
+                    self.failures.note(error, scope)
                 await refusal(error)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-    def _note(self, error: Unauthenticated, scope: Scope) -> None:
-        address = (scope.get("client") or ("unknown",))[0]
-        who = f"key {error.key_id}" if error.key_id else f"address {address}"
-        count = self.failures.due(f"{error.reason} {who}")
-        if count:
-            fields = {"reason": error.reason, "key": error.key_id or "-", "address": address, "failures": count}
-            access.warning(
-                "authentication failed (%s) from %s, %s, %d times since the last such line",
-                error.reason, address, who, count, extra={FIELDS: fields},
-            )  # fmt: skip
 
 
 def bearer_of(scope: Scope) -> str | None:

@@ -18,6 +18,10 @@ Expires = Annotated[
     str | None,
     typer.Option(metavar="DAYS|DATE", help="Valid for so many days, or until the end of this day (UTC); default ever."),
 ]
+KeyName = Annotated[
+    str | None,
+    typer.Option("--name", help="Whose it is, a person or a program; shown wherever the key is."),
+]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `apikey list` shows it.")]
 
 
@@ -75,15 +79,19 @@ def show_own_key(key_id: str, path: object, as_json: bool) -> None:
     emit({"key_id": key_id, "public_key": str(path)}, as_json, lambda: typer.echo(f"{key_id}\n{path}"))
 
 
-def create_apikey(keys: "ApiKeys", role: str, audience: str | None, expires: str | None, as_json: bool) -> None:
+def create_apikey(
+    keys: "ApiKeys", role: str, audience: str | None, expires: str | None, name: str | None, as_json: bool
+) -> None:
     """The key alone goes to stdout, so that KEY=$(… apikey create …) works; its id goes to stderr."""
-    key_id, secret = keys.create(role, audience, expires)
+    key_id, secret = keys.create(role, audience, expires, name)
     row = next(k for k in keys.list() if k["id"] == key_id)
-    data: dict[str, Any] = {"id": key_id, "role": role, "audience": audience, "expires": row["expires"], "key": secret}
+    data: dict[str, Any] = {member: row[member] for member in ("id", "name", "role", "audience", "expires")}
+    data["key"] = secret
 
     def human() -> None:
         until = f", valid until {row['expires']}" if row["expires"] else ""
-        typer.echo(f"id {key_id}, role {role}{until}; the key is shown this once:", err=True)
+        whose = f" of {name}" if name else ""
+        typer.echo(f"id {key_id}{whose}, role {role}{until}; the key is shown this once:", err=True)
         typer.echo(secret)
 
     emit(data, as_json, human)
@@ -94,9 +102,9 @@ def add_apikey_list_and_revoke(group: typer.Typer, services: Callable[[bool], An
 
     @group.command("list")
     def apikey_list(as_json: Json = False) -> None:
-        """Show ids, roles and when each was last used; the keys themselves are not stored."""
+        """Show ids, names, roles and when each was last used; the keys themselves are not stored."""
         found = services(True).apikeys.list()
-        columns = [name for name in ("id", "role", "audience", "created", "expires", "last_used", "revoked")
+        columns = [name for name in ("id", "name", "role", "audience", "created", "expires", "last_used", "revoked")
                    if name in ("id", "role", "created") or any(k[name] for k in found)]  # fmt: skip
         rows = [[str(k[name] or "") for name in columns] for k in found]
         emit(found, as_json, lambda: table("API keys", [name.replace("_", " ") for name in columns], rows))

@@ -133,7 +133,7 @@ class _Question:
         }
 
     def choice(self, epsilon: Epsilon, slow: bool) -> tuple[Choice, EpsilonSplit]:
-        split = split_epsilon(self._request(epsilon, AUTO, {}), self.population, self.n).split
+        split = split_epsilon(self.request(epsilon, AUTO, {}), self.population, self.n).split
         return choose(self.domain, self.prior, split.randomize, self.loss, self.n, slow=slow), split
 
     def rows(self, epsilon: Epsilon, choice: Choice, split: EpsilonSplit, left_out: set[str]) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ class _Question:
             if name in left_out or (judged and name in SLOW and (name,) not in known):
                 continue
             try:
-                of_row = split_epsilon(self._request(epsilon, name, options), self.population, self.n).split
+                of_row = split_epsilon(self.request(epsilon, name, options), self.population, self.n).split
                 channel = known.get((name, *options)) if of_row == split else None
                 if channel is None:
                     design = MECHANISMS[name].design
@@ -159,7 +159,7 @@ class _Question:
             found.append(row | described | _worth(channel, self.prior, self.n))
         return found
 
-    def _request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
+    def request(self, epsilon: Epsilon, mechanism: str, options: Mapping[str, object]) -> ReleaseRequest:
         uses = mechanism == AUTO or MECHANISMS[mechanism].needs_prior(options)
         asked: dict[str, Any] = {"epsilon": str(epsilon), "mechanism": mechanism, "loss": self.loss, **options}
         if self.clip_quantiles:
@@ -168,6 +168,24 @@ class _Question:
         if uses and given is None:
             asked["prior"] = self.rule  # "latest" where there is none is "estimate"
         return ReleaseRequest(Release(**asked), given)
+
+
+def outline(population: Population, epsilons: list[Epsilon], n: int, given: GivenPrior | None) -> dict[Epsilon, float]:
+    """The expected model error at each ε of one bit a label with chosen bounds, which is designed in an instant: what
+    the best mechanism gives at least. Nothing for domains of names, and where one bit is not for the domain."""
+    if population.domain.nominal:
+        return {}
+    question, name, options = _Question(population, "squared", n, given, None), "one-bit", {"clip": "auto"}
+    found = {}
+    for epsilon in epsilons:
+        try:
+            split = split_epsilon(question.request(epsilon, name, options), population, n).split
+            design = MECHANISMS[name].design
+            channel = design(question.domain, question.prior, split.randomize, get_loss("squared"), options, n)
+        except (InvalidMechanism, InvalidEpsilon):
+            continue
+        found[epsilon] = float(model_error(channel, question.prior, n)["expected_model_error"])
+    return found
 
 
 def _said(left_out: set[str], k: int) -> str | None:

@@ -28,6 +28,7 @@ from labels_party.ledger.rules import Account, judge
 from labels_party.storage.tables import batches as batches_table
 from labels_party.work.leases import Leases
 from labels_party.work.store import Works
+from shared.actors import SCHEDULE
 from shared.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, MissingLabels, Unavailable
 from shared.privacy import ZERO, Epsilon
 from shared.problems import problem
@@ -173,7 +174,7 @@ class Schedule:
                 if not mine:
                     return
                 if batch.state == OPEN:
-                    by = f"schedule of {batch.scheduled_by}"
+                    by = f"{SCHEDULE}{batch.scheduled_by}"
                     self.sealer.seal(batch.id, by, guard=lambda c: self._same(c, batch))
                     batch = self.database.read("schedule.look", lambda c: self.batches.get(c, batch.id))[0]
                 if batch.state == SEALED and batch.release_template is not None and batch.scheduled_release is None:

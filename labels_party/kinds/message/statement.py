@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy.engine import Connection
 
 from labels_party.kinds.message.priors import read_prior
+from labels_party.storage.tables import api_keys
 from labels_party.work.kind import RELEASES, WorkFile
 from labels_party.work.store import Works
+from shared.actors import called
 from shared.audit import events
 from shared.audit.events import Event
 from shared.audit.show import counted
@@ -14,6 +18,7 @@ from shared.documents.bundle import check_bytes
 from shared.documents.manifest import Manifest
 from shared.documents.signing import VerifyingKey
 from shared.documents.statement import Later, render_statement
+from shared.service.apikeys import names_of
 
 
 class Statements:
@@ -46,10 +51,25 @@ class Statements:
     def _later(self, connection: Connection, release_id: str) -> Later:
         audit = self.works.ledger.audit
         (published,) = audit.events(connection, work=release_id, kind=events.PUBLISHED)
+        names = names_of(connection, api_keys)
         since = audit.events(connection, after=published.sequence, batch=str(published.subject.batch))
         last = audit.last(connection)
-        facts = [(e.time[:10], told) for e in since if (told := _told(e, published))]
+        facts = [(e.time[:10], f"{told} By {called(e.actor, names)}.") for e in since if (told := _told(e, published))]
+        received = audit.events(connection, work=release_id, kind=events.RECEIVED)
+        facts += [(e.time[:10], _acknowledged(e)) for e in received]
+        facts = [(published.time[:10], self._who(connection, release_id, names)), *sorted(facts, key=lambda f: f[0])]
         return Later(f"the audit store of the labels party as of its event {last}", facts)
+
+    def _who(self, connection: Connection, release_id: str, names: Mapping[str, str]) -> str:
+        release = self.works.get(connection, release_id, RELEASES)
+        approved = f", and approved by {called(release.approved_by, names)}" if release.approved_by else ""
+        return f"Asked for by {called(release.requested_by, names)}{approved}."
+
+
+def _acknowledged(event: Event) -> str:
+    return (
+        f"{', '.join(event.audiences)} acknowledged this release with its signed receipt {event.details['position']}."
+    )
 
 
 def _told(event: Event, published: Event) -> str:

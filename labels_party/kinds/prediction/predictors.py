@@ -30,13 +30,15 @@ from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.ledger.store import Ledger
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import predictions, predictors
+from labels_party.storage.tables import api_keys, predictions, predictors
 from labels_party.work.leases import Leases
+from shared.actors import with_names
 from shared.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED
 from shared.errors import LabelDPError, NotFound, SecondPersonNeeded, Unavailable
 from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from shared.problems import problem
 from shared.schemas.predictor import Predictor as PredictorAsked
+from shared.service.apikeys import names_of
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -296,21 +298,25 @@ class Predictors:
     ) -> dict[str, Any]:
         """What its owner sees, or (days only, and not who made it) who may ask it."""
         until = None if owner else 10
-        return predictor.plan.as_json() | {
-            "id": predictor.id,
-            "batch": predictor.batch,
-            "population": population.id,
-            "state": predictor.state,
-            "adjacency": METHODS[predictor.plan.method].adjacency,
-            "facts": METHODS[predictor.plan.method].facts(predictor.plan).model_dump(),
-            "audiences": list(population.audiences),
-            "queries_answered": self.asked(connection, predictor.id),
-            "queries_left": self.left(connection, predictor, population),
-            "created": predictor.created[:until],
-            "trained": predictor.trained and predictor.trained[:until],
-            "created_by": predictor.created_by if owner else None,
-            "problem": predictor.problem if owner else None,
-        }
+        by = with_names({"created_by": predictor.created_by if owner else None}, names_of(connection, api_keys))
+        return (
+            predictor.plan.as_json()
+            | by
+            | {
+                "id": predictor.id,
+                "batch": predictor.batch,
+                "population": population.id,
+                "state": predictor.state,
+                "adjacency": METHODS[predictor.plan.method].adjacency,
+                "facts": METHODS[predictor.plan.method].facts(predictor.plan).model_dump(),
+                "audiences": list(population.audiences),
+                "queries_answered": self.asked(connection, predictor.id),
+                "queries_left": self.left(connection, predictor, population),
+                "created": predictor.created[:until],
+                "trained": predictor.trained and predictor.trained[:until],
+                "problem": predictor.problem if owner else None,
+            }
+        )
 
 
 def _from_row(row: sa.Row[Any]) -> Predictor:

@@ -1,0 +1,130 @@
+"""Who has what, and what there is: lists for the owner and for the auditor, in which nothing is derived from labels."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from fastapi import Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from labels_party.api.context import Auditor, Ctx, to_the_day
+from labels_party.api.models import BatchOut
+from labels_party.api.work import Day, InPopulation, State
+from labels_party.work.batch_listing import WantedBatches, for_role, listed
+from labels_party.work.given import Given, given
+from labels_party.work.kind import FAMILIES
+from shared.service.http import PROBLEM_RESPONSES
+from shared.service.json_bodies import JsonRouter
+from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
+
+router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+Since = Annotated[Day | None, Query(description="First day, such as 2026-11-01.")]
+Until = Annotated[Day | None, Query(description="Last day, such as 2026-11-30.")]
+Audience = Annotated[str | None, Query(max_length=200, description="Only what is meant for it, or what it has.")]
+Id = Annotated[str | None, Query(max_length=64)]
+
+
+class ReceiptOfWork(BaseModel):
+    audience: str
+    position: int
+    key_id: str
+    digest: str
+    day: str = Field(description="On which it came.")
+
+
+class GivenOut(BaseModel):
+    """A release or an answer; of the digests the one of its family is there."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    family: Literal["release", "answer"]
+    kind: str
+    state: str
+    batch: str
+    population: str
+    population_name: str
+    label: str
+    examples: int
+    audiences: list[str]
+    epsilon: str
+    delta: str
+    created: str = Field(description="When it was asked for.")
+    requested_by: str
+    requested_by_name: str | None
+    approved: str | None
+    approved_by: str | None
+    approved_by_name: str | None
+    published: str | None
+    purged: str | None = Field(description="When the labels of its batch were deleted here.")
+    receipts: list[ReceiptOfWork]
+
+
+class ListedBatch(BatchOut):
+    population_name: str
+    label: str
+    releases: int = Field(description="Published ones.")
+    answers: int
+    epsilon_spent: str
+    epsilon_left: str
+    delta_spent: str
+    delta_left: str
+    purge_due: str | None = Field(description="The day on which its labels are to be deleted.")
+
+
+def _given(
+    population: InPopulation = None,
+    audience: Audience = None,
+    since: Since = None,
+    until: Until = None,
+    batch: Id = None,
+    kind: Annotated[str | None, Query(max_length=40, description="Such as release or median.")] = None,
+    state: State = None,
+) -> Given:
+    return Given(population, audience, _text(since), _text(until), batch, kind, state)
+
+
+def _batches(
+    population: InPopulation = None,
+    audience: Annotated[str | None, Query(max_length=200, description="Only of populations with this one.")] = None,
+    since: Since = None,
+    until: Until = None,
+    state: Annotated[Literal["open", "sealed", "purged"] | None, Query()] = None,
+) -> WantedBatches:
+    return WantedBatches(population, audience, _text(since), _text(until), state)
+
+
+def _text(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()
+
+
+@router.get("/given", tags=["audit"], responses=LINK_DOCS)
+def who_has_what(
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    caller: Auditor,
+    page: PagedEitherWay,
+    wanted: Annotated[Given, Depends(_given)],
+    family: Annotated[Literal["release", "answer"] | None, Query(description="Only releases, or only answers.")] = None,
+) -> list[GivenOut]:
+    """Every release and answer, whatever its state: for whom, at which ε, who asked and approved, who acknowledged."""
+    of = next((f for f in FAMILIES if f.noun == family), None)
+    found = ctx.database.read("given.list", lambda c: given(c, ctx.work, wanted, page, of))
+    return [GivenOut(**to_the_day(row, caller)) for row in with_link(found, request, response)]
+
+
+@router.get("/batches", tags=["batches"], responses=LINK_DOCS)
+def list_all_batches(
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    caller: Auditor,
+    page: PagedEitherWay,
+    wanted: Annotated[WantedBatches, Depends(_batches)],
+) -> list[ListedBatch]:
+    """Batches of all populations, by when they were opened: state, examples, ε spent and left, what left them."""
+    found = ctx.database.read("batch.list", lambda c: listed(c, ctx.batches, wanted, page))
+    rows = with_link(found, request, response)
+    return [ListedBatch(**to_the_day(for_role(row, caller.role), caller)) for row in rows]

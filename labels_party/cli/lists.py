@@ -1,0 +1,138 @@
+"""`releases` and `batches`: what left, to whom, and what there is; `answers` is beside its kinds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from labels_party.cli.app import app, services
+from shared.service.cli import OFFICER, emit, say, table, whole
+from shared.service.layout import number
+from shared.service.party_commands import Json
+
+PopulationName = Annotated[str | None, typer.Option("--population", help="Name or id; default all populations.")]
+Audience = Annotated[str | None, typer.Option("--audience", help="Only what is meant for it, or acknowledged by it.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="DAY", help="Only from this day on (UTC).")]
+Until = Annotated[str | None, typer.Option("--until", metavar="DAY", help="Only up to this day (UTC).")]
+Most = Annotated[int, typer.Option("--limit", parser=whole("--limit", 1), metavar="INTEGER", help="At most this many.")]
+
+
+# heads of what `given_row` gives
+GIVEN = ("population", "batch", "ε", "state", "published", "audiences", "asked for by")
+
+
+@app.command(rich_help_panel=OFFICER)
+def releases(
+    population: PopulationName = None,
+    audience: Audience = None,
+    since: Since = None,
+    until: Until = None,
+    state: Annotated[str | None, typer.Option(help="Only accepted, charged, drawing, published or failed.")] = None,
+    limit: Most = 1000,
+    as_json: Json = False,
+) -> None:
+    """Every release, oldest first: of which batch, for whom, at which ε, who asked, approved and acknowledged it."""
+    from labels_party.work.kind import RELEASES
+
+    wanted = {"population": population, "audience": audience, "since": since, "until": until, "state": state}
+    found = everything_given(RELEASES, limit, **wanted)
+
+    def human() -> None:
+        if not found:
+            say("No release fits: privatize, or the release of a sealed batch, gives one.")
+            return
+        rows = [[r["id"], *given_row(r), who(r, "approved_by"), acknowledged(r)] for r in found]
+        table("Releases", ["release", *GIVEN, "approved by", "acknowledged"], rows)
+
+    emit(found, as_json, human)
+
+
+@app.command(rich_help_panel=OFFICER)
+def batches(
+    population: PopulationName = None,
+    audience: Annotated[str | None, typer.Option("--audience", help="Only of populations with this audience.")] = None,
+    since: Since = None,
+    until: Until = None,
+    state: Annotated[str | None, typer.Option(help="Only open, sealed or purged.")] = None,
+    limit: Most = 1000,
+    as_json: Json = False,
+) -> None:
+    """Every batch, oldest first: state, examples, ε spent and left, what left it, and when its labels are deleted."""
+    from labels_party.labels.batches import STATES
+    from labels_party.work.batch_listing import WantedBatches, listed
+
+    one_of("--state", state, STATES)
+    party, wanted = services(existing=True), WantedBatches(population, audience, since, until, state)
+
+    found = in_pages(
+        limit, lambda page: party.database.read("batch.list", lambda c: listed(c, party.batches, wanted, page))
+    )
+
+    def human() -> None:
+        if not found:
+            say("No batch fits.")
+            return
+        rows = [
+            [
+                *(str(b[name] or "") for name in ("id", "population_name", "state")),
+                b["created"][:10],
+                "" if b["examples"] is None else number(b["examples"]),
+                *(b["epsilon_spent"], b["epsilon_left"], str(b["releases"]), str(b["answers"])),
+                (b["purged"] or "")[:10] or (b["purge_due"] and f"due {b['purge_due']}") or "",
+            ]
+            for b in found
+        ]
+        heads = ["batch", "population", "state", "opened", "examples", "ε spent", "ε left", "releases", "answers"]
+        table("Batches", [*heads, "labels deleted"], rows)
+
+    emit(found, as_json, human)
+
+
+def everything_given(family: Any, limit: int, **wanted: str | None) -> list[dict[str, Any]]:
+    """Rows of `labels_party.work.given`, at most `limit`. Raises NotFound, InvalidInput."""
+    from labels_party.labels.standing import STATES
+    from labels_party.work.given import Given, given
+
+    one_of("--state", wanted.get("state"), STATES)
+    party, asked = services(existing=True), Given(**wanted)
+    return in_pages(
+        limit, lambda page: party.database.read("given.list", lambda c: given(c, party.work, asked, page, family))
+    )
+
+
+def in_pages(limit: int, look: Any) -> list[dict[str, Any]]:
+    """Rows of a listing, page after page."""
+    from shared.service.paging import MOST, Page
+
+    rows: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while len(rows) < limit:
+        page = look(Page(min(MOST, limit - len(rows)), cursor))
+        rows, cursor = rows + page.rows, page.cursor
+        if cursor is None:
+            break
+    return rows
+
+
+def one_of(option: str, given: str | None, known: tuple[str, ...]) -> None:
+    """Raises InvalidInput where `given` is none of `known`."""
+    from shared.errors import InvalidInput
+
+    if given is not None and given not in known:
+        raise InvalidInput(f"{option} is one of {', '.join(known)}, not '{given}'.")
+
+
+def given_row(row: dict[str, Any]) -> list[str]:
+    """What the tables of releases and of answers both show."""
+    told = (row["population_name"], row["batch"], row["epsilon"], row["state"], row["published"] or "")
+    return [*told, ", ".join(row["audiences"]), who(row, "requested_by")]
+
+
+def who(row: dict[str, Any], member: str) -> str:
+    """The name of who did it, or what stands in its place."""
+    return str(row[f"{member}_name"] or row[member] or "")
+
+
+def acknowledged(row: dict[str, Any]) -> str:
+    return ", ".join(f"{r['audience']} {r['day']}" for r in row["receipts"])

@@ -1,0 +1,70 @@
+"""Approvals: what waits for a second person, read, compared, approved or declined with a word why."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+from sqlalchemy.engine import Connection
+
+from labels_party.pages.context import Auditor, days, router, services
+from labels_party.work.given import Given, given
+from labels_party.work.kind import FAMILIES, Family
+from shared.errors import NotFound
+from shared.pages.site import FORM, Visit
+from shared.service.paging import Page
+
+router = router()
+ROWS = 20
+
+
+@router.get("/approvals")
+def approvals(visit: Auditor, cursor: Annotated[str | None, Query(max_length=200)] = None) -> Response:
+    ctx = services(visit)
+
+    def look(connection: Connection) -> dict[str, Any]:
+        found = given(connection, ctx.work, Given(state="accepted"), Page(ROWS, cursor))
+        return {"rows": [_beside(connection, row, visit) for row in found.rows], "cursor": found.cursor}
+
+    def _beside(connection: Connection, row: dict[str, Any], visit: Visit) -> dict[str, Any]:
+        """The row, what was asked for in full, what the batch has spent, and what it released before."""
+        found = ctx.work.get(connection, row["id"])
+        account = ctx.ledger.account(connection, ctx.work.about(connection, found)[1], found.batch)
+        before = given(connection, ctx.work, Given(batch=found.batch, state="published"), Page(5, newest=True))
+        after = account.spent + found.split.total
+        return days([row], visit)[0] | {
+            "asked": {
+                k: v for k, v in found.asked.items() if isinstance(v, str | int | float) and not isinstance(v, bool)
+            },
+            "split": found.epsilon,
+            "spent": str(account.spent),
+            "after": str(after),
+            "lifetime": str(account.lifetime),
+            "fits": after <= account.lifetime,
+            "before": days(before.rows, visit),
+            "own": found.requested_by.casefold() == visit.caller.actor.casefold(),
+        }
+
+    return visit.page("approvals", **ctx.database.read("page.approvals", look))
+
+
+def _family(name: str) -> Family:
+    found = next((f for f in FAMILIES if name.startswith(f.prefix)), None)
+    if found is None:
+        raise NotFound(f"There is no release or answer '{name}'.")
+    return found
+
+
+@router.post("/approvals/{name}/approve", dependencies=[FORM])
+def approve(name: str, visit: Auditor) -> Response:
+    ctx = services(visit)
+    ctx.decisions.approve(name, visit.caller.actor, family=_family(name))
+    ctx.worker.wake()
+    return visit.go("/approvals", "approved")
+
+
+@router.post("/approvals/{name}/decline", dependencies=[FORM])
+def decline(name: str, visit: Auditor) -> Response:
+    reason = visit.form.get("reason", "").strip()
+    services(visit).decisions.decline(name, visit.caller.actor, reason, family=_family(name))
+    return visit.go("/approvals", "declined")

@@ -1,0 +1,36 @@
+"""Who may see a page, as `api/context.py` has it for calls, and what all pages say alike."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+
+from labels_party.bootstrap import ROLES, Services
+from labels_party.work.seen import to_the_day
+from shared.pages.site import PageRoute, Visit, visitor
+
+AUDITOR, RECEIVER, OWNER = ("owner", "auditor"), ("features",), ("owner",)
+Anybody = Annotated[Visit, visitor(*ROLES)]
+Auditor = Annotated[Visit, visitor(*AUDITOR)]
+Owner = Annotated[Visit, visitor(*OWNER)]
+Receiver = Annotated[Visit, visitor(*RECEIVER)]
+Viewer = Annotated[Visit, visitor(*AUDITOR, *RECEIVER)]
+
+
+def router() -> APIRouter:
+    return APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def services(visit: Visit) -> Services:
+    found: Services = visit.services
+    return found
+
+
+def days(rows: list[dict[str, Any]], visit: Visit) -> list[dict[str, Any]]:
+    """`rows` as REST tells them to that role."""
+    return [to_the_day(row, visit.caller) for row in rows]
+
+
+def who(actor: str | None, name: str | None) -> str:
+    return "" if actor is None else name or actor

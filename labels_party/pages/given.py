@@ -1,0 +1,48 @@
+"""Who has what: every release and answer, by audience, with its ε, who asked and approved, and its receipts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+from sqlalchemy.engine import Connection
+
+from labels_party.pages.context import Auditor, days, router, services
+from labels_party.work.given import Given, given
+from labels_party.work.kind import FAMILIES
+from shared.service.paging import Page
+
+router = router()
+Text = Annotated[str, Query(max_length=200)]
+STATES = ("accepted", "charged", "drawing", "published", "failed")
+ROWS = 50
+
+
+@router.get("/given")
+def who_has_what(
+    visit: Auditor,
+    audience: Text = "",
+    population: Text = "",
+    since: Text = "",
+    until: Text = "",
+    state: Text = "",
+    cursor: Text | None = None,
+) -> Response:
+    ctx = services(visit)
+    wanted = Given(
+        population or None, audience or None, since or None, until or None, state=state if state in STATES else None
+    )
+
+    def look(connection: Connection) -> dict[str, Any]:
+        known = ctx.populations.list(connection)
+        found = given(connection, ctx.work, wanted, Page(ROWS, cursor, newest=True))
+        return {
+            "rows": days(found.rows, visit),
+            "cursor": found.cursor,
+            "populations": [(p.name, p.name) for p in known],
+            "audiences": [(a, a) for a in sorted({a for p in known for a in p.audiences})],
+        }
+
+    asked = {"audience": audience, "population": population, "since": since, "until": until, "state": state}
+    paths = {family.noun: f"/{family.noun}s" for family in FAMILIES}
+    return visit.page("given", asked=asked, states=STATES, paths=paths, **ctx.database.read("page.given", look))

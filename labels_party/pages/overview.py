@@ -1,0 +1,43 @@
+"""Overview: every population with its ε, and what waits for somebody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+from sqlalchemy.engine import Connection
+
+from labels_party.pages.context import Anybody, days, router, services
+from labels_party.work.batch_listing import for_role
+from labels_party.work.given import Given, given
+from labels_party.work.overview import stuck, summaries
+from shared.audit import events
+from shared.audit.show import sentence
+from shared.service.paging import Page
+
+router = router()
+SHOWN = 8
+
+
+@router.get("/overview")
+def overview(visit: Anybody) -> Response:
+    ctx = services(visit)
+    if visit.role not in ("owner", "auditor"):
+        return visit.page("overview_other")
+
+    def look(connection: Connection) -> dict[str, Any]:
+        names = ctx.apikeys.names(connection)
+        waits = given(connection, ctx.work, Given(state="accepted"), Page(SHOWN + 1))
+        alerts = ctx.audit.newest(connection, limit=SHOWN, kind=events.BUDGET_ALERT)
+        return {
+            "populations": summaries(connection, ctx.populations.list(connection)),
+            "waiting": days(waits.rows, visit),
+            "stuck": [for_role(row, visit.role) for row in stuck(connection, SHOWN)] if visit.role == "owner" else [],
+            "alerts": [{"day": e.time[:10], "sentence": _capital(sentence(e, names))} for e in alerts],
+        }
+
+    return visit.page("overview", **ctx.database.read("page.overview", look))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

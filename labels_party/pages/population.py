@@ -1,0 +1,70 @@
+"""A population: its rules, its ε, and its batches as a calendar of days."""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+from fastapi import Query, Response
+from sqlalchemy.engine import Connection
+
+from labels_party.pages.context import Auditor, days, router, services
+from labels_party.storage.tables import batches
+from labels_party.work.batch_listing import WantedBatches, for_role, listed
+from labels_party.work.given import Given, given
+from labels_party.work.overview import summaries
+from shared.errors import InvalidInput
+from shared.service.paging import Page
+
+router = router()
+MOST = 200  # batches and releases of a month that are written out
+
+
+@router.get("/populations/{name}")
+def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length=7)] = "") -> Response:
+    ctx = services(visit)
+
+    def look(connection: Connection) -> dict[str, Any]:
+        found = ctx.populations.get(connection, name)
+        newest = sa.select(sa.func.max(batches.c.created)).where(batches.c.population == found.id)
+        shown = month or str(connection.execute(newest).scalar() or ctx.audit.now())[:7]
+        first = _first(shown)
+        last = first.replace(day=calendar.monthrange(first.year, first.month)[1])
+        wanted = WantedBatches(found.id, since=first.isoformat(), until=last.isoformat())
+        of_month = listed(connection, ctx.batches, wanted, Page(MOST))
+        ids = tuple(row["id"] for row in of_month.rows)
+        work = given(connection, ctx.work, Given(among=ids), Page(MOST)) if ids else None
+        rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
+        left: dict[str, list[dict[str, Any]]] = {}
+        for row in days(work.rows, visit) if work else []:
+            left.setdefault(row["batch"], []).append(row)
+        by_day: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_day.setdefault(row["created"][:10], []).append(row)
+        return {
+            "population": found,
+            "rules": found.rules(),
+            "summary": summaries(connection, [found])[0],
+            "batches": rows,
+            "left": left,
+            "by_day": by_day,
+            "more": of_month.cursor is not None or bool(work and work.cursor),
+            "most": MOST,
+            "first": first,
+            "weeks": calendar.Calendar().monthdatescalendar(first.year, first.month),
+            "before": (first - dt.timedelta(days=1)).strftime("%Y-%m"),
+            "after": (last + dt.timedelta(days=1)).strftime("%Y-%m"),
+        }
+
+    return visit.page("population", **ctx.database.read("page.population", look))
+
+
+def _first(month: str) -> dt.date:
+    try:
+        if len(month) == 7:
+            return dt.date.fromisoformat(f"{month}-01")
+    except ValueError:
+        pass
+    raise InvalidInput("A month is written as 2026-11.")

@@ -1,0 +1,55 @@
+"""The site of the labels party: its menu and its pages, put together."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from labels_party.bootstrap import ROLES, Services
+from labels_party.pages import approvals, erasures, given, overview, plan, population, work
+from labels_party.pages.context import AUDITOR, RECEIVER
+from shared.audit.group import Audited
+from shared.pages.audit import audit_router
+from shared.pages.signin import site_router
+from shared.pages.site import Entry, Site
+
+MENU = (
+    Entry("/overview", "Overview", ROLES),
+    Entry("/releases", "For you", RECEIVER),
+    Entry("/given", "Who has what", AUDITOR),
+    Entry("/approvals", "Approvals", AUDITOR),
+    Entry("/erasures", "Erasures", AUDITOR),
+    Entry("/plan", "Plan", AUDITOR),
+    Entry("/audit", "Audit", AUDITOR),
+)
+DONE = {
+    "signed-out": "You have signed out.",
+    "approved": "Approved. It is charged now, and drawn next.",
+    "declined": "Declined. Nothing was charged.",
+    "cancelled": "Cancelled. What was charged was returned.",
+    "erasure": "Noted. The labels are deleted as soon as no draw of their batch is in progress.",
+}
+
+
+def site(services: Services) -> Site:
+    return Site("Labels party", "labels_party.pages", MENU, services.sessions, DONE)
+
+
+def _audited(services: Services) -> Audited:
+    return Audited(
+        services.database,
+        services.audit,
+        services.heads,
+        services.key,
+        services.home.public_key,
+        services.receipts.signer,
+        check=services.receipts.check,
+    )
+
+
+def routers() -> list[APIRouter]:
+    parts = (overview, population, work, given, approvals, erasures, plan)
+    return [
+        site_router(*ROLES, home="/overview"),
+        *(part.router for part in parts),
+        audit_router("labels", _audited, *AUDITOR, exact="owner"),
+    ]

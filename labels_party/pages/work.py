@@ -1,0 +1,87 @@
+"""A release or an answer: where it stands, live; what it says, as its statement; and what can be done about it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+from fastapi.responses import HTMLResponse
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.standing import ACCEPTED, WORKING
+from labels_party.pages.context import Owner, Receiver, Viewer, days, router, services
+from labels_party.work.given import Given, given
+from labels_party.work.kind import ANSWERS, RELEASES, Family
+from labels_party.work.listing import Wanted, published
+from labels_party.work.seen import allowed, shown
+from shared.documents.statement import CONTENT_SECURITY_POLICY
+from shared.pages.site import FORM, HEADERS, Visit
+from shared.service.paging import Page
+
+router = router()
+
+
+@router.get("/releases")
+def for_audience(visit: Receiver, after: Annotated[str | None, Query(max_length=64)] = None) -> Response:
+    """What was published for the caller's audience."""
+    ctx = services(visit)
+    wanted = Wanted(visit.caller.audience or "", after=after, limit=50)
+    found = ctx.database.read("page.releases", lambda c: published(c, ctx.work, RELEASES, wanted))
+    return visit.page("releases", rows=found.rows, cursor=found.cursor)
+
+
+def _one(visit: Visit, name: str, family: Family) -> Response:
+    ctx = services(visit)
+
+    def look(connection: Connection) -> dict[str, Any]:
+        found = allowed(ctx.work, connection, visit.caller, name, family)
+        batch, population = ctx.work.about(connection, found)
+        described = ctx.work.describe(connection, found, population)
+        listed = given(connection, ctx.work, Given(batch=batch.id), Page(1000)).rows if visit.role != "features" else []
+        mine = next((days([row], visit)[0] for row in listed if row["id"] == name), None)
+        return {
+            "work": shown(ctx.work, described, visit.caller),
+            "population": population,
+            "examples": batch.n,
+            "given": mine,
+            "family": family,
+            "live": described["state"] in WORKING,
+            "waits": described["state"] == ACCEPTED,
+            "may_cancel": visit.role == "owner" and found.attempt == 0 and described["state"] in (ACCEPTED, *WORKING),
+        }
+
+    return visit.page("work", **ctx.database.read("page.work", look))
+
+
+@router.get("/releases/{name}")
+def release(name: str, visit: Viewer) -> Response:
+    return _one(visit, name, RELEASES)
+
+
+@router.get("/answers/{name}")
+def answer(name: str, visit: Viewer) -> Response:
+    return _one(visit, name, ANSWERS)
+
+
+@router.get("/releases/{name}/statement")
+def statement(name: str, visit: Viewer) -> HTMLResponse:
+    """The release statement, as REST serves it."""
+    ctx = services(visit)
+    ctx.database.read("statement.allowed", lambda c: allowed(ctx.work, c, visit.caller, name, RELEASES))
+    text = ctx.statements.page(name, since=visit.role != "features")
+    return HTMLResponse(text, headers=HEADERS | {"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+
+
+def _cancel(visit: Visit, name: str, family: Family) -> Response:
+    services(visit).decisions.cancel(name, visit.caller.actor, family=family)
+    return visit.go(f"/{family.noun}s/{name}", "cancelled")
+
+
+@router.post("/releases/{name}/cancel", dependencies=[FORM])
+def cancel_release(name: str, visit: Owner) -> Response:
+    return _cancel(visit, name, RELEASES)
+
+
+@router.post("/answers/{name}/cancel", dependencies=[FORM])
+def cancel_answer(name: str, visit: Owner) -> Response:
+    return _cancel(visit, name, ANSWERS)

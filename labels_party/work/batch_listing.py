@@ -1,0 +1,115 @@
+"""Batches as their owner and an auditor look at them: what each has spent, what left it, when its labels go."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.batches import Batches
+from labels_party.labels.standing import PUBLISHED
+from labels_party.storage.tables import audit_events, batches, populations, set_aside
+from labels_party.storage.tables import work as t
+from labels_party.work.given import DAY, names, require_day, within
+from labels_party.work.kind import ANSWERS, RELEASES
+from shared.audit.events import CHARGED, RETURNED
+from shared.privacy import Epsilon, delta_string
+from shared.service.paging import Listing, Page, select_page
+
+COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged", "closed", "seal_at")
+# whether a seal succeeded, and what waits, depends on labels: the owner's to know
+OWNERS = ("closed", "seal_at", "schedule_problem", "set_aside")
+
+
+@dataclass(frozen=True)
+class WantedBatches:
+    """Which are asked for. `population` is a name or id, `audience` one of its population's; `since` and `until` are
+    days (both included) on which the batch was opened. Raises InvalidInput."""
+
+    population: str | None = None
+    audience: str | None = None
+    since: str | None = None
+    until: str | None = None
+    state: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, text in (("since", self.since), ("until", self.until)):
+            require_day(name, text)
+
+
+def listed(connection: Connection, found: Batches, wanted: WantedBatches, page: Page | None = None) -> Listing:
+    """One row a batch, oldest first: state, examples, ε spent and left, how many releases and answers left it, when its
+    labels are due to be deleted. For the owner; `for_role` leaves out what is the owner's alone.
+
+    `page` None: the first thousand. Raises NotFound (population), InvalidInput (a malformed cursor).
+    """
+    b, p = batches.c, populations.c
+    waiting = sa.select(sa.func.count()).where(set_aside.c.batch == b.id, set_aside.c.decision.is_(None))
+    query: sa.Select[Any] = (
+        sa.select(
+            *(b[name] for name in COLUMNS),
+            *(b.n.label("examples"), b.schedule_problem, b.scheduled_release, b.release_template),
+            waiting.scalar_subquery().label("set_aside"),
+            *(p.id.label("population"), p.name.label("population_name"), p.label),
+            *(p.lifetime_nano, p.lifetime_delta_atto, p.retention_days),
+        )
+        .join(populations, p.id == b.population)
+        .where(*within(b.created, wanted.since, wanted.until))
+    )
+    if wanted.state is not None:
+        query = query.where(b.state == wanted.state)
+    if wanted.population is not None:
+        query = query.where(p.id == found.populations.get(connection, wanted.population).id)
+    if wanted.audience is not None:
+        query = query.where(names(p.audiences, wanted.audience))
+    rows = select_page(connection, query, b.created, b.id, page or Page())
+    ids = [row["id"] for row in rows.rows]
+    spent, left = _spent(connection, ids), _left(connection, ids)
+    return Listing(
+        [_told(row, spent.get(row["id"], (0, 0)), left.get(row["id"], {})) for row in rows.rows], rows.cursor
+    )
+
+
+def for_role(told: dict[str, Any], role: str) -> dict[str, Any]:
+    """A batch, as listed here or as it is described, for a key of that role."""
+    return told if role == "owner" else told | {name: None for name in OWNERS if name in told}
+
+
+def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> dict[str, Any]:
+    lifetime, days = Epsilon(row.pop("lifetime_nano")), row.pop("retention_days")
+    delta = row.pop("lifetime_delta_atto")
+    first, due = left.get("first"), None
+    if days is not None and first is not None and row["purged"] is None:
+        due = (dt.date.fromisoformat(first[:DAY]) + dt.timedelta(days=days)).isoformat()
+    return row | {
+        "releases": left.get(RELEASES.noun, 0),
+        "answers": left.get(ANSWERS.noun, 0),
+        "epsilon_spent": str(Epsilon(spent[0])),
+        "epsilon_left": str(Epsilon(max(0, lifetime.nano - spent[0]))),
+        "delta_spent": delta_string(spent[1]),
+        "delta_left": delta_string(max(0, delta - spent[1])),
+        "purge_due": due,
+    }
+
+
+def _spent(connection: Connection, ids: list[str]) -> dict[str, tuple[int, int]]:
+    """(nano-ε, atto-δ) of each batch, as the ledger sums it."""
+    e = audit_events.c
+    signed = [sa.func.sum(sa.case((e.kind == CHARGED, of), else_=-of)) for of in (e.epsilon_nano, e.delta_atto)]
+    query = sa.select(e.batch, *signed).where(e.batch.in_(ids), e.kind.in_((CHARGED, RETURNED))).group_by(e.batch)
+    return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
+
+
+def _left(connection: Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
+    """Of each batch: how much of each family was published, and when its first release was."""
+    release = t.c.id.startswith(RELEASES.prefix, autoescape=True)
+    query = sa.select(
+        t.c.batch,
+        sa.func.sum(sa.case((release, 1), else_=0)).label(RELEASES.noun),
+        sa.func.sum(sa.case((release, 0), else_=1)).label(ANSWERS.noun),
+        sa.func.min(t.c.published).label("first"),
+    ).where(t.c.batch.in_(ids), t.c.state == PUBLISHED)
+    return {row.batch: dict(row._mapping) for row in connection.execute(query.group_by(t.c.batch))}

@@ -1,0 +1,130 @@
+"""Who has what: every release and answer, for the owner and the auditor, whatever its state.
+
+Made of what was asked for and of public facts; nothing in it is derived from labels.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.storage.tables import api_keys, audit_events, batches, populations, receipts
+from labels_party.storage.tables import work as t
+from labels_party.work.kind import Family
+from labels_party.work.store import Works
+from shared.actors import with_names
+from shared.errors import InvalidInput
+from shared.service.apikeys import names_of
+from shared.service.paging import Listing, Page, select_page
+
+DAY = 10  # characters of a timestamp's day
+COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "requested_by", "approved_by", "approved")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Which are asked for. `population` is a name or id, `since` and `until` are days (both included) of publication,
+    or of the request where nothing was published. Raises InvalidInput."""
+
+    population: str | None = None
+    audience: str | None = None
+    since: str | None = None
+    until: str | None = None
+    batch: str | None = None
+    kind: str | None = None
+    state: str | None = None
+    among: tuple[str, ...] | None = None  # ids of batches
+
+    def __post_init__(self) -> None:
+        for name, text in (("since", self.since), ("until", self.until)):
+            require_day(name, text)
+
+
+def require_day(name: str, text: str | None) -> None:
+    """Raises InvalidInput where `text` is given and no day."""
+    try:
+        if text is None or (len(text) == DAY and dt.date.fromisoformat(text)):
+            return
+    except ValueError:
+        pass
+    raise InvalidInput(f"'{name}' is a day, written as 2026-11-20.")
+
+
+def within(when: Any, since: str | None, until: str | None) -> list[sa.ColumnElement[bool]]:
+    """That the day of the column `when` is none before `since` and none after `until`."""
+    day = sa.func.substr(when, 1, DAY)
+    return [*([day >= since] if since is not None else []), *([day <= until] if until is not None else [])]
+
+
+def names(column: Any, audience: str) -> sa.ColumnElement[bool]:
+    """That a JSON list of texts has `audience` in it."""
+    return sa.cast(column, sa.Text).contains(json.dumps(audience), autoescape=True)
+
+
+def given(
+    connection: Connection, works: Works, wanted: Given, page: Page | None = None, family: Family | None = None
+) -> Listing:
+    """One row a release or answer, by the time of asking: what it is, for whom, at which ε, who asked and approved,
+    when it left, and the receipts of those who accepted it. With `wanted.audience` those that it may read or has.
+
+    `page` None: the first thousand. Raises NotFound (population), InvalidInput (no such kind, a malformed cursor).
+    """
+    kinds = {k.name: k for k in works.kinds.values() if family is None or k.family is family}
+    if wanted.kind not in (None, *kinds):
+        noun = "work" if family is None else f"{family.noun}s"
+        raise InvalidInput(f"There is no kind '{wanted.kind}' of {noun}; there are {', '.join(sorted(kinds))}.")
+    b, p = batches.c, populations.c
+    beside = (b.n.label("examples"), b.purged, p.id.label("population"), p.name.label("population_name"), p.label)
+    query: sa.Select[Any] = (
+        sa.select(*(t.c[name] for name in COLUMNS), t.c.created, t.c.published, *beside)
+        .join(batches, b.id == t.c.batch)
+        .join(populations, p.id == b.population)
+        .where(t.c.kind.in_(sorted(kinds) if wanted.kind is None else [wanted.kind]))
+        .where(*within(sa.func.coalesce(t.c.published, t.c.created), wanted.since, wanted.until))
+    )
+    for column, value in ((t.c.batch, wanted.batch), (t.c.state, wanted.state)):
+        query = query if value is None else query.where(column == value)
+    if wanted.among is not None:
+        query = query.where(t.c.batch.in_(wanted.among))
+    if wanted.population is not None:
+        query = query.where(p.id == works.batches.populations.get(connection, wanted.population).id)
+    if wanted.audience is not None:
+        accepted = sa.select(receipts.c.work).where(receipts.c.audience == wanted.audience)
+        query = query.where(names(t.c.audiences, wanted.audience) | t.c.id.in_(accepted))
+    found = select_page(connection, query, t.c.created, t.c.id, page or Page())
+    kept = _receipts(connection, [row["id"] for row in found.rows], wanted.audience)
+    known = names_of(connection, api_keys)
+    return Listing([with_names(_told(row, works, kept), known) for row in found.rows], found.cursor)
+
+
+def _told(row: dict[str, Any], works: Works, kept: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    family = works.kinds[row["kind"]].family
+    epsilon, digest = row.pop("epsilon"), row.pop("sha256")
+    return row | {
+        "family": family.noun,
+        "epsilon": epsilon["total"],
+        "delta": epsilon["delta"],
+        family.digest: digest,
+        "published": row["published"] and row["published"][:DAY],
+        "receipts": kept.get(row["id"], []),
+    }
+
+
+def _receipts(connection: Connection, works: list[str], audience: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Of each work: who acknowledged it, on which day, at which place of its list."""
+    r, e = receipts.c, audit_events.c
+    query = (
+        sa.select(r.work, r.audience, r.position, r.key_id, r.digest, sa.func.substr(e.at, 1, DAY).label("day"))
+        .join(audit_events, e.sequence == r.event)
+        .where(r.work.in_(works))
+        .order_by(r.work, r.audience, r.position)
+    )
+    kept: dict[str, list[dict[str, Any]]] = {}
+    for row in connection.execute(query if audience is None else query.where(r.audience == audience)):
+        kept.setdefault(row.work, []).append({name: row._mapping[name] for name in row._fields if name != "work"})
+    return kept

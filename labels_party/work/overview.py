@@ -1,0 +1,86 @@
+"""All populations in a few sums, and batches that wait for their owner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.standing import PUBLISHED
+from labels_party.ledger.populations import Population
+from labels_party.storage.tables import audit_events, batches, populations, set_aside
+from labels_party.storage.tables import work as t
+from labels_party.work.kind import RELEASES
+from shared.audit.events import CHARGED, RETURNED
+from shared.privacy import Epsilon, delta_string
+
+
+def summaries(connection: Connection, found: list[Population]) -> list[dict[str, Any]]:
+    """Of each population: what an example, and what a person, has spent at most; its batches, releases and answers."""
+    e, b = audit_events.c, batches.c
+    net = [sa.func.sum(sa.case((e.kind == CHARGED, of), else_=-of)) for of in (e.epsilon_nano, e.delta_atto)]
+    charged = sa.select(e.population, e.batch, *net).where(e.kind.in_((CHARGED, RETURNED)))
+    most: dict[str, tuple[int, int]] = {}
+    for population, _, nano, atto in connection.execute(charged.group_by(e.population, e.batch)):
+        before = most.get(population, (0, 0))
+        most[population] = (max(before[0], int(nano)), max(before[1], int(atto)))
+    counted = sa.select(b.population, b.state, sa.func.count(), sa.func.coalesce(sa.func.sum(b.n), 0))
+    states: dict[str, dict[str, tuple[int, int]]] = {}
+    for population, state, count, rows in connection.execute(counted.group_by(b.population, b.state)):
+        states.setdefault(population, {})[state] = (int(count), int(rows))
+    release = t.c.id.startswith(RELEASES.prefix, autoescape=True)
+    sent = sa.select(b.population, release.label("release"), sa.func.count(), sa.func.max(t.c.published))
+    sent = sent.join(batches, b.id == t.c.batch).where(t.c.state == PUBLISHED).group_by(b.population, release)
+    left: dict[str, dict[bool, tuple[int, str]]] = {}
+    for population, is_release, count, last in connection.execute(sent):
+        left.setdefault(population, {})[bool(is_release)] = (int(count), last)
+    return [_summary(p, *most.get(p.id, (0, 0)), states.get(p.id, {}), left.get(p.id, {})) for p in found]
+
+
+def _summary(
+    population: Population,
+    nano: int,
+    atto: int,
+    states: dict[str, tuple[int, int]],
+    left: dict[bool, tuple[int, str]],
+) -> dict[str, Any]:
+    spent = Epsilon(max(0, nano))
+    reached = [p for p in population.alert_percent if nano * 100 >= p * population.lifetime.nano]
+    return {
+        "id": population.id,
+        "name": population.name,
+        "label": population.label,
+        "domain": str(population.domain),
+        "audiences": list(population.audiences),
+        "four_eyes": population.four_eyes,
+        "lifetime": str(population.lifetime),
+        "spent": str(spent),
+        "per_unit": population.unit.bound(spent),
+        "unit": population.unit.unit_column,
+        "max_examples": population.unit.max_examples,
+        "delta_lifetime": delta_string(population.lifetime_delta),
+        "delta_spent": delta_string(max(0, atto)),
+        "alert": max(reached, default=None),
+        "open": states.get("open", (0, 0))[0],
+        "batches": sum(count for count, _ in states.values()),
+        "examples": sum(rows for _, rows in states.values()),
+        "releases": left.get(True, (0, ""))[0],
+        "answers": left.get(False, (0, ""))[0],
+        "last": max((last for _, last in left.values()), default="")[:10],
+    }
+
+
+def stuck(connection: Connection, limit: int) -> list[dict[str, Any]]:
+    """Batches with uploads to decide of, or whose schedule was refused. For the owner alone: both depend on labels."""
+    b = batches.c
+    waiting = sa.select(sa.func.count()).where(set_aside.c.batch == b.id, set_aside.c.decision.is_(None))
+    aside = b.id.in_(sa.select(set_aside.c.batch).where(set_aside.c.decision.is_(None)))
+    query = sa.select(b.id, b.schedule_problem, waiting.scalar_subquery().label("set_aside"), populations.c.name)
+    query = query.join(populations, populations.c.id == b.population)
+    # a JSON column compares with SQL's null alone
+    refused = b.schedule_problem.is_not(sa.null())
+    return [
+        dict(r._mapping)
+        for r in connection.execute(query.where(sa.or_(aside, refused)).order_by(b.created).limit(limit))
+    ]

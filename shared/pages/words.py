@@ -1,0 +1,63 @@
+"""How pages write numbers, days and states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from shared.documents.statement_text import number, percent
+from shared.privacy import Epsilon
+
+STATES = {
+    "accepted": "waits for a second person",
+    "charged": "charged, waits to be drawn",
+    "drawing": "is being drawn",
+    "published": "published",
+    "failed": "failed",
+    "running": "runs",
+    "succeeded": "done",
+    "cancelled": "cancelled",
+    "open": "open",
+    "sealed": "sealed",
+    "purged": "labels deleted",
+}
+
+
+def thousands(value: Any) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def day(value: str | None) -> str:
+    return "–" if not value else value[:10]
+
+
+def state(value: str) -> str:
+    return STATES.get(value, value)
+
+
+def share(part: Any, whole: Any) -> int:
+    """Percent from 0 to 100, rounded up, so that nothing that was spent looks like nothing."""
+    of = Decimal(str(whole))
+    return 0 if not of else min(100, int(-(-Decimal(str(part)) * 100 // of)))
+
+
+def left(lifetime: str, spent: str) -> str:
+    return str(Epsilon(max(0, Epsilon.parse(lifetime).nano - Epsilon.parse(spent).nano)))
+
+
+def short(value: str) -> str:
+    """An id or digest for the eye; its whole stands in the title beside it."""
+    return value if len(value) <= 16 else f"{value[:12]}…"
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "thousands": thousands,
+    "day": day,
+    "state": state,
+    "share": share,
+    "left": left,
+    "short": short,
+    "number": lambda value: "–" if value is None else number(float(value)),
+    "percent": lambda value: percent(float(value)),
+}
