@@ -244,9 +244,9 @@ def bootstrap(
     work = Works(database, batches, ledger, allowances, shelf)
     priors = PublishedPriors(work)
     sort = LabelSort(vault, home.spill, settings.memory_limit_mb)
-    sealer = Sealer(database, batches, vault, secrets, audit, sort)
     workplace, lease = Workplace(home.workers), settings.lease_seconds
     leases = Leases(database, workplace, lease)
+    sealer = Sealer(database, batches, vault, secrets, audit, sort, leases.turn)
     cluster, engine = _engine(settings)
     message = MessageKind(priors, engine, key, settings.rows_per_file)
     work.kinds.register(message)
@@ -255,13 +255,13 @@ def bootstrap(
     sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep_attempts))
     sweep.run_daily()
     decisions = Decisions(work)
-    schedule = Schedule(database, batches, sealer, work, message, leases)
-    retention = Retention(database, batches, decisions, vault, audit)
-    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
+    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
+    schedule = Schedule(database, batches, sealer, work, message, leases, apikeys.stands)
+    retention = Retention(database, batches, decisions, vault, audit, leases)
+    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock, leases.hold)
     unit_erasures = UnitErasures(erasures, sealer.units)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
-    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     services = Services(
         settings=settings,
         home=home,

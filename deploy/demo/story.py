@@ -172,7 +172,7 @@ class Story:
         t.step("Advertiser", "sends every click's revenue to its own labels party")
         sent = self.backend.add_labels(batch, self.revenue, id_column=ID, label_column=LABEL)
         self.owner.seal(batch)
-        t.say(f"{sent:,} labels, stored masked. The batch is sealed: from now on nothing in it changes.")
+        t.say(f"{sent:,} labels, stored encrypted. The batch is sealed: from now on nothing in it changes.")
         return batch
 
     def publish(self, batch: str, mechanism: str) -> str:

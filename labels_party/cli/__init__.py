@@ -21,6 +21,7 @@ from labels_party.cli import approvals as approvals
 from labels_party.cli import daily as daily
 from labels_party.cli import set_aside as set_aside
 from labels_party.cli import webhooks as webhooks
+from labels_party.cli import rotation as rotation
 # isort: on
 
 from labels_party.cli.app import app as app

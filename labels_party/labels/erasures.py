@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -80,9 +81,12 @@ class Erasures:
         secrets_: Secrets,
         audit: AuditStore,
         clock: Callable[[], Any],
+        hold: Callable[[str], AbstractContextManager[bool]],
     ) -> None:
+        """`hold` says whether no other process is at what it names."""
         self.database, self.populations, self.batches = database, populations, batches
         self.vault, self.secrets, self.audit, self.clock = vault, secrets_, audit, clock
+        self.hold = hold
 
     # --- asking -------------------------------------------------------------------------------------------
 
@@ -182,7 +186,9 @@ class Erasures:
             if stopped():
                 break
             try:
-                self._finish(population)
+                with self.hold(f"erasures {population}") as mine:
+                    if mine:
+                        self._finish(population)
             except LabelDPError as error:  # it is tried again; the other populations go on
                 log.warning("erasures of population %s wait: %s", population, error.code)
         query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.state == REQUESTED)

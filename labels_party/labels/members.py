@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Pairs = tuple[Run, Run]  # digests of ids and of units (in file order, not sorted), row by row
-COLUMNS = ("id_low", "id_high", "unit_low", "unit_high")
-
-
-def schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([pa.field(name, pa.uint64(), nullable=False) for name in COLUMNS])
 
 
 def pairs_of(rows: Iterable[tuple[pa.Array, pa.Array]], id_key: bytes, unit_key: bytes) -> Iterator[Pairs]:
@@ -34,17 +27,15 @@ def pairs_of(rows: Iterable[tuple[pa.Array, pa.Array]], id_key: bytes, unit_key:
         yield siphash128(ids, id_key), siphash128(units, unit_key)
 
 
-def stored(pairs: Iterable[Pairs]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+def stored(pairs: Iterable[Pairs]) -> Iterator[tuple[U64, ...]]:
+    """As the vault takes numbers."""
+    for ids, units in pairs:
+        yield *ids, *units
 
-    for (id_low, id_high), (unit_low, unit_high) in pairs:
-        yield pa.record_batch([pa.array(c) for c in (id_low, id_high, unit_low, unit_high)], schema=schema())
 
-
-def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Pairs]:
+def read(parts: Iterable[tuple[U64, ...]]) -> Iterator[Pairs]:
     """Inverse of `stored`."""
-    for batch in batches:
-        id_low, id_high, unit_low, unit_high = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(4))
+    for id_low, id_high, unit_low, unit_high in parts:
         yield (id_low, id_high), (unit_low, unit_high)
 
 

@@ -11,7 +11,7 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -106,8 +106,11 @@ class Sealer:
         secrets_: Secrets,
         audit: AuditStore,
         sort: LabelSort,
+        turn: Callable[[str], AbstractContextManager[None]],
     ) -> None:
+        """`turn` waits until no other process is at what it names."""
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
+        self.turn = turn
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
         history = History(batches)
         self.disjoint, self.tiers = Disjoint(database, history, vault), partial(HistoryTiers, history)
@@ -131,7 +134,8 @@ class Sealer:
             return earlier
         self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
         busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
-        return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
+        with self.turn(f"seal {batch_id}"):  # two would sort all of it, and one throw it away
+            return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None

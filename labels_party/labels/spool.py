@@ -16,9 +16,9 @@ CHUNK, TAG, NONCE = 1 << 16, 16, 12
 
 
 class Spool(io.RawIOBase):
-    """Append with `add`, then read anywhere. Beyond IN_MEMORY bytes it lies in an unnamed file below `folder`, in chunks
+    """Append with `add`, then read anywhere. Beyond IN_MEMORY bytes it is an unnamed file below `folder`, in chunks
     under AES-256-GCM and a key that is nowhere but in this object; the end that fills no chunk stays in memory. What
-    somebody changed there is an OSError."""
+    was changed there is an OSError."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -139,7 +139,7 @@ class UnitErasures:
 
     def _sealed(self, members: list[Any]) -> Iterator[Pairs]:
         for segment in members:
-            yield from read(self.vault.scan(segment.key))
+            yield from read(self.vault.numbers(segment.key, 4))
 
     def _open(self, population: Population, examples: Examples) -> Iterator[Pairs]:
         source = [s for s in (examples.listed or examples.labels) if s.rows]

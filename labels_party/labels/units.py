@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.digests import siphash128
-from labels_party.labels.members import pairs_of, schema, stored
+from labels_party.labels.members import pairs_of, stored
 from labels_party.labels.parsing import ID, UNIT
 from labels_party.labels.runs import EMPTY, Run, locate, members, repeated, sort_run
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, LabelSort
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Counts = npt.NDArray[np.int64]
 AT_ONCE = 1 << 20
-CHUNK = 1 << 17
 
 
 class TooManyExamples(Refusal):
@@ -108,12 +107,11 @@ class Units:
             (ids, units) for _, ids, units in self.rows([s for s in (examples.listed or examples.labels) if s.rows])
         )
         pairs = pairs_of(rows, digest_key(self.secrets, batch.label), self.key(population))
-        return self.vault.put(key, stored(pairs), schema())
+        return self.vault.put_numbers(key, stored(pairs))
 
     def store(self, key: str, tally: Tally) -> int:
         """Store a tally; returns its rows."""
-        self.vault.put_run(key, *tally.units, tally.kept.astype(np.uint64))
-        return len(tally.kept)
+        return self.vault.put_numbers(key, [(*tally.units, tally.kept.astype(np.uint64))])
 
     def earlier(self, connection: Connection, population: Population) -> list[Segment]:
         """The tallies of the population's sealed batches.
@@ -164,10 +162,8 @@ class Units:
         return _totals(parts + [(w, np.ones(len(w[0]), np.int64)) for w in waiting])
 
     def _tallied(self, segment: Segment) -> Iterator[tuple[Run, Counts]]:
-        low, high, kept = self.vault.columns(segment.key, 3)
-        for start in range(0, len(kept), CHUNK):
-            part = slice(start, start + CHUNK)
-            yield (low[part], high[part]), kept[part].astype(np.int64)
+        for low, high, kept in self.vault.numbers(segment.key, 3):
+            yield (low, high), kept.astype(np.int64)
 
     def _used(self, earlier: list[Segment], units: Run) -> Counts:
         """int64[n]: how many examples of each unit keep their label in earlier batches."""

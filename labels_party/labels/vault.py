@@ -89,20 +89,30 @@ class LabelVault:
         with self._reading(key) as source:
             return source.read()
 
-    def put_run(self, key: str, *columns: U64) -> None:
-        """Store a sorted run of 128-bit digests (low, high), and other numbers beside them, in the clear. Raises
-        Unavailable."""
+    def put_run(self, key: str, low: U64, high: U64) -> None:
+        """Store a sorted run of 128-bit digests, in the clear. Raises Unavailable."""
         with self._written(key, []) as file:
-            _write_columns(file, columns)
+            _write_halves(file, low, high)
 
     def run(self, key: str) -> tuple[U64, U64]:
         """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError, Unavailable."""
-        low, high = self.columns(key, 2)
-        return low, high
+        return _halves(self.objects.mapped(key))
 
-    def columns(self, key: str, count: int) -> list[U64]:
-        """As `run`, uint64[n] of each of the `count` columns that were put."""
-        return _columns(self.objects.mapped(key), count)
+    def put_numbers(self, key: str, parts: Iterable[tuple[U64, ...]]) -> int:
+        """Store columns uint64[m], part by part, in the clear: digests, and public counts. Returns the rows. Raises
+        Unavailable."""
+        rows = 0
+        with self._written(key, []) as file:
+            for part in parts:
+                file.write(np.stack(part, 1).astype("<u8", copy=False).data)
+                rows += len(part[0])
+        return rows
+
+    def numbers(self, key: str, columns: int) -> Iterator[tuple[U64, ...]]:
+        """Some rows of them at a time. Raises FileNotFoundError, Unavailable."""
+        found = _numbers(self.objects.mapped(key)).reshape(-1, columns)
+        for start in range(0, len(found), ROW_GROUP):
+            yield tuple(np.ascontiguousarray(column) for column in found[start : start + ROW_GROUP].T)
 
     def batch_key(self, key: str) -> bytes:
         """Of the batch of an object. Raises FileNotFoundError, Unavailable."""
@@ -164,7 +174,7 @@ def read_object(path: Path, batch_key: bytes, key: str) -> Iterator[Reader]:
 def write_run(path: Path, low: U64, high: U64) -> None:
     """As `write_object`, of a run."""
     with path.open("xb") as file:
-        _write_columns(file, (low, high))
+        _write_halves(file, low, high)
         file.flush()
         os.fsync(file.fileno())
 
@@ -172,13 +182,16 @@ def write_run(path: Path, low: U64, high: U64) -> None:
 def read_run(path: Path) -> tuple[U64, U64]:
     """As `LabelVault.run`."""
     with path.open("rb") as file:
-        low, high = _columns(mapping(file), 2)
-    return low, high
+        return _halves(mapping(file))
 
 
-def _columns(whole: mmap.mmap | bytes, count: int) -> list[U64]:
-    data = np.frombuffer(whole, "<u8") if len(whole) else np.zeros(0, np.uint64)
-    return list(data.reshape(count, -1))
+def _halves(whole: mmap.mmap | bytes) -> tuple[U64, U64]:
+    data = _numbers(whole)
+    return data[: len(data) // 2], data[len(data) // 2 :]
+
+
+def _numbers(whole: mmap.mmap | bytes) -> U64:
+    return np.frombuffer(whole, "<u8") if len(whole) else np.zeros(0, np.uint64)
 
 
 def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
@@ -216,9 +229,9 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
 
 
-def _write_columns(file: BinaryIO, columns: Iterable[U64]) -> None:
-    for column in columns:
-        file.write(np.ascontiguousarray(column, "<u8").data)
+def _write_halves(file: BinaryIO, low: U64, high: U64) -> None:
+    for half in (low, high):
+        file.write(np.ascontiguousarray(half, "<u8").data)
 
 
 def _overlapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import batches, idempotency, populations, segments, work
 from labels_party.work.decisions import Decisions
+from labels_party.work.leases import Leases
 from shared.audit.events import BATCH_PURGED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, Unavailable
@@ -36,10 +37,16 @@ OF_LABELS = sa.or_(
 
 class Retention:
     def __init__(
-        self, database: Database, batches_: Batches, decisions: Decisions, vault: LabelVault, audit: AuditStore
+        self,
+        database: Database,
+        batches_: Batches,
+        decisions: Decisions,
+        vault: LabelVault,
+        audit: AuditStore,
+        leases: Leases,
     ) -> None:
         self.database, self.batches, self.decisions = database, batches_, decisions
-        self.vault, self.audit = vault, audit
+        self.vault, self.audit, self.leases = vault, audit, leases
         self.clock = batches_.clock
 
     def purge(self, batch_id: str, actor: str, call: IdempotentCall = NO_KEY, why: str = "asked for") -> Reply:
@@ -81,6 +88,12 @@ class Retention:
         return self.batches.get(connection, batch_id)[0].as_json()
 
     def _finish(self, batch_id: str) -> None:
+        """The rest of a purge, where no other process is at it; one that died is taken over by the next look."""
+        with self.leases.hold(f"purge {batch_id}") as mine:
+            if mine:
+                self._delete(batch_id)
+
+    def _delete(self, batch_id: str) -> None:
         """Delete every stored object of a purged batch but the digests of its ids and units; safe to repeat."""
         query = sa.select(segments.c.key).where(segments.c.batch == batch_id, sa.not_(OF_LABELS))
         kept = set(self.database.read("purge.look", lambda c: c.execute(query).scalars().all()))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Any
 
@@ -225,30 +224,10 @@ def test_without_its_wrapping_key_a_home_is_refused(lite: LabelsParty) -> None:
 # --- on the way -----------------------------------------------------------------------------------------------
 
 
-def descriptors() -> Iterator[Path]:
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            if "(deleted)" in str(link.readlink()):
-                yield link
-        except OSError:
-            continue
-
-
-def test_what_waits_on_the_disk_is_encrypted_and_changed_bytes_are_refused(tmp_path: Path) -> None:
-    before = set(descriptors())
+def test_what_was_changed_while_it_waited_is_refused(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
-        plain = bytes(range(256)) * ((IN_MEMORY >> 8) + 4096)
-        for start in range(0, len(plain), 1 << 20):
-            spool.add(plain[start : start + (1 << 20)])
-        (file,) = set(descriptors()) - before
-        stored = file.read_bytes()
-        assert not places(stored, plain[:256])
-        for start, size in itertools.product((0, 5, IN_MEMORY, len(plain) - 7), (1, 300_000)):
-            spool.seek(start)
-            assert spool.read(size) == plain[start : start + size]
-        with file.open("r+b") as changed:
-            changed.seek(100_000)
-            changed.write(bytes([stored[100_000] ^ 1]))
-        spool.seek(0)
+        spool.add(bytes(2 * IN_MEMORY))
+        os.pwrite(spool._file, b"changed", 100_000)
+        assert spool.read(1000) == bytes(1000)
         with pytest.raises(OSError, match="not what was written"):
             spool.read()

@@ -223,7 +223,7 @@ def test_digests_of_units_show_no_unit_and_differ_between_populations(party: Lab
         batch = filled(party, owner, {"a": ("ann", 1), "b": ("bob", 2), "c": ("ann", 3)})
         party.services.sealer.seal(batch.id, "test")
         (stored,) = (party.home / "labels" / batch.id).glob("units*")
-        low, _, kept = party.services.vault.columns(f"{batch.id}/{stored.name}", 3)
+        ((low, _, kept),) = party.services.vault.numbers(f"{batch.id}/{stored.name}", 3)
         assert sorted(kept.tolist()) == [1, 2]
         seen.append(set(low.tolist()))
     assert not seen[0] & seen[1]
@@ -273,5 +273,5 @@ def test_privatize_with_units(
         cli.main()
     assert not stop.value.code, capfd.readouterr().err
     (tally,) = (tmp_path / "home" / "labels").glob("*/units*")
-    assert np.fromfile(tally, "<u8").reshape(3, -1)[2].tolist() == [2] * 20
+    assert np.fromfile(tally, "<u8").reshape(-1, 3)[:, 2].tolist() == [2] * 20
     assert payload(tmp_path / "m.parquet.dsse.json")["unit"]["epsilon_per_unit"] == "2"
