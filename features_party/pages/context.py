@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from features_party.bootstrap import Services
-from shared.pages.site import PageRoute, Visit, visitor
+from shared.pages.site import Visit, visitor
 from shared.service.paging import Page
 
 Reader = Annotated[Visit, visitor("trainer", "auditor")]
 Trainer = Annotated[Visit, visitor("trainer")]
 Cursor = Annotated[str | None, Query(max_length=200)]
 ROWS = 50
-
-
-def router() -> APIRouter:
-    return APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 def services(visit: Visit) -> Services:

@@ -8,13 +8,14 @@ import sqlalchemy as sa
 from fastapi import Response
 from sqlalchemy.engine import Connection
 
-from features_party.pages.context import Cursor, Reader, newest, router, services
+from features_party.pages.context import Cursor, Reader, newest, services
 from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.storage.tables import audit_events, received
 from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED
+from shared.pages.site import page_router
 from shared.privacy import Epsilon
 
-router = router()
+router = page_router()
 
 
 @router.get("/inbox")

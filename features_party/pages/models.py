@@ -8,11 +8,12 @@ from fastapi import Query, Response
 from markupsafe import Markup
 
 from features_party.models.compare import compare
-from features_party.pages.context import Cursor, Reader, newest, router, services
+from features_party.pages.context import Cursor, Reader, newest, services
 from shared.errors import InvalidInput
 from shared.pages.pictures import bars, reliability
+from shared.pages.site import page_router
 
-router = router()
+router = page_router()
 SHOWN = 15
 
 

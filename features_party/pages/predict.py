@@ -8,13 +8,13 @@ from fastapi import Response
 
 from features_party.models.evaluation import likeliest
 from features_party.models.rows import read_rows
-from features_party.pages.context import Trainer, router, services
+from features_party.pages.context import Trainer, services
 from features_party.training.classes import class_names
 from features_party.training.encoding import Column
 from shared.errors import InvalidInput
-from shared.pages.site import FORM, Visit
+from shared.pages.site import FORM, Visit, page_router
 
-router = router()
+router = page_router()
 MOST_LISTED = 300  # categories of a column that are offered to choose from
 FIELD = "column-"  # and its number: a column's name may be anything
 
@@ -33,12 +33,12 @@ def predict(name: str, visit: Trainer) -> Response:
     row = {c.name: _cell(c, given[c.name]) for c in columns}
     read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
     found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
-    said: dict[str, Any] = {"value": found[0], "classes": None, "unknown": list(read.unknown)}
+    predicted: dict[str, Any] = {"value": found[0], "classes": None, "unknown": list(read.unknown)}
     if classes is not None:
         chances = zip(class_names(classes), found[0].tolist(), strict=True)
         best = sorted(chances, key=lambda pair: -pair[1])[:20]
-        said |= {"value": likeliest(classes, found)[0], "classes": best}
-    return _page(name, visit, given, said)
+        predicted |= {"value": likeliest(classes, found)[0], "classes": best}
+    return _page(name, visit, given, predicted)
 
 
 def _cell(column: Column, text: str) -> str | float | None:
@@ -52,7 +52,7 @@ def _cell(column: Column, text: str) -> str | float | None:
         raise InvalidInput(f"Column '{column.name}' takes a number, or nothing.") from None
 
 
-def _page(name: str, visit: Visit, given: dict[str, str], said: dict[str, Any] | None) -> Response:
+def _page(name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None) -> Response:
     saved = services(visit).models.open(name)
     fields = [
         {
@@ -65,4 +65,4 @@ def _page(name: str, visit: Visit, given: dict[str, str], said: dict[str, Any] |
         }
         for at, c in enumerate(saved.model.schema.columns)
     ]
-    return visit.page("predict", name=name, label=saved.card["label"], fields=fields, said=said)
+    return visit.page("predict", name=name, label=saved.card["label"], fields=fields, predicted=predicted)

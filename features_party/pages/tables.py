@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from features_party.pages.context import Cursor, Reader, newest, router, services
+from features_party.pages.context import Cursor, Reader, newest, services
+from shared.pages.site import page_router
 
-router = router()
+router = page_router()
 
 
 @router.get("/tables")

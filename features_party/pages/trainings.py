@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from features_party.models.event_stream import Streams, event_stream
 from features_party.models.jobs import ENDED
-from features_party.pages.context import Cursor, Reader, Trainer, newest, router, services
-from shared.pages.site import FORM
+from features_party.pages.context import Cursor, Reader, Trainer, newest, services
+from shared.pages.site import FORM, page_router
 
-router = router()
+router = page_router()
 
 
 @router.get("/trainings")

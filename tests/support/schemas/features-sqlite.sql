@@ -8,6 +8,8 @@ CREATE INDEX ix_idempotency_batch ON idempotency (batch);
 CREATE INDEX ix_models_training ON models (training);
 CREATE INDEX ix_received_name ON received (name);
 CREATE INDEX ix_seen_heads_key_id ON seen_heads (key_id);
+CREATE INDEX ix_sessions_expires ON sessions (expires);
+CREATE INDEX ix_sessions_key_id ON sessions (key_id);
 CREATE INDEX ix_trainings_state ON trainings (state);
 CREATE TABLE api_keys ( id VARCHAR(32) NOT NULL, name VARCHAR(40), secret_sha256 VARCHAR(64) NOT NULL, role VARCHAR(16) NOT NULL, audience VARCHAR(200), created VARCHAR(20) NOT NULL, revoked VARCHAR(20), expires VARCHAR(20), last_used VARCHAR(10), PRIMARY KEY (id), UNIQUE (secret_sha256) );
 CREATE TABLE audit_events ( sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, body BLOB NOT NULL, kind VARCHAR(40) NOT NULL, population VARCHAR(64), batch VARCHAR(64), work VARCHAR(64), epsilon_nano BIGINT NOT NULL, delta_atto BIGINT NOT NULL, at VARCHAR(20), PRIMARY KEY (sequence), UNIQUE (digest) );
@@ -16,6 +18,7 @@ CREATE TABLE idempotency ( caller VARCHAR(40) NOT NULL, "key" VARCHAR(200) NOT N
 CREATE TABLE models ( id VARCHAR(40) NOT NULL, training VARCHAR(40) NOT NULL, kind VARCHAR(12) NOT NULL, loss VARCHAR(40) NOT NULL, releases JSON NOT NULL, rows BIGINT NOT NULL, created VARCHAR(20) NOT NULL, calibration VARCHAR(64), PRIMARY KEY (id) );
 CREATE TABLE received ( key_id VARCHAR(80) NOT NULL, sort VARCHAR(8) NOT NULL, name VARCHAR(64) NOT NULL, kind VARCHAR(40) NOT NULL, digest VARCHAR(64) NOT NULL, population VARCHAR(64) NOT NULL, population_name VARCHAR(400) NOT NULL, batch VARCHAR(64) NOT NULL, mechanism VARCHAR(400) NOT NULL, n BIGINT NOT NULL, epsilon JSON NOT NULL, accepted VARCHAR(20) NOT NULL, event BIGINT NOT NULL, position BIGINT NOT NULL, receipt VARCHAR(64) NOT NULL, PRIMARY KEY (key_id, sort, name), UNIQUE (key_id, position), UNIQUE (digest), UNIQUE (event), UNIQUE (receipt) );
 CREATE TABLE seen_heads ( store VARCHAR(64) NOT NULL, sequence BIGINT NOT NULL, digest VARCHAR(64) NOT NULL, key_id VARCHAR(80) NOT NULL, made VARCHAR(20) NOT NULL, seen VARCHAR(20) NOT NULL, PRIMARY KEY (store, sequence) );
+CREATE TABLE sessions ( token_sha256 VARCHAR(64) NOT NULL, key_id VARCHAR(32) NOT NULL, created VARCHAR(20) NOT NULL, expires VARCHAR(20) NOT NULL, PRIMARY KEY (token_sha256) );
 CREATE TABLE trainings ( id VARCHAR(40) NOT NULL, state VARCHAR(12) NOT NULL, request JSON NOT NULL, step VARCHAR(200) NOT NULL, share FLOAT NOT NULL, attempts INTEGER NOT NULL, model VARCHAR(40), problem JSON, created VARCHAR(20) NOT NULL, finished VARCHAR(20), name VARCHAR(200), note VARCHAR(2000), revision INTEGER DEFAULT '1' NOT NULL, cancel_requested BOOLEAN DEFAULT 0 NOT NULL, started VARCHAR(20), PRIMARY KEY (id) );
 CREATE TRIGGER audit_events_no_delete BEFORE DELETE ON audit_events BEGIN SELECT RAISE(ABORT, 'audit events are append-only'); END;
 CREATE TRIGGER audit_events_no_replace BEFORE INSERT ON audit_events WHEN EXISTS (SELECT 1 FROM audit_events WHERE sequence = NEW.sequence OR digest = NEW.digest) BEGIN SELECT RAISE(ABORT, 'audit events are append-only'); END;
