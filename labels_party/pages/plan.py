@@ -9,14 +9,15 @@ from markupsafe import Markup
 
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.preview import outline
-from labels_party.pages.context import Auditor, router, services
+from labels_party.pages.context import Auditor, services
 from labels_party.planning import planned
 from shared.errors import InvalidInput, LabelDPError
 from shared.pages.pictures import Curve, curves
+from shared.pages.site import page_router
 from shared.privacy import Epsilon
 from shared.schemas.plan import Plan
 
-router = router()
+router = page_router()
 AROUND = ("0.125", "0.25", "0.5", "1", "2", "4", "8")
 ERROR = "expected_model_error"
 Text = Annotated[str, Query(max_length=200)]
@@ -69,5 +70,5 @@ def _curve(ctx: Services, population: str, rows: int, epsilon: float, chosen: fl
     told = "The more ε, the smaller the error that the noise adds: " + "; ".join(
         f"ε {each:g} adds at most {value:.3g}" for each, value in zip(at, root, strict=True)
     )
-    across, up = "ε of a release, per example", "error added to a model's"
+    across, up = "ε of a release, per example", "error that noise adds"
     return curves("Error against ε", told, across, up, drawn, log=True, mark=epsilon)

@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import resources
 from typing import Any
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
@@ -135,6 +135,11 @@ class PageRoute(APIRoute):
             return await run_in_threadpool(site.render, request, "refused", status, problem=body, **who)
 
         return shown
+
+
+def page_router() -> APIRouter:
+    """For pages: they are in no reference of calls."""
+    return APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @dataclass
