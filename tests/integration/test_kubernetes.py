@@ -66,7 +66,9 @@ def test_kustomize_renders_it(name: str) -> None:
         assert resource["metadata"]["namespace"] == party_of(name)
     settings = {each["metadata"]["name"] for each in rendered if each["kind"] == "ConfigMap"}
     for each in rendered:
-        for container in each["spec"].get("template", {}).get("spec", {}).get("containers", []) if "spec" in each else []:
+        for container in (
+            each["spec"].get("template", {}).get("spec", {}).get("containers", []) if "spec" in each else []
+        ):
             assert container["image"] == f"registry.example/label-dp/{party_of(name)}:0.1.0"
             assert container["envFrom"][0]["configMapRef"]["name"] in settings
     policy = next(e for e in rendered if e["kind"] == "NetworkPolicy" and e["metadata"]["name"] == party_of(name))
@@ -121,7 +123,9 @@ def test_every_pod_is_confined(name: str) -> None:
             }
             assert set(container["resources"]["limits"]) == {"cpu", "memory"}
         for container in spec["containers"]:
-            probes = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
+            probes = {
+                kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")
+            }
             assert probes == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
 
 
@@ -136,7 +140,9 @@ def test_one_pod_works_and_others_answer(name: str) -> None:
             (container,) = each["spec"]["template"]["spec"]["containers"]
             assert {"name": f"{prefix(party_of(name))}WORKER", "value": "false"} in container["env"]
     budgets = {each["metadata"]["name"] for each in resources(name) if each["kind"] == "PodDisruptionBudget"}
-    assert {pod["metadata"]["name"] for pod in resources(name) if pod["kind"] in ("StatefulSet", "Deployment")} == budgets
+    assert {
+        pod["metadata"]["name"] for pod in resources(name) if pod["kind"] in ("StatefulSet", "Deployment")
+    } == budgets
 
 
 @pytest.mark.parametrize("party", PARTIES)
