@@ -6,7 +6,7 @@ cannot be recalled. Neither an id nor a unit can be read from them without the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Pairs = tuple[Run, Run]  # digests of ids and of units (in file order, not sorted), row by row
-COLUMNS = ("id_low", "id_high", "unit_low", "unit_high")
-
-
-def schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([pa.field(name, pa.uint64(), nullable=False) for name in COLUMNS])
+COLUMNS = 4  # of a stored file: low and high halves of ids, then of units
+AT_ONCE = 1 << 17  # rows
 
 
 def pairs_of(rows: Iterable[tuple[pa.Array, pa.Array]], id_key: bytes, unit_key: bytes) -> Iterator[Pairs]:
@@ -34,17 +29,20 @@ def pairs_of(rows: Iterable[tuple[pa.Array, pa.Array]], id_key: bytes, unit_key:
         yield siphash128(ids, id_key), siphash128(units, unit_key)
 
 
-def stored(pairs: Iterable[Pairs]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+def stored(pairs: Iterable[Pairs], rows: int) -> list[U64]:
+    """The columns of at most `rows` pairs, as `read` takes them."""
+    columns, at = [np.empty(rows, np.uint64) for _ in range(COLUMNS)], 0
+    for ids, units in pairs:
+        for column, part in zip(columns, (*ids, *units), strict=True):
+            column[at : at + len(part)] = part
+        at += len(ids[0])
+    return [column[:at] for column in columns]
 
-    for (id_low, id_high), (unit_low, unit_high) in pairs:
-        yield pa.record_batch([pa.array(c) for c in (id_low, id_high, unit_low, unit_high)], schema=schema())
 
-
-def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Pairs]:
-    """Inverse of `stored`."""
-    for batch in batches:
-        id_low, id_high, unit_low, unit_high = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(4))
+def read(columns: Sequence[U64]) -> Iterator[Pairs]:
+    """Inverse of `stored`, some rows at a time."""
+    for start in range(0, len(columns[0]), AT_ONCE):
+        id_low, id_high, unit_low, unit_high = (column[start : start + AT_ONCE] for column in columns)
         yield (id_low, id_high), (unit_low, unit_high)
 
 

@@ -19,7 +19,7 @@ from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, MEMBERS, Batc
 from labels_party.labels.changes import until_current
 from labels_party.labels.erased import run_of, text_of
 from labels_party.labels.erasures import AT_ONCE, MOST_IDS, REQUESTED, RETRIES, SHOWN, Erasures
-from labels_party.labels.members import Pairs, belonging, pairs_of, read
+from labels_party.labels.members import COLUMNS, Pairs, belonging, pairs_of, read
 from labels_party.labels.parsing import UNIT, canonical_column
 from labels_party.labels.runs import Run
 from labels_party.labels.sorting import Examples
@@ -139,7 +139,7 @@ class UnitErasures:
 
     def _sealed(self, members: list[Any]) -> Iterator[Pairs]:
         for segment in members:
-            yield from read(self.vault.scan(segment.key))
+            yield from read(self.vault.columns(segment.key, COLUMNS))
 
     def _open(self, population: Population, examples: Examples) -> Iterator[Pairs]:
         source = [s for s in (examples.listed or examples.labels) if s.rows]

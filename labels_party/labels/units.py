@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.digests import siphash128
-from labels_party.labels.members import pairs_of, schema, stored
+from labels_party.labels.members import pairs_of, stored
 from labels_party.labels.parsing import ID, UNIT
 from labels_party.labels.runs import EMPTY, Run, locate, members, repeated, sort_run
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, LabelSort
@@ -102,13 +102,12 @@ class Units:
         """Of canonical names of units, in their order."""
         return siphash128(units, self.key(population))
 
-    def store_members(self, key: str, batch: Batch, population: Population, examples: Examples) -> int:
-        """Store which examples belong to which unit; returns the rows."""
-        rows = (
-            (ids, units) for _, ids, units in self.rows([s for s in (examples.listed or examples.labels) if s.rows])
-        )
+    def store_members(self, key: str, batch: Batch, population: Population, examples: Examples) -> None:
+        """Store which examples belong to which unit."""
+        source = [s for s in (examples.listed or examples.labels) if s.rows]
+        rows = ((ids, units) for _, ids, units in self.rows(source))
         pairs = pairs_of(rows, digest_key(self.secrets, batch.label), self.key(population))
-        return self.vault.put(key, stored(pairs), schema())
+        self.vault.put_run(key, *stored(pairs, sum(s.rows for s in source)))
 
     def store(self, key: str, tally: Tally) -> int:
         """Store a tally; returns its rows."""
