@@ -99,7 +99,7 @@ class UnitErasures:
                 f"Population '{population.name}' has no unit column, so nobody knows which examples are one person's. "
                 "Name the examples by their ids."
             )
-        column = canonical_column(pa.array(units, pa.string()), UNIT)
+        column = canonical_column(pa.array(units, pa.string()), UNIT, UNIT)
         return text_of(*self.units.digests(population, column))
 
     def _attempt(self, population: Population, names: dict[str, str], actor: str, call: IdempotentCall) -> Reply:
