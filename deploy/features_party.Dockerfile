@@ -48,7 +48,7 @@ ENV PATH=/opt/label-dp/bin:$PATH \
     FEATURES_PARTY_HOST=0.0.0.0 \
     FEATURES_PARTY_PORT=8002
 # an image without a working trainer must not be built
-RUN python -c "import xgboost"
+RUN python -c "import onnx, pyarrow.dataset, pyarrow.parquet, scipy.optimize, xgboost"
 # a number, so that an orchestrator can see that it is not root
 USER 10001:10001
 WORKDIR /var/lib/features-party

@@ -50,7 +50,7 @@ ENV PATH=/opt/label-dp/bin:$PATH \
 USER 10001:10001
 WORKDIR /var/lib/labels-party
 # compiled once here; a fresh volume starts with these kernels
-RUN python -c "from labels_party.mechanisms.bins import warm_up; warm_up()"
+RUN python -c "import pyarrow.dataset, pyarrow.parquet, opendp.measurements; from labels_party.mechanisms.bins import warm_up; warm_up()"
 VOLUME /var/lib/labels-party
 EXPOSE 8001
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \

@@ -32,6 +32,7 @@ from shared.columnar.frames import Frame, as_table
 from shared.columnar.tables import require_columns
 from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidInput
+from shared.installing import pip_install
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Messages: TypeAlias = PathLike | Iterable[PathLike]
@@ -130,5 +131,5 @@ def _converter(kind: str) -> Any:
 
             return polars.from_arrow
     except ImportError:
-        raise InvalidInput(f"{kind} is not installed; install label-dp-service[{kind}].") from None
+        raise InvalidInput(f"{kind} is not installed: {pip_install(kind)}.") from None
     raise InvalidInput(f"There is no frame '{kind}'; choose arrow, pandas or polars.")

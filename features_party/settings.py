@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -10,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
 from features_party.receive.labels_url import labels_url
+from shared.client.tls import trusted
 from shared.errors import InvalidInput
 from shared.service.quota import memory_bytes, processors
 from shared.service.settings import ServiceSettings, settings_of, state_folder
@@ -45,9 +47,15 @@ class Settings(ServiceSettings):
         "message; empty: none where `labels_urls` are listed, else https to public addresses.",
     )
     labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
-    threads: int = Field(
-        default_factory=lambda: min(processors(), 8), ge=1, le=1024, description="For training."
+    labels_authority: Path | None = Field(
+        default=None,
+        description="PEM file of the only authorities that labels parties' certificates may come from; unset: the "
+        "machine's.",
     )
+    labels_certificate: Path | None = Field(
+        default=None, description="PEM file of our certificate and its key, for labels parties that ask for one."
+    )
+    threads: int = Field(default_factory=lambda: min(processors(), 8), ge=1, le=1024, description="For training.")
     training_memory_mb: int | None = Field(
         default=None,
         ge=1,
@@ -63,6 +71,10 @@ class Settings(ServiceSettings):
             raise PydanticCustomError(
                 "labels_url", "must be URLs such as http(s)://host[:port][/path], without user name, query or fragment"
             ) from None
+
+    def labels_tls(self) -> ssl.SSLContext | bool:
+        """How a client verifies labels parties. Raises InvalidSettings."""
+        return trusted(self.labels_authority, self.labels_certificate, "FEATURES_PARTY_LABELS")
 
     @property
     def table_bytes(self) -> int:

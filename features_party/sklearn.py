@@ -30,6 +30,7 @@ from shared.columnar.frames import Frame, as_table
 from shared.documents.signing import VerifyingKey
 from shared.domain import Domain
 from shared.errors import InvalidInput
+from shared.installing import pip_install
 from shared.schemas.training import Learning
 from shared.service.validation import as_model
 
@@ -37,7 +38,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
-    raise ImportError("These estimators need scikit-learn; install label-dp-service[sklearn].") from None
+    raise ImportError(f"These estimators need scikit-learn: {pip_install('sklearn')}.") from None
 
 NO_LABELS = (
     "A score needs true labels: pass y (fit ignores it). Without true labels, card_['report']['error_estimate'] has "

@@ -71,14 +71,14 @@ def show_end(t: Teller, folder: Path, results: dict[str, Any], within: list[str]
     t.heading(f"Done in {t.elapsed:.0f} s. Everything lies in {shown(folder)}/")
     t.show("\n".join(f"{file:<32}{why}" for file, why in there.items()))
     t.show("\nTry next", indent="")
-    labels, features = (
-        [*within, name] if within else [program(name)] for name in ("labels-party", "features-party")
-    )
+    labels, features = ([*within, name] if within else [program(name)] for name in ("labels-party", "features-party"))
     message = (folder / "message.parquet", "--labels-key", folder / "labels-party.pub")
     t.show(f"# see mechanism, bins, ε and audiences\n{typed(*labels, 'inspect', *message)}")
     t.show(f"# check it as the publisher does\n{typed(*features, 'verify', *message)}")
     if within:
-        t.show(f"# all of these files, out of the container\n{typed(*within, 'tar', '-C', folder, '-c', '.')} > files.tar")
+        t.show(
+            f"# all of these files, out of the container\n{typed(*within, 'tar', '-C', folder, '-c', '.')} > files.tar"
+        )
     if "model" in there:
         truth = ("--examples", folder / "clicks" / "held-out.parquet", "--label-column", LABEL)
         evaluate = typed(*features, "evaluate", "--model", folder / "model", *truth)

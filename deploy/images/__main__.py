@@ -20,8 +20,12 @@ ROOT = Path(__file__).parents[2]
 
 def parser() -> argparse.ArgumentParser:
     """The options of `make images ARGS=…`."""
-    made = argparse.ArgumentParser("python -m deploy.images", description="Build both images and play docker-compose.yml.")
-    made.add_argument("--stand-ins", type=Path, metavar="FOLDER", help="no registry: an engine and base images of its own")
+    made = argparse.ArgumentParser(
+        "python -m deploy.images", description="Build both images and play docker-compose.yml."
+    )
+    made.add_argument(
+        "--stand-ins", type=Path, metavar="FOLDER", help="no registry: an engine and base images of its own"
+    )
     made.add_argument("--clicks", type=int, default=5000, help="clicks of each demo")
     made.add_argument("--json", action="store_true", help="print the results as one JSON document instead")
     return made
@@ -39,7 +43,9 @@ def play(engine: Engine, clicks: int, tell: Callable[[str], None]) -> list[dict[
                 seen = step(rig)
             except Failed as failure:
                 seen, passed = str(failure), False
-            results.append({"step": name, "seconds": round(time.monotonic() - start, 1), "seen": seen, "passed": passed})
+            results.append(
+                {"step": name, "seconds": round(time.monotonic() - start, 1), "seen": seen, "passed": passed}
+            )
             if not passed:
                 break
         with contextlib.suppress(Failed):

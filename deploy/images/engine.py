@@ -30,7 +30,7 @@ class Engine:
 
     def docker(self, *words: str, seconds: float = 600.0) -> str:
         """What a command printed. Raises Failed with its errors."""
-        environment = os.environ | self.environment
+        environment = os.environ | {"PARTY_CPUS": "1"} | self.environment
         try:
             done = subprocess.run(
                 ["docker", *words], cwd=self.root, env=environment, capture_output=True, timeout=seconds, check=False

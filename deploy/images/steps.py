@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -19,6 +20,7 @@ IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
 LARGEST = 900_000_000  # bytes of a party's image
 REBUILT_SECONDS = 30.0  # after an edit of a source
 READY_SECONDS = 120.0
+PROCESSORS = 1  # of a container in this play, fewer than machines have
 COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "features_party", "deploy")
 # what a party's image must not have: an installer, tests, and the other one's heaviest library
 ABSENT = {"label-dp/labels-party": "pip xgboost onnx", "label-dp/features-party": "pip opendp"}
@@ -77,7 +79,8 @@ def look_inside(rig: Rig) -> str:
         if config["User"] != "10001:10001" or config["Labels"].get("org.opencontainers.image.licenses") != "Apache-2.0":
             raise Failed(f"{name} runs as {config['User']!r}, with the labels {config['Labels']}")
         find = " ".join(f"-o -path '*-packages/{package}'" for package in absent.split())
-        there = f"find / -xdev \\( -path '*-packages/*' -a \\( -name tests -o -name test \\) {find} -o -name 'pip3*' \\) -print"
+        tests = "-path '*-packages/*' -a \\( -name tests -o -name test \\)"
+        there = f"find / -xdev \\( {tests} {find} -o -name 'pip3*' \\) -print"
         found = rig.engine.docker("run", "--rm", "--network=none", name, "sh", "-c", f"{there} 2>/dev/null; true")
         if found.strip():
             raise Failed(f"{name} has {found.split()[:5]}")
@@ -96,7 +99,13 @@ def confined(rig: Rig) -> str:
     for party in PARTIES:
         home = f"HOME_OF_PARTY=/var/lib/{party}"
         seen = json.loads(rig.engine.compose("exec", "-T", "-e", home, party, "python", "-c", LOOK))
-        if seen["root"] or not seen["home"] or seen["uid"] != 10001 or seen["processors"] != 1 or seen["memory"] > 2 << 30:
+        if (
+            seen["root"]
+            or not seen["home"]
+            or seen["uid"] != 10001
+            or seen["processors"] != 1
+            or seen["memory"] > 2 << 30
+        ):
             raise Failed(f"{party}: {seen}")
         told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB")
     for party in ("labels", "features"):
@@ -119,8 +128,8 @@ def demo_twice(rig: Rig) -> str:
     for _ in range(2):
         rig.engine.compose("run", "--build", "--rm", "-T", "demo", "true", profile="demo")
         rig.play_demo(rig.clicks)
-    if rig.containers() != before:
-        raise Failed("a command made a party anew")
+    if (after := rig.containers()) != before:
+        raise Failed(f"a command made a party anew: {before.split()}, then {after.split()}")
     return f"{rig.clicks:,} clicks each; the parties ran on"
 
 
@@ -137,9 +146,9 @@ def try_next(rig: Rig) -> str:
 
 def one_history(rig: Rig) -> str:
     """audit verify --against the other party's export."""
-    rig.engine.compose("exec", "-T", "features-party", "features-party", "audit", "export", "--force", "--out", "/tmp/a")
-    export = rig.engine.compose("exec", "-T", "features-party", "cat", "/tmp/a")
-    script = f"cat > /tmp/a <<'END'\n{export}\nEND\nlabels-party audit verify --against /tmp/a --json"
+    script = "features-party audit export --force --out ~/export > /dev/null && cat ~/export"
+    export = rig.engine.compose("exec", "-T", "features-party", "sh", "-c", script)
+    script = f"cat > ~/theirs <<'END'\n{export}\nEND\nlabels-party audit verify --against ~/theirs --json"
     seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script))
     if seen.get("findings"):
         raise Failed(f"{seen['findings']}")
@@ -150,8 +159,6 @@ def killed(rig: Rig) -> str:
     """a kill of the labels party and a restart of its database, in the middle of a demo."""
     words = ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", "python", "-m", "deploy.demo"]
     words += ["--labels-url=http://labels-party:8001", "--features-url=http://features-party:8002", "--keys=/handover"]
-    import os
-
     log = (rig.folder / "demo.log").open("wb")
     running = subprocess.Popen(
         [*words, "--out=/demo-output", "--clicks=50000"],

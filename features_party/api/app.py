@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from features_party.api import audit, models, received, tables, trainings
-from features_party.api.events import Streams
 from features_party.bootstrap import Services
+from features_party.models.event_stream import Streams
 from features_party.models.worker import Worker
+from features_party.pages import site as pages
 from shared.service.application import application
 
 
@@ -26,7 +27,10 @@ def create_app(services: Services) -> FastAPI:
 
     app = application(
         services,
-        [tables.router, received.messages, received.answers, trainings.router, models.router, audit.router],
+        [
+            *(tables.router, received.messages, received.answers, trainings.router, models.router, audit.router),
+            *pages.routers(),
+        ],
         title="Features party",
         summary="Privatized messages in, every ε accounted for, models out.",
         start=start,
@@ -34,6 +38,7 @@ def create_app(services: Services) -> FastAPI:
         alive=worker.alive,
         dead="The training worker is not running; restart the service.",
     )
+    app.state.site = pages.site(services)
     app.state.worker = worker
     app.state.stopping = lambda: False  # whoever serves it knows better
     app.state.streams = Streams(lambda: app.state.stopping())

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request, Response
 
 from features_party.api.context import Ctx, Reader, Trainer, labels_service
-from features_party.api.rows import read_rows
 from features_party.api.schemas_models import (
     MOST_ROWS,
     AskCalibrationIn,
@@ -29,6 +28,7 @@ from features_party.models.card_text import card_markdown
 from features_party.models.compare import MOST, compare
 from features_party.models.evaluation import categories, likeliest, model_scores, require_own_predictions
 from features_party.models.export import FORMATS, export
+from features_party.models.rows import read_rows
 from features_party.receive.asking import (
     ask_calibration,
     check_terms,

@@ -8,9 +8,9 @@ from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from features_party.api.context import Ctx, Reader, Trainer
-from features_party.api.events import Streams, event_stream
 from features_party.api.idempotent import idempotent
 from features_party.api.schemas_trainings import State, TrainingOut
+from features_party.models.event_stream import Streams, event_stream
 from shared.schemas.training import Training
 from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
 from shared.service.json_bodies import JsonRouter

@@ -7,7 +7,7 @@ from typing import Any
 
 from features_party.models.card_text import members_text, statistics_text
 from features_party.models.probability_text import of_classes, probability_rows
-from shared.service.answers import answer_rows, show_result
+from shared.service.answers import answer_rows, budget_rows, headline, show_result
 from shared.service.cli import table
 
 
@@ -27,10 +27,11 @@ def show_message(data: dict[str, Any]) -> None:
         *([["clipped", clipping_text(data["clipping"])]] if data.get("clipping") else []),
         ["δ", eps["delta"]],
         ["protects", protects],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
         ["signed by", data["key_id"]],
     ]
-    table("Verified rehearsal: made-up labels, no ε" if data.get("rehearsal") else "Verified message", ["", ""], rows)
+    title = "Verified rehearsal: made-up labels, no ε" if data.get("rehearsal") else f"Verified message{headline(data)}"
+    table(title, ["", ""], rows)
 
 
 def clipping_text(clipping: dict[str, Any]) -> str:
@@ -142,12 +143,12 @@ def show_answer(found: Any) -> None:
         ["audiences", ", ".join(data["audiences"])],
         ["mechanism", data["mechanism"]],
         ["ε", f"{eps['total']}; δ = {eps['delta']}"],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
         ["protects", data["adjacency"]],
         *answer_rows(data["parameters"], result, facts),
         ["signed by", data["key_id"]],
     ]
-    table("Signed answer", ["", ""], rows)
+    table(f"Signed answer{headline(data)}", ["", ""], rows)
     show_result(data["parameters"], result)
 
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 # isort: off
 from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
+from labels_party.cli import check as check
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
 from labels_party.cli import audit as audit
 from labels_party.cli import statement as statement
+from labels_party.cli import report as report
 from labels_party.cli import lists as lists
 from labels_party.cli import erasures as erasures
 from labels_party.cli import work as work

@@ -20,7 +20,7 @@ from labels_party.cli.lists import (
     given_row,
 )
 from labels_party.cli.names import told_apart
-from shared.service.answers import answer_rows, show_result
+from shared.service.answers import answer_rows, budget_rows, headline, show_result
 from shared.service.cli import AROUND, emit, say, table
 from shared.service.party_commands import Force, Json
 
@@ -85,10 +85,11 @@ def show_answer(data: dict[str, Any]) -> None:
         ["population", f"{data['population']} ({data['label']}), {data['examples']:,} examples, all charged"],
         ["audiences", ", ".join(data["audiences"])],
         ["ε", f"{eps['total']}; δ = {eps['delta']}"],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
     ]
     if data["delta_lifetime"] != "0":
         rows += [["δ budget", f"{data['delta_spent']} of {data['delta_lifetime']} spent per example"]]
     rows += answer_rows(data["parameters"], data, data["facts"])
-    table("Signed answer", ["", ""], [*rows, ["signed by", data["key_id"]], ["public key", str(data["labels_key"])]])
+    rows += [["signed by", data["key_id"]], ["public key", str(data["labels_key"])]]
+    table(f"Signed answer{headline(data)}", ["", ""], rows)
     show_result(data["parameters"], data)

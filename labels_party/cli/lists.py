@@ -89,7 +89,7 @@ def batches(
     emit(found, as_json, human)
 
 
-def everything_given(family: Any, limit: int, **wanted: str | None) -> list[dict[str, Any]]:
+def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, Any]]:
     """Rows of `labels_party.work.given`, at most `limit`. Raises NotFound, InvalidInput."""
     from labels_party.labels.standing import STATES
     from labels_party.work.given import Given, given

@@ -121,7 +121,7 @@ class BatchCalls:
         return entries(at.SET_ASIDE, batch)
 
     @call
-    def decide(self, batch: str, upload: str, decision: str) -> Conversation[Json]:
+    def decide(self, batch: str, upload: str, decision: Literal["drop", "replace"]) -> Conversation[Json]:
         """`drop` an upload that is set aside, or let it `replace` what was there."""
         return post(at.UPLOAD_SET_ASIDE, batch, upload, body={"decision": decision})
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter
-
 from labels_party.bootstrap import ROLES, Services
 from labels_party.work.seen import to_the_day
-from shared.pages.site import PageRoute, Visit, visitor
+from shared.pages.site import Visit, visitor
 
 AUDITOR, RECEIVER, OWNER = ("owner", "auditor"), ("features",), ("owner",)
 Anybody = Annotated[Visit, visitor(*ROLES)]
@@ -16,10 +14,6 @@ Auditor = Annotated[Visit, visitor(*AUDITOR)]
 Owner = Annotated[Visit, visitor(*OWNER)]
 Receiver = Annotated[Visit, visitor(*RECEIVER)]
 Viewer = Annotated[Visit, visitor(*AUDITOR, *RECEIVER)]
-
-
-def router() -> APIRouter:
-    return APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 def services(visit: Visit) -> Services:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
-from labels_party.pages.context import Auditor, Owner, days, router, services
+from labels_party.pages.context import Auditor, Owner, days, services
 from shared.errors import InvalidInput
-from shared.pages.site import FORM
+from shared.pages.site import FORM, page_router
 from shared.service.paging import Listing
 
-router = router()
+router = page_router()
 Text = Annotated[str, Query(max_length=1024)]
 ROWS = 50
 

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
-from labels_party.pages.context import Auditor, days, router, services
+from labels_party.pages.context import Auditor, days, services
 from labels_party.work.given import Given, given
 from labels_party.work.kind import FAMILIES
+from shared.pages.site import page_router
 from shared.service.paging import Page
 
-router = router()
+router = page_router()
 Text = Annotated[str, Query(max_length=200)]
 STATES = ("accepted", "charged", "drawing", "published", "failed")
 ROWS = 50

@@ -10,15 +10,16 @@ import sqlalchemy as sa
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
-from labels_party.pages.context import Auditor, days, router, services
+from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
 from labels_party.work.batch_listing import WantedBatches, for_role, listed
 from labels_party.work.given import Given, given
 from labels_party.work.overview import summaries
 from shared.errors import InvalidInput
+from shared.pages.site import page_router
 from shared.service.paging import Page
 
-router = router()
+router = page_router()
 MOST = 200  # batches and releases of a month that are written out
 
 
@@ -34,8 +35,8 @@ def population(name: str, visit: Auditor, month: Annotated[str, Query(max_length
         last = first.replace(day=calendar.monthrange(first.year, first.month)[1])
         wanted = WantedBatches(found.id, since=first.isoformat(), until=last.isoformat())
         of_month = listed(connection, ctx.batches, wanted, Page(MOST))
-        ids = tuple(row["id"] for row in of_month.rows)
-        work = given(connection, ctx.work, Given(among=ids), Page(MOST)) if ids else None
+        ids = [row["id"] for row in of_month.rows]
+        work = given(connection, ctx.work, Given(), Page(MOST), among=ids) if ids else None
         rows = days([for_role(row, visit.role) for row in of_month.rows], visit)
         left: dict[str, list[dict[str, Any]]] = {}
         for row in days(work.rows, visit) if work else []:

@@ -9,16 +9,16 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.standing import ACCEPTED, WORKING
-from labels_party.pages.context import Owner, Receiver, Viewer, days, router, services
+from labels_party.pages.context import Owner, Receiver, Viewer, days, services
 from labels_party.work.given import Given, given
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import Wanted, published
 from labels_party.work.seen import allowed, shown
 from shared.documents.statement import CONTENT_SECURITY_POLICY
-from shared.pages.site import FORM, HEADERS, Visit
+from shared.pages.site import FORM, HEADERS, Visit, page_router
 from shared.service.paging import Page
 
-router = router()
+router = page_router()
 
 
 @router.get("/releases")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,6 @@ class Given:
     batch: str | None = None
     kind: str | None = None
     state: str | None = None
-    among: tuple[str, ...] | None = None  # ids of batches
 
     def __post_init__(self) -> None:
         for name, text in (("since", self.since), ("until", self.until)):
@@ -67,10 +67,16 @@ def names(column: Any, audience: str) -> sa.ColumnElement[bool]:
 
 
 def given(
-    connection: Connection, works: Works, wanted: Given, page: Page | None = None, family: Family | None = None
+    connection: Connection,
+    works: Works,
+    wanted: Given,
+    page: Page | None = None,
+    family: Family | None = None,
+    among: Sequence[str] | None = None,
 ) -> Listing:
     """One row a release or answer, by the time of asking: what it is, for whom, at which ε, who asked and approved,
-    when it left, and the receipts of those who accepted it. With `wanted.audience` those that it may read or has.
+    when it left, and the receipts of those who accepted it. With `wanted.audience` those that it may read or has;
+    `among`: of batches with these ids.
 
     `page` None: the first thousand. Raises NotFound (population), InvalidInput (no such kind, a malformed cursor).
     """
@@ -89,8 +95,8 @@ def given(
     )
     for column, value in ((t.c.batch, wanted.batch), (t.c.state, wanted.state)):
         query = query if value is None else query.where(column == value)
-    if wanted.among is not None:
-        query = query.where(t.c.batch.in_(wanted.among))
+    if among is not None:
+        query = query.where(t.c.batch.in_(among))
     if wanted.population is not None:
         query = query.where(p.id == works.batches.populations.get(connection, wanted.population).id)
     if wanted.audience is not None:

@@ -31,6 +31,7 @@ REHEARSAL_TYPE = "application/vnd.label-dp.rehearsal+json"
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
 ANSWER_TYPE = "application/vnd.label-dp.answer+json"
+REPORT_TYPE = "application/vnd.label-dp.report+json"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

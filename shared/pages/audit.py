@@ -10,14 +10,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from sqlalchemy.engine import Connection
 
+from shared.actors import called
 from shared.audit import events as kinds
 from shared.audit.commands import Party, compare_with, seen_before, verify_store
 from shared.audit.events import DAY, Event
 from shared.audit.group import Audited
-from shared.audit.show import Wanted, called, plain, sentence
+from shared.audit.show import Wanted, plain, sentence
 from shared.documents.signing import VerifyingKey, named_key
 from shared.errors import InvalidInput, LabelDPError
-from shared.pages.site import FILE_FORM, FORM, HEADERS, PageRoute, Visit, visitor
+from shared.pages.site import FILE_FORM, FORM, HEADERS, Visit, page_router, visitor
 
 ROWS = 50
 KINDS = tuple(
@@ -28,7 +29,7 @@ Text = Annotated[str, Query(max_length=64)]
 
 def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, exact: str | None = None) -> APIRouter:
     """`audited`: the store behind the services. `exact`: the role that sees the second of an event; others see days."""
-    router = APIRouter(route_class=PageRoute, include_in_schema=False)
+    router = page_router()
     officer = visitor(*roles)
 
     @router.get("/audit")

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from shared.errors import NotFound, Unauthenticated
-from shared.pages.site import FORM, HEADERS, PageRoute, Site, Visit, read_form, refused_sign_in, visitor
+from shared.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, refused_sign_in, visitor
 from shared.service.apikeys import Principal
 from shared.service.sessions import HOURS
 
 
 def site_router(*roles: str, home: str) -> APIRouter:
     """`roles`: all of the party; `home`: the page that comes first."""
-    router = APIRouter(route_class=PageRoute, include_in_schema=False)
+    router = page_router()
     anybody = visitor(*roles)
 
     @router.get("/")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from shared.documents.statement_text import number, percent
+from shared.documents.statement_text import count, number, percent
 from shared.privacy import Epsilon
 
 STATES = {
@@ -46,6 +46,13 @@ def left(lifetime: str, spent: str) -> str:
     return str(Epsilon(max(0, Epsilon.parse(lifetime).nano - Epsilon.parse(spent).nano)))
 
 
+def plain(value: Any) -> str:
+    """A rule as a person reads it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def short(value: str) -> str:
     """An id or digest for the eye; its whole stands in the title beside it."""
     return value if len(value) <= 16 else f"{value[:12]}…"
@@ -58,6 +65,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "share": share,
     "left": left,
     "short": short,
-    "number": lambda value: "–" if value is None else number(float(value)),
+    "number": lambda value: "–" if value is None else number(float(f"{float(value):.4g}")),
+    "count": count,
+    "plain": plain,
     "percent": lambda value: percent(float(value)),
 }

@@ -1,4 +1,4 @@
-"""What this process may use: of processors and memory, the quota of its control group or the machine, whichever is less.
+"""Processors and memory that this process may use: the quota of its control group, or the machine where that is less.
 
 A container sees every processor of its machine. One that starts a thread for each is stopped by its quota again and
 again, and one that takes half of the machine's memory is killed.

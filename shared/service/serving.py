@@ -42,8 +42,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         raise InvalidInput(
-            f"The {name} cannot listen on {host}, port {port} ({_reason(error)}). Choose another address with --host or "
-            "--port."
+            f"The {name} cannot listen on {host}, port {port} ({_reason(error)}). Choose another address with --host "
+            "or --port."
         ) from None
     if settings.metrics_port:
         _serve_metrics(app, host, settings, name)

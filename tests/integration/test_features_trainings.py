@@ -19,9 +19,9 @@ from typing import Any
 import httpx
 import pytest
 
-from features_party.api import events
 from features_party.client import FeaturesPartyClient
 from features_party.client import trainings as client_trainings
+from features_party.models import event_stream as events
 from features_party.models import trainer
 from features_party.models.worker import Worker
 from features_party.training import fitting

@@ -67,6 +67,11 @@ class LabelsParty:
             client.__exit__()
         self.services.close()
 
+    @property
+    def application(self) -> Any:
+        """The application that the first client has started."""
+        return self._clients[0].app
+
     # --- through REST -------------------------------------------------------------------------------------
 
     def client(self, role: str = "owner", audience: str | None = None) -> TestClient:

@@ -1,4 +1,4 @@
-"""Settings from files and beside the variables of Kubernetes; quotas of control groups in place of the machine's size."""
+"""Settings from files and beside the variables of Kubernetes; quotas of control groups before the machine's size."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_only_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def group(tmp_path: Path, **files: str) -> tuple[Path, Path]:
-    """A hierarchy of control groups with ours two below its top; `files` by path, with a dot and / as two underscores."""
+    """Control groups with ours two below the top; `files` by path, where two underscores stand for a slash."""
     groups, own = tmp_path / "cgroup", tmp_path / "own"
     own.write_text("4:memory:/elsewhere\n0::/kube/pod\n", encoding="utf-8")
     (groups / "kube" / "pod").mkdir(parents=True)

@@ -34,9 +34,7 @@ def test_answers_do_not_wait_for_the_acknowledgement_of_their_headers(monkeypatc
     assert seen[0] != 0
 
 
-def test_metrics_have_a_port_of_their_own_and_then_no_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_metrics_have_a_port_of_their_own_and_then_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     services = bootstrap(Settings(home=tmp_path / "home", metrics_port=port, worker=False))

@@ -1,0 +1,25 @@
+"""Who may see a page, as `api/context.py` has it for calls."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from features_party.bootstrap import Services
+from shared.pages.site import Visit, visitor
+from shared.service.paging import Page
+
+Reader = Annotated[Visit, visitor("trainer", "auditor")]
+Trainer = Annotated[Visit, visitor("trainer")]
+Cursor = Annotated[str | None, Query(max_length=200)]
+ROWS = 50
+
+
+def services(visit: Visit) -> Services:
+    found: Services = visit.services
+    return found
+
+
+def newest(cursor: str | None) -> Page:
+    return Page(ROWS, cursor, newest=True)

@@ -1,0 +1,50 @@
+"""Inbox: what came, from whom, and the ε of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from fastapi import Response
+from sqlalchemy.engine import Connection
+
+from features_party.pages.context import Cursor, Reader, newest, services
+from features_party.receive.acceptances import ANSWER, MESSAGE
+from features_party.storage.tables import audit_events, received
+from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED
+from shared.pages.site import page_router
+from shared.privacy import Epsilon
+
+router = page_router()
+
+
+@router.get("/inbox")
+def inbox(visit: Reader, cursor: Cursor = None, answers: Cursor = None) -> Response:
+    ctx = services(visit)
+    return visit.page(
+        "inbox",
+        received=ctx.database.read("page.inbox", _by_population),
+        messages=ctx.acceptances.page(MESSAGE, newest(cursor)),
+        answers=ctx.acceptances.page(ANSWER, newest(answers)),
+    )
+
+
+def _by_population(connection: Connection) -> list[dict[str, Any]]:
+    """ε per example of each population of each labels party: the largest sum over one batch, since no two batches have
+    an example in common."""
+    e, r = audit_events.c, received.c
+    query = (
+        sa.select(r.key_id, r.population, r.population_name, r.batch, sa.func.sum(e.epsilon_nano), sa.func.count())
+        .join(audit_events, e.sequence == r.event)
+        .where(e.kind.in_((ACCEPTED, ANSWER_ACCEPTED)))
+        .group_by(r.key_id, r.population, r.population_name, r.batch)
+    )
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for key_id, population, name, _, nano, count in connection.execute(query):
+        row = found.setdefault(
+            (key_id, population), {"name": name, "key_id": key_id, "nano": 0, "batches": 0, "count": 0}
+        )
+        row["nano"] = max(row["nano"], int(nano))
+        row["batches"] += 1
+        row["count"] += int(count)
+    return [row | {"epsilon": str(Epsilon(row["nano"]))} for row in sorted(found.values(), key=lambda r: r["name"])]

@@ -1,0 +1,62 @@
+"""Models: the card, what a model looks at, its gain with an interval, and two side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+from markupsafe import Markup
+
+from features_party.models.compare import compare
+from features_party.pages.context import Cursor, Reader, newest, services
+from shared.errors import InvalidInput
+from shared.pages.pictures import bars, reliability
+from shared.pages.site import page_router
+
+router = page_router()
+SHOWN = 15
+
+
+@router.get("/models")
+def models(visit: Reader, cursor: Cursor = None) -> Response:
+    return visit.page("models", found=services(visit).models.list(newest(cursor)))
+
+
+@router.get("/models/compare")
+def side_by_side(visit: Reader, model: Annotated[list[str] | None, Query(max_length=20)] = None) -> Response:
+    if not model or len(model) < 2:
+        raise InvalidInput("Choose two models or more to compare.")
+    ctx = services(visit)
+    return visit.page("compare", found=compare([(name, ctx.models.open(name)) for name in model]))
+
+
+@router.get("/models/{name}")
+def model(name: str, visit: Reader) -> Response:
+    return visit.page("model", name=name, **described(services(visit).models.open(name).card))
+
+
+def described(card: dict[str, Any]) -> dict[str, Any]:
+    """A card as `model_parts.html.jinja` shows it."""
+    estimate = card["report"]["error_estimate"]
+    return {"card": card, "estimate": estimate, "importance": _importance(card), "diagram": _diagram(card)}
+
+
+def _importance(card: dict[str, Any]) -> Markup:
+    """What the model looks at: shares of its gain, the largest first."""
+    shares = sorted(card["importance"].items(), key=lambda pair: -pair[1])[:SHOWN]
+    if not any(share for _, share in shares):
+        return Markup("")
+    told = "; ".join(f"{name} {share:.0%}" for name, share in shares[:5])
+    return bars("Importance of features", told, "share of the model's gain", shares)
+
+
+def _diagram(card: dict[str, Any]) -> Markup:
+    """Reliability of probabilities of two values, where privatized labels tell it."""
+    found = (card["report"]["error_estimate"] or {}).get("calibration")
+    groups = found.get("groups", []) if isinstance(found, dict) else []
+    if not groups:
+        return Markup("")
+    x, y = [g["predicted"] for g in groups], [g["observed"]["estimate"] for g in groups]
+    error = [g["observed"]["standard_error"] for g in groups]
+    told = f"The mean label against the mean prediction of {len(groups)} groups; on the dashed line both are equal."
+    return reliability("Reliability", told, "mean prediction", "mean label, ± 2 std. errors", x, y, error)

@@ -1,0 +1,68 @@
+"""Predict: a form made from the model's own schema, for one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+
+from features_party.models.evaluation import likeliest
+from features_party.models.rows import read_rows
+from features_party.pages.context import Trainer, services
+from features_party.training.classes import class_names
+from features_party.training.encoding import Column
+from shared.errors import InvalidInput
+from shared.pages.site import FORM, Visit, page_router
+
+router = page_router()
+MOST_LISTED = 300  # categories of a column that are offered to choose from
+FIELD = "column-"  # and its number: a column's name may be anything
+
+
+@router.get("/models/{name}/predict")
+def ask(name: str, visit: Trainer) -> Response:
+    return _page(name, visit, {}, None)
+
+
+@router.post("/models/{name}/predict", dependencies=[FORM])
+def predict(name: str, visit: Trainer) -> Response:
+    """A row that cannot be read is refused by column, as over REST."""
+    saved = services(visit).models.open(name)
+    columns = saved.model.schema.columns
+    given = {c.name: visit.form.get(f"{FIELD}{at}", "").strip() for at, c in enumerate(columns)}
+    row = {c.name: _cell(c, given[c.name]) for c in columns}
+    read = read_rows(saved.model.schema, [row], refuse_unknown=False, ignore_unexpected=False)
+    found, classes = saved.model.predict_encoded(read.encoded), saved.model.classes
+    predicted: dict[str, Any] = {"value": found[0], "classes": None, "unknown": list(read.unknown)}
+    if classes is not None:
+        chances = zip(class_names(classes), found[0].tolist(), strict=True)
+        best = sorted(chances, key=lambda pair: -pair[1])[:20]
+        predicted |= {"value": likeliest(classes, found)[0], "classes": best}
+    return _page(name, visit, given, predicted)
+
+
+def _cell(column: Column, text: str) -> str | float | None:
+    if not text:
+        return None
+    if column.kind != "number":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"Column '{column.name}' takes a number, or nothing.") from None
+
+
+def _page(name: str, visit: Visit, given: dict[str, str], predicted: dict[str, Any] | None) -> Response:
+    saved = services(visit).models.open(name)
+    fields = [
+        {
+            "field": f"{FIELD}{at}",
+            "name": c.name,
+            "kind": c.kind,
+            "value": given.get(c.name, ""),
+            "options": list(c.vocabulary[:MOST_LISTED]) if c.kind == "category" else [],
+            "more": c.kind == "category" and len(c.vocabulary) > MOST_LISTED,
+        }
+        for at, c in enumerate(saved.model.schema.columns)
+    ]
+    return visit.page("predict", name=name, label=saved.card["label"], fields=fields, predicted=predicted)

@@ -1,0 +1,44 @@
+"""The site of the features party: its menu and its pages, put together."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from features_party.bootstrap import ROLES, Services
+from features_party.pages import inbox, models, predict, tables, trainings
+from shared.audit.group import Audited
+from shared.pages.audit import audit_router
+from shared.pages.signin import site_router
+from shared.pages.site import Entry, Site
+
+AUDITOR = ("auditor",)
+MENU = (
+    Entry("/inbox", "Inbox", ROLES),
+    Entry("/tables", "Tables", ROLES),
+    Entry("/trainings", "Trainings", ROLES),
+    Entry("/models", "Models", ROLES),
+    Entry("/audit", "Audit", AUDITOR),
+)
+DONE = {
+    "signed-out": "You have signed out.",
+    "cancelled": "The training ends within seconds, or has ended. Nothing of it is kept.",
+}
+
+
+def site(services: Services) -> Site:
+    return Site("Features party", "features_party.pages", MENU, services.sessions, DONE)
+
+
+def _audited(services: Services) -> Audited:
+    home = services.home
+    signer = services.pinned.for_envelope
+    return Audited(services.database, services.audit, services.heads, home.own_key(), home.public_key, signer)
+
+
+def routers() -> list[APIRouter]:
+    parts = (inbox, tables, trainings, models, predict)
+    return [
+        site_router(*ROLES, home="/inbox"),
+        *(part.router for part in parts),
+        audit_router("features", _audited, *AUDITOR),
+    ]

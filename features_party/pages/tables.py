@@ -1,0 +1,15 @@
+"""Tables: what the models learn from."""
+
+from __future__ import annotations
+
+from fastapi import Response
+
+from features_party.pages.context import Cursor, Reader, newest, services
+from shared.pages.site import page_router
+
+router = page_router()
+
+
+@router.get("/tables")
+def tables(visit: Reader, cursor: Cursor = None) -> Response:
+    return visit.page("tables", found=services(visit).feature_tables.list(newest(cursor)))

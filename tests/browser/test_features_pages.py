@@ -1,0 +1,82 @@
+"""The features party's pages in Chromium: what came, a training that runs, its model, a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Person
+from tests.support.features_api import Api, message_files, running
+from tests.support.messages import Sender
+from tests.support.serving import serving
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
+    folder = tmp_path_factory.mktemp("features")
+    sender = Sender()
+    with running(folder, sender) as api, serving(api.app.app) as base:
+        api.accept(message_files(sender, folder / "sent"))
+        yield api, base
+
+
+@pytest.fixture(scope="module")
+def model(party: tuple[Api, str]) -> str:
+    return party[0].trained(name="first <b>try</b>")
+
+
+@pytest.mark.parametrize("look", [{}, {"phone": True, "dark": True}], ids=["wide", "phone, dark"])
+def test_a_trainer_looks_at_every_page(browser: Any, party: tuple[Api, str], model: str, look: dict[str, bool]) -> None:
+    api, base = party
+    second = api.trained()
+    person = Person(browser, base, **look)
+    person.sign_in(api.services.apikeys.create("trainer")[1])
+    person.sees("Inbox")
+    assert "rel_1" in person.page.locator("main").inner_text()
+    person.open("/tables", "Tables")
+    person.open("/trainings", "Trainings")
+    person.page.get_by_role("link", name="tr_").first.click()
+    person.sees("Training")
+    person.page.get_by_role("link", name="Open the model").click()
+    person.sees("Model of")
+    person.open("/models", "Models")
+    for name in (model, second):
+        person.page.get_by_label(f"Compare {name}").check()
+    person.page.get_by_role("button", name="Compare").click()
+    person.sees("side by side")
+    person.open(f"/models/{model}/predict", "Predict")
+    person.page.get_by_role("button", name="Predict").click()
+    person.sees("Predict")
+    assert person.page.get_by_role("status").inner_text().startswith("label: ")
+    person.close()
+
+
+def test_a_training_is_followed_live_to_its_end(browser: Any, party: tuple[Api, str]) -> None:
+    api, base = party
+    body = {"feature_table": api.table(), "messages": ["rel_1"], "model": "linear"}
+    training = api.trainer.post("/v1/trainings", json=body).json()["id"]
+    person = Person(browser, base)
+    person.sign_in(api.services.apikeys.create("trainer")[1])
+    person.page.goto(f"{base}/trainings/{training}")
+    # its script reloads the page when the stream says that it has ended
+    person.page.get_by_text("Open the model").wait_for(timeout=60_000)
+    person.sees("Training")
+    person.close()
+
+
+def test_an_auditor_reads_and_changes_nothing(browser: Any, party: tuple[Api, str], model: str) -> None:
+    api, base = party
+    person = Person(browser, base)
+    person.sign_in(api.services.apikeys.create("auditor")[1])
+    person.open("/audit", "Audit")
+    person.page.get_by_role("button", name="Verify now").click()
+    person.sees("Verification")
+    person.open(f"/models/{model}", "Model of")
+    assert person.page.get_by_role("link", name="Predict with it").count() == 0
+    person.page.goto(f"{base}/models/{model}/predict")
+    assert person.page.locator("h1").inner_text() == "Not found"
+    person.close()

@@ -1,0 +1,133 @@
+"""The labels party's pages in Chromium: a day of owner and officer, and what an audience sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Person
+from tests.support.labels import LabelsParty
+from tests.support.labels_api import published
+from tests.support.serving import serving
+
+pytestmark = pytest.mark.processes
+HOSTILE = "shop <script>alert(1)</script>"
+
+
+class Day:
+    """A running service with two populations, a published release and one that waits."""
+
+    def __init__(self, party: LabelsParty, base: str) -> None:
+        self.party, self.base = party, base
+        owner = party.client("owner")
+        four = {"name": HOSTILE, "label": "revenue", "domain": "0:60", "lifetime_epsilon": "8", "four_eyes": True}
+        plain = {"name": "web sales", "label": "sales", "domain": "0:60", "lifetime_epsilon": "4", "missing_label": "0"}
+        self.four = owner.post("/v1/populations", json=four).json()["id"]
+        self.web = owner.post("/v1/populations", json=plain | {"retention_days": 30, "alert_percent": [20]}).json()[
+            "id"
+        ]
+        self.release = self.asked(owner, self.web, "c", "balanced")
+        published(owner, self.release)
+        self.waiting = self.asked(owner, self.four, "d", "one-bit")
+
+    @staticmethod
+    def asked(owner: Any, population: str, prefix: str, mechanism: str) -> str:
+        batch = owner.post(f"/v1/populations/{population}/batches", json={"presence": "public"}).json()["id"]
+        rows = [{"example_id": f"{prefix}{i}", "label": i % 50} for i in range(300)]
+        owner.post(f"/v1/batches/{batch}/labels", json={"records": rows})
+        owner.post(f"/v1/batches/{batch}/seal")
+        body = {"epsilon": "1", "mechanism": mechanism}
+        return str(owner.post(f"/v1/batches/{batch}/releases", json=body).json()["id"])
+
+    def key(self, role: str) -> str:
+        audience = "features-party" if role == "features" else None
+        return self.party.services.apikeys.create(role, audience)[1]
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
+    with LabelsParty(tmp_path_factory.mktemp("labels") / "home") as party:
+        party.client("owner")
+        with serving(party.application) as base:
+            yield Day(party, base)
+
+
+@pytest.fixture(params=[{}, {"phone": True, "dark": True}], ids=["wide", "phone, dark"])
+def person(request: pytest.FixtureRequest, browser: Any, day: Day) -> Iterator[Person]:
+    found = Person(browser, day.base, **request.param)
+    yield found
+    found.close()
+
+
+def test_an_officer_looks_at_every_page(person: Person, day: Day) -> None:
+    person.page.goto(day.base + "/")
+    person.sees("Sign in")
+    person.sign_in(day.key("auditor"))
+    person.sees("Overview")
+    person.page.get_by_role("link", name="web sales").click()
+    person.sees("web sales")
+    person.page.get_by_role("link", name="release").first.click()
+    person.sees("Release")
+    person.page.get_by_role("link", name="Open the statement").click()
+    assert "Release statement" in person.page.title()
+    person.open("/given?audience=features-party", "Who has what")
+    person.open("/approvals", "Approvals")
+    person.open("/erasures?population=web+sales", "Erasures")
+    person.open("/audit", "Audit")
+    person.page.get_by_role("button", name="Verify now").click()
+    person.sees("Verification")
+    person.open("/plan?population=web+sales&epsilon=1&n=100000", "Plan")
+    assert "Take " in person.page.locator(".advice").inner_text()
+    person.page.get_by_role("button", name="Sign out").click()
+    person.sees("Sign in")
+
+
+def test_a_name_that_is_a_script_is_text(browser: Any, day: Day) -> None:
+    person = Person(browser, day.base)
+    alerts: list[str] = []
+    person.page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+    person.sign_in(day.key("owner"))
+    person.open(f"/populations/{day.four}", HOSTILE)
+    assert alerts == []
+    person.close()
+
+
+def test_a_second_person_declines_and_the_owner_reads_why(browser: Any, day: Day) -> None:
+    owner = Person(browser, day.base)
+    owner.sign_in(day.key("owner"))
+    owner.open("/approvals", "Approvals")
+    wanted = day.asked(day.party.client("owner"), day.four, "e", "one-bit")
+    officer = Person(browser, day.base, scripts=False)
+    officer.sign_in(day.key("auditor"))
+    officer.page.goto(day.base + "/approvals")
+    box = officer.page.locator(f"article[aria-labelledby='h-{wanted}']")
+    box.get_by_label("Why, in a word").fill("not this month")
+    box.get_by_role("button", name="Decline").click()
+    assert "Nothing was charged" in officer.page.get_by_role("status").inner_text()
+    owner.open(f"/audit?work={wanted}", "Audit")
+    assert "not this month" in owner.page.locator("table").inner_text()
+    owner.close()
+    officer.close()
+
+
+def test_an_audience_sees_its_release_and_nothing_else(browser: Any, day: Day) -> None:
+    person = Person(browser, day.base)
+    person.sign_in(day.key("features"))
+    person.open("/releases", "Releases for features-party")
+    person.page.get_by_role("link", name=day.release).click()
+    person.sees("Release")
+    person.page.goto(day.base + "/given")
+    assert person.page.locator("h1").inner_text() == "Not found"
+    person.close()
+
+
+def test_everything_is_reached_by_keyboard(browser: Any, day: Day) -> None:
+    person = Person(browser, day.base)
+    person.sign_in(day.key("auditor"))
+    person.page.keyboard.press("Tab")
+    assert person.page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    person.page.keyboard.press("Enter")
+    assert person.page.evaluate("document.activeElement.id") == "content"
+    person.close()
