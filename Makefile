@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around soak clean
+.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around notebooks soak clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -45,13 +45,18 @@ bench: $(VENV)/.dev
 
 # The paper's tables and figures on the data of ../shared/data, kept in tests/benchmarks/utility/results; goes on where
 # it was stopped. `make tables ARGS="--quick"` takes two minutes, ARGS=--help lists the options.
-tables: $(VENV)/.peers
+tables: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks.utility $(ARGS)
 
 # Clipping bounds, calibration, private prediction …: what they achieve beside the bounds of their papers, kept in
 # tests/benchmarks/around/results. `make around ARGS="clipping --quick"` runs one of them on a small scale.
 around: $(VENV)/.dev
 	@$(BIN)/python -m tests.benchmarks.around $(ARGS)
+
+# The notebooks of the guides, run from top to bottom and kept with what they print. ONLINE_RETAIL names a Parquet file of
+# UCI's Online Retail lines; without it they make clicks up.
+notebooks: $(VENV)/.dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)" $(BIN)/jupyter-execute --inplace deploy/guides/notebooks/*.ipynb
 
 # Long runs of what `make test` tries shortly, a dozen parts of 180 seconds: `make soak SECONDS_EACH=600 SEED=1`.
 # One table at the end (tried, survived, limit, seed), kept in tests/soak/results; PARTS="large_domain or kills" runs some.
@@ -61,13 +66,6 @@ soak: $(VENV)/.dev
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
-	@touch $@
-
-# LightGBM needs a system libgomp; without either, its column stays empty and the report says so.
-$(VENV)/.peers: $(VENV)/.dev
-	@echo "installing what the tables compare with (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]' || \
-	  echo "LightGBM could not be installed; the tables are made without it" >&2
 	@touch $@
 
 $(VENV)/.measures: $(VENV)/.dev

@@ -10,26 +10,34 @@ As on the command line, every message is verified and accounted for in this part
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from features_party.bootstrap import bootstrap
 from features_party.files import read_for_training
 from features_party.models.trainer import check_one_label
 from features_party.settings import Settings
-from features_party.tables.feature_tables import feature_table
+from features_party.tables.feature_tables import FeatureTable, feature_table
 from features_party.tables.join import check_correctable, join, refuse_taken
 from features_party.training.correction import check_correction
+from features_party.training.fitting import judged
 from shared.columnar.frames import Frame, as_table
+from shared.columnar.tables import require_columns
 from shared.documents.signing import VerifyingKey
 from shared.errors import InvalidInput
+from shared.installing import pip_install
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Messages: TypeAlias = PathLike | Iterable[PathLike]
 Kind = Literal["arrow", "pandas", "polars"]
+INDEX = "the index"
 
 
 def labeled_frame(
@@ -67,6 +75,33 @@ def labeled_frame(
     return to_kind(found)
 
 
+def noise_weights(frame: Frame) -> npt.NDArray[np.float64]:
+    """float64[n], of mean 1: how much each row of a `labeled_frame` says, for the `sample_weight` of any learner.
+
+    Inverse to the noise variance of a row's label and the variance of the labels without noise. Equal where all rows
+    have equal noise, as those of one message do. Raises InvalidTable where the columns of `labeled_frame` are missing.
+    """
+    table = as_table(frame)
+    require_columns(table.column_names, ["corrected_label", "noise_variance"], "the frame")
+    labels, noise = (np.asarray(table[name].to_numpy(), np.float64) for name in ("corrected_label", "noise_variance"))
+    weights = judged(labels, noise, math.inf)[1]
+    return np.ones(len(labels)) if weights is None else weights
+
+
+def identified(frame: Frame, id_column: str | None) -> FeatureTable:
+    """A frame as features; None: the index of a pandas frame has the ids. Raises InvalidInput, and InvalidTable and
+    InvalidRows as `read_features`."""
+    if id_column is not None:
+        return feature_table(as_table(frame), id_column, "X")
+    index = getattr(frame, "index", None)
+    if index is None or type(frame).__module__.split(".")[0] != "pandas":
+        raise InvalidInput("id_column=None takes the ids of the index of a pandas frame; name the column with ids.")
+    import pyarrow as pa
+
+    ids = pa.array(index.astype("string") if index.dtype == object else index)
+    return feature_table(as_table(frame).append_column(INDEX, ids), INDEX, "X")
+
+
 def paths_of(messages: Messages) -> list[Path]:
     """Raises InvalidInput for none."""
     named = [messages] if isinstance(messages, str | os.PathLike) else list(messages)
@@ -96,5 +131,5 @@ def _converter(kind: str) -> Any:
 
             return polars.from_arrow
     except ImportError:
-        raise InvalidInput(f"{kind} is not installed; install label-dp-service[{kind}].") from None
+        raise InvalidInput(f"{kind} is not installed: {pip_install(kind)}.") from None
     raise InvalidInput(f"There is no frame '{kind}'; choose arrow, pandas or polars.")

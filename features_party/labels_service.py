@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class ListedRelease:
 class LabelsService(PublishedCalls, BlockingClient):
     """One labels party at `url`. Use as a context manager. Errors are typed; texts never hold the API key.
 
-    `files` and `closed` say where it may send us for a file (`FileRules`)."""
+    `files` and `closed` say where it may send us for a file (`FileRules`), `tls` whom we trust (`httpx`'s `verify`)."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class LabelsService(PublishedCalls, BlockingClient):
         *,
         files: tuple[str, ...] = (),
         closed: bool = False,
+        tls: ssl.SSLContext | bool = True,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -92,7 +94,8 @@ class LabelsService(PublishedCalls, BlockingClient):
             wary=True,
         )
         # a redirect would carry the key to another host, so none is followed but those of files, without it
-        self.wire = Blocking(peer, httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False), sleep)
+        http = httpx.Client(timeout=TIMEOUT, verify=tls, transport=transport, follow_redirects=False)
+        self.wire = Blocking(peer, http, sleep)
 
     @call
     def published(self, since: str, population: str | None = None) -> Conversation[list[ListedRelease]]:

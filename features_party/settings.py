@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import ssl
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +11,9 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
 from features_party.receive.labels_url import labels_url
+from shared.client.tls import trusted
 from shared.errors import InvalidInput
+from shared.service.quota import memory_bytes, processors
 from shared.service.settings import ServiceSettings, settings_of, state_folder
 
 
@@ -46,9 +47,15 @@ class Settings(ServiceSettings):
         "message; empty: none where `labels_urls` are listed, else https to public addresses.",
     )
     labels_api_key: SecretStr | None = Field(default=None, description="Our API key at the labels party.")
-    threads: int = Field(
-        default_factory=lambda: min(os.cpu_count() or 1, 8), ge=1, le=1024, description="For training."
+    labels_authority: Path | None = Field(
+        default=None,
+        description="PEM file of the only authorities that labels parties' certificates may come from; unset: the "
+        "machine's.",
     )
+    labels_certificate: Path | None = Field(
+        default=None, description="PEM file of our certificate and its key, for labels parties that ask for one."
+    )
+    threads: int = Field(default_factory=lambda: min(processors(), 8), ge=1, le=1024, description="For training.")
     training_memory_mb: int | None = Field(
         default=None,
         ge=1,
@@ -65,12 +72,13 @@ class Settings(ServiceSettings):
                 "labels_url", "must be URLs such as http(s)://host[:port][/path], without user name, query or fragment"
             ) from None
 
+    def labels_tls(self) -> ssl.SSLContext | bool:
+        """How a client verifies labels parties. Raises InvalidSettings."""
+        return trusted(self.labels_authority, self.labels_certificate, "FEATURES_PARTY_LABELS")
+
     @property
     def table_bytes(self) -> int:
         """Of a feature table in memory: as set, or half of the machine's (of the container's, where that is less)."""
         if self.training_memory_mb is not None:
             return self.training_memory_mb << 20
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        with contextlib.suppress(OSError, ValueError):  # no control group, or no limit ("max")
-            physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-        return max(physical // 2, 1 << 20)
+        return max(memory_bytes() // 2, 1 << 20)

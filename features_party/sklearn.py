@@ -19,16 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.bootstrap import bootstrap
-from features_party.frames import Messages, PathLike, key_of, paths_of
+from features_party.frames import Messages, PathLike, identified, key_of, paths_of
 from features_party.models.folder import load_model
 from features_party.models.trainer import check_learning
-from features_party.tables.feature_tables import feature_table
 from features_party.training.classes import named_or_numbers
+from features_party.training.importance import by_column
+from features_party.training.learners import learner
 from features_party.training.model import ends_of
 from shared.columnar.frames import Frame, as_table
 from shared.documents.signing import VerifyingKey
 from shared.domain import Domain
 from shared.errors import InvalidInput
+from shared.installing import pip_install
 from shared.schemas.training import Learning
 from shared.service.validation import as_model
 
@@ -36,11 +38,11 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
-    raise ImportError("These estimators need scikit-learn; install label-dp-service[sklearn].") from None
+    raise ImportError(f"These estimators need scikit-learn: {pip_install('sklearn')}.") from None
 
 NO_LABELS = (
     "A score needs true labels: pass y (fit ignores it). Without true labels, card_['report']['error_estimate'] has "
-    "the held-out gain over a constant, and `features-party evaluate --message` estimates it from a hold-out message."
+    "the held-out gain over a constant, and features_party.scoring.PrivatizedScorer scores by privatized labels."
 )
 
 
@@ -52,7 +54,7 @@ class _Messages(BaseEstimator):
         messages: Messages = (),
         *,
         labels_key: PathLike | VerifyingKey | None = None,
-        id_column: str = "id",
+        id_column: str | None = "id",
         model: str = "gbdt",
         loss: str | None = None,
         correction: str = "auto",
@@ -68,6 +70,13 @@ class _Messages(BaseEstimator):
         self.categorical = categorical
         self.exclude = exclude
 
+    def __sklearn_tags__(self) -> Any:
+        """Text and missing values are features too, and no y is needed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        tags.target_tags.required = False
+        return tags
+
     def fit(self, X: Frame, y: object = None) -> Self:
         """Raises the errors of `train`."""
         if y is not None:
@@ -76,7 +85,7 @@ class _Messages(BaseEstimator):
         columns = {"categorical": list(self.categorical), "exclude": list(self.exclude)}
         learning = self._checked(as_model(given | columns, Learning))
         check_learning(learning)
-        table = feature_table(as_table(X), self.id_column, "X")
+        table = identified(X, self.id_column)
         with closing(bootstrap()) as party, tempfile.TemporaryDirectory() as folder:
             accepted = party.messages.accept_all(paths_of(self.messages), key_of(self.labels_key))
             self.card_: dict[str, Any] = party.trainer.train(
@@ -90,6 +99,18 @@ class _Messages(BaseEstimator):
         self.n_rows_ = int(self.card_["report"]["matched"])
         return self
 
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """float64[n_features_in_], shares that sum to 1; 0 for columns that the model does not use, and for all where
+        it learned nothing. Raises AttributeError for models that tell none: linear and mlp."""
+        check_is_fitted(self, "model_")
+        if not learner(self.model_.kind).of_trees:
+            raise AttributeError(
+                f"A model '{self.model_.kind}' tells no importance of its features; gbdt and trees do."
+            )
+        shares = by_column(self.model_.body.importance(self.model_.schema), self.model_.schema)
+        return np.array([shares.get(str(name), 0.0) for name in self.feature_names_in_])
+
     def _checked(self, learning: Learning) -> Learning:
         return learning
 
@@ -102,11 +123,12 @@ class _Messages(BaseEstimator):
 class LabelDPRegressor(RegressorMixin, _Messages):
     """The project's training as an estimator: `fit` takes the features, the labels come from the messages.
 
-    Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`.
+    Parameters are those of `features-party train`. `X` is a frame (Arrow, pandas, polars) with the column `id_column`;
+    None: the index of a pandas frame has the ids, as where transformers of scikit-learn go before.
     Fitting verifies the messages and writes to this party's own audit store, as `train` does.
 
     After `fit`: `card_` (the model's card: messages, ε, error estimate), `model_`, `n_features_in_` and
-    `feature_names_in_` (without the id), `n_rows_` matched.
+    `feature_names_in_` (without the id), `feature_importances_`, `n_rows_` matched.
     """
 
     def fit(self, X: Frame, y: object = None) -> Self:

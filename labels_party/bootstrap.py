@@ -20,6 +20,7 @@ from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
 from labels_party.kinds.registry import KINDS
 from labels_party.labels.aside import SetAside
+from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batches import RUNS, SEALED, Batches, timestamp
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.intake import Intake
@@ -27,6 +28,7 @@ from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
 from labels_party.labels.standing import WORKING
 from labels_party.labels.sweep import Sweep
+from labels_party.labels.unit_erasures import UnitErasures
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
@@ -51,6 +53,7 @@ from labels_party.storage.tables import (
 )
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
+from labels_party.storage.wrapping import WrappingKeys
 from labels_party.work.allowances import Allowances
 from labels_party.work.decisions import Decisions
 from labels_party.work.identity import Workplace
@@ -102,6 +105,7 @@ class Services:
     audit: AuditStore
     heads: Heads
     populations: Populations
+    keys: BatchKeys
     batches: Batches
     vault: LabelVault
     intake: Intake
@@ -116,6 +120,7 @@ class Services:
     schedule: Schedule
     retention: Retention
     erasures: Erasures
+    unit_erasures: UnitErasures
     sweep: Sweep
     pipeline: Pipeline
     allowances: Allowances
@@ -218,7 +223,10 @@ def bootstrap(
         prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
         _check_keys(database, home)
         secrets, key = home.secrets(), home.own_key()
-        _check_secret(database, secrets)
+        wrapping = WrappingKeys(home.keys)
+        _check_secret(database, secrets, wrapping)
+        keys = BatchKeys(database, wrapping)
+        keys.clear()
         kept = _kept(settings, home, secrets, faults, clock)
         _check_age(database, home, kept[1])
         _check_objects(database, kept[0])
@@ -227,18 +235,18 @@ def bootstrap(
         raise
     audit = JudgedStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
-    batches = Batches(populations, clock)
+    batches = Batches(populations, keys, clock)
     objects, shelf = kept
-    vault = LabelVault(objects)
+    vault = LabelVault(objects, keys.of)
     outbox = Outbox(clock)
     ledger = Ledger(audit, outbox)
     allowances = Allowances(database, batches, ledger, clock)
     work = Works(database, batches, ledger, allowances, shelf)
     priors = PublishedPriors(work)
-    sort = LabelSort(vault, secrets, home.spill, settings.memory_limit_mb)
-    sealer = Sealer(database, batches, vault, secrets, audit, sort)
+    sort = LabelSort(vault, home.spill, settings.memory_limit_mb)
     workplace, lease = Workplace(home.workers), settings.lease_seconds
     leases = Leases(database, workplace, lease)
+    sealer = Sealer(database, batches, vault, secrets, audit, sort, leases.turn)
     cluster, engine = _engine(settings)
     message = MessageKind(priors, engine, key, settings.rows_per_file)
     work.kinds.register(message)
@@ -247,12 +255,13 @@ def bootstrap(
     sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep_attempts))
     sweep.run_daily()
     decisions = Decisions(work)
-    schedule = Schedule(database, batches, sealer, work, message, leases)
-    retention = Retention(database, batches, decisions, vault, audit)
-    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock)
+    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
+    schedule = Schedule(database, batches, sealer, work, message, leases, apikeys.stands)
+    retention = Retention(database, batches, decisions, vault, audit, leases)
+    erasures = Erasures(database, populations, batches, vault, secrets, audit, clock, leases.hold)
+    unit_erasures = UnitErasures(erasures, sealer.units)
     rules = AddressRules(settings.webhook_host_list)
     webhooks = Webhooks(secrets, rules, outbox, clock)
-    apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)
     services = Services(
         settings=settings,
         home=home,
@@ -262,6 +271,7 @@ def bootstrap(
         audit=audit,
         heads=Heads(seen_heads, clock),
         populations=populations,
+        keys=keys,
         batches=batches,
         vault=vault,
         intake=Intake(database, batches, vault, secrets, home.spill),
@@ -276,6 +286,7 @@ def bootstrap(
         schedule=schedule,
         retention=retention,
         erasures=erasures,
+        unit_erasures=unit_erasures,
         sweep=sweep,
         pipeline=pipeline,
         allowances=allowances,
@@ -344,25 +355,29 @@ def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
 
 def _check_keys(database: Database, home: Home) -> None:
     """A home whose database is in use must have its keys: new ones would hide that the old ones are lost."""
-    used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
-    for path in (home.secret_path, home.private_key):
-        if used is not None and not path.exists():
+    used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.wrapping_key)).scalar())
+    if used is None:
+        return
+    for path in (home.secret_path, home.private_key, WrappingKeys(home.keys).path(used)):
+        if not path.exists():
             raise Unavailable(f"'{path}' is missing; restore it from the backup of this folder. Nothing was changed.")
 
 
-def _check_secret(database: Database, secrets: Secrets) -> None:
-    """Refuse to work with another secret than the database was made with: charged ids would no longer be recognised."""
+def _check_secret(database: Database, secrets: Secrets, wrapping: WrappingKeys) -> None:
+    """Refuse to work with another secret than the database was made with: charged ids would no longer be recognised. A
+    new database gets the first wrapping key."""
     check = secrets.mac("installation", b"label-dp")
 
     def compare(connection: Connection) -> str:
         stored = connection.execute(sa.select(installation.c.secret_check)).scalar()
         if stored is None:
-            connection.execute(sa.insert(installation).values(id=1, secret_check=check))
+            connection.execute(sa.insert(installation).values(id=1, secret_check=check, wrapping_key=1))
             return check
         return str(stored)
 
     stored = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.secret_check)).scalar())
     if stored is None:
+        wrapping.make(1)
         stored = database.write("installation.create", compare)
     if stored != check:
         raise Unavailable(

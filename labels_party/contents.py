@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.channels.lattice import LatticeChannel
+from shared.documents.heaps import Prior, heaps
 from shared.documents.kinds.registry import trusted_answer
 from shared.documents.manifest import Manifest
 from shared.documents.signed import Charged
@@ -23,12 +24,13 @@ def _shared(document: Charged) -> dict[str, Any]:
         "epsilon": dict(document.epsilon),
         "epsilon_spent": document.epsilon_spent,
         "epsilon_lifetime": document.epsilon_lifetime,
+        "unit": document.unit_said,
         "key_id": document.key_id,
     }
 
 
-def of_message(manifest: Manifest) -> dict[str, Any]:
-    """What a person wants to know of a message."""
+def of_message(manifest: Manifest, prior: Prior | None = None) -> dict[str, Any]:
+    """What a person wants to know of a message. `prior` float64[k]: that of its prior file, if there is one."""
     channel = manifest.read_channel()
     domain = manifest.read_domain()
     data: dict[str, Any] = {
@@ -44,6 +46,7 @@ def of_message(manifest: Manifest) -> dict[str, Any]:
         "prior": manifest.prior.source,
         "expected_label_loss": None if manifest.expected_loss is None else float(manifest.expected_loss),
         "outputs": [_output(domain, float(v)) for v in channel.outputs[:64]],
+        "heaps": [heap.as_json() for heap in heaps(manifest, prior)],
         **manifest.stated,
     }
     if isinstance(channel, LatticeChannel):

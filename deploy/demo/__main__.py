@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--labels-url", help="use this running labels party")
     made.add_argument("--features-url", help="use this running features party")
     made.add_argument("--keys", type=Path, help="folder of keys for the two running services")
+    made.add_argument("--within", default="", help="words that a visitor types before commands that use this folder")
     return made
 
 
@@ -118,7 +119,7 @@ def _play(given: argparse.Namespace, epsilon: Epsilon, t: Teller) -> dict[str, A
         results = story.tell(epsilon, clicks, later, labels) | {"seed": given.seed}
     ending.show_table(t, results)
     ending.show_guarantee(t, results)
-    ending.show_end(t, folder, results)
+    ending.show_end(t, folder, results, given.within.split())
     return results
 
 

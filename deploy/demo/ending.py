@@ -62,8 +62,8 @@ def show_guarantee(t: Teller, results: dict[str, Any]) -> None:
     t.say("In the noise. It comes from the operating system. The same --seed gives the same clicks and other labels.")
 
 
-def show_end(t: Teller, folder: Path, results: dict[str, Any]) -> None:
-    """The folder with the results in it, and commands that work with what lies there."""
+def show_end(t: Teller, folder: Path, results: dict[str, Any], within: list[str]) -> None:
+    """The folder with the results in it, and commands that work with what lies there, after the words `within`."""
     there = {file: why for file, why in FILES.items() if (folder / file).exists() or file == "results.json"}
     results |= {"seconds": round(t.elapsed, 1), "files": list(there)}
     text = json.dumps(results, ensure_ascii=False, indent=2)
@@ -71,11 +71,16 @@ def show_end(t: Teller, folder: Path, results: dict[str, Any]) -> None:
     t.heading(f"Done in {t.elapsed:.0f} s. Everything lies in {shown(folder)}/")
     t.show("\n".join(f"{file:<32}{why}" for file, why in there.items()))
     t.show("\nTry next", indent="")
+    labels, features = ([*within, name] if within else [program(name)] for name in ("labels-party", "features-party"))
     message = (folder / "message.parquet", "--labels-key", folder / "labels-party.pub")
-    t.show(f"# see mechanism, bins, ε and audiences\n{typed(program('labels-party'), 'inspect', *message)}")
-    t.show(f"# check it as the publisher does\n{typed(program('features-party'), 'verify', *message)}")
+    t.show(f"# see mechanism, bins, ε and audiences\n{typed(*labels, 'inspect', *message)}")
+    t.show(f"# check it as the publisher does\n{typed(*features, 'verify', *message)}")
+    if within:
+        t.show(
+            f"# all of these files, out of the container\n{typed(*within, 'tar', '-C', folder, '-c', '.')} > files.tar"
+        )
     if "model" in there:
         truth = ("--examples", folder / "clicks" / "held-out.parquet", "--label-column", LABEL)
-        evaluate = typed(program("features-party"), "evaluate", "--model", folder / "model", *truth)
+        evaluate = typed(*features, "evaluate", "--model", folder / "model", *truth)
         t.show(f"# test the model on clicks that it has not seen (possible on files only)\n{evaluate}")
     t.show("# other figures: --epsilon 0.5 or --clicks 50000; next: deploy/guides/")

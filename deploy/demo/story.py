@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from shared.domain import Domain
 from shared.errors import Conflict, RemoteProblem
 from shared.privacy import Epsilon
 from shared.service.layout import lines
+from shared.service.quota import processors
 
 POPULATION, AUDIENCE = "shop-clicks", "features-party"
 OTHERS = {"one bit": "one-bit", "discrete Laplace": "discrete-laplace", "auto": "auto"}
@@ -172,7 +172,7 @@ class Story:
         t.step("Advertiser", "sends every click's revenue to its own labels party")
         sent = self.backend.add_labels(batch, self.revenue, id_column=ID, label_column=LABEL)
         self.owner.seal(batch)
-        t.say(f"{sent:,} labels, stored masked. The batch is sealed: from now on nothing in it changes.")
+        t.say(f"{sent:,} labels, stored encrypted. The batch is sealed: from now on nothing in it changes.")
         return batch
 
     def publish(self, batch: str, mechanism: str) -> str:
@@ -242,7 +242,7 @@ class Story:
 
     def without_privacy(self, clicks: pa.Table) -> Any:
         """Predictions of the features party's own training code on true labels: no service offers that."""
-        threads = min(os.cpu_count() or 1, 8)
+        threads = min(processors(), 8)
         with self.t.bar("training on true labels") as advance:
             examples = Examples(clicks.drop_columns([ID, LABEL]), labels_of(clicks), domain=Domain.parse(DOMAIN))
             model, _ = fit(examples, Recipe("trees"), threads=threads, progress=lambda _what, share: advance(share))

@@ -1,6 +1,7 @@
 """Verify a message, a signed answer or an audit export with nothing but the standard library and `cryptography`.
 
     python3 verify_standalone message MESSAGE --key signing.pub [--audience NAME]
+    python3 verify_standalone rehearsal MESSAGE --key rehearsal.pub [--audience NAME]
     python3 verify_standalone answer ANSWER.json --key signing.pub [--audience NAME]
     python3 verify_standalone audit EXPORT --key signing.pub
 
@@ -37,6 +38,7 @@ def main() -> int:
     kinds = parser.add_subparsers(dest="kind", required=True)
     whats = {
         "message": "NAME.parquet or a message's folder",
+        "rehearsal": "a message with made-up labels, which `features-party rehearse` wrote",
         "answer": "the signed document of a calibration, a median or another answer, or of predictions, one a line",
         "audit": "a signed audit export",
     }
@@ -49,8 +51,9 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         key, key_id = load_key(arguments.key)
-        if arguments.kind == "message":
-            said = verify_message(arguments.path, key, key_id, arguments.audience)
+        if arguments.kind in ("message", "rehearsal"):
+            rehearsal = arguments.kind == "rehearsal"
+            said = verify_message(arguments.path, key, key_id, arguments.audience, rehearsal=rehearsal)
         elif arguments.kind == "answer":
             said = verify_answer(arguments.path, key, key_id, arguments.audience)
         else:

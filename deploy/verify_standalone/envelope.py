@@ -75,6 +75,8 @@ def open_envelope(envelope: bytes, key: Ed25519PublicKey, key_id: str, kind: str
     signatures = data["signatures"]
     if not isinstance(signatures, list) or len(signatures) != 1 or set(signatures[0]) != {"keyid", "sig"}:
         refuse("the envelope must carry exactly one signature")
+    if data["payloadType"] == "application/vnd.label-dp.rehearsal+json" != kind:
+        refuse("this is a rehearsal with made-up labels, which the command 'rehearsal' verifies")
     if data["payloadType"] != kind:
         refuse(f"the signed document is not of type {kind}")
     if signatures[0]["keyid"] != key_id:

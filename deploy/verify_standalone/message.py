@@ -18,6 +18,8 @@ from .members import count, members, one_of, perhaps, text
 from .refusal import refuse
 
 MANIFEST_TYPE = "application/vnd.label-dp.manifest+json"
+REHEARSAL_TYPE = "application/vnd.label-dp.rehearsal+json"
+MADE_UP = "a rehearsal: labels and noise are made up, no label of anybody is in it, and no ε is spent"
 MAX_MANIFEST = 3 << 19  # bytes of the envelope
 MEMBERS = {*(*COMMON, "domain_source", "presence", "loss", "channel", "expected_loss", "prior", "clipping", "files")}
 PRESENCE = ("id list given before labels counted", DECLARED)
@@ -26,23 +28,27 @@ SOURCES = (ESTIMATED, DECLARED, "carried over", "uniform", "not used")
 ADJACENCY = "replace one example's label"
 
 
-def verify_message(path: Path, key: Ed25519PublicKey, key_id: str, audience: str | None) -> list[str]:
-    """What was checked, a line each: the signature, the split of ε, the channel's ε, the digest of every file."""
+def verify_message(
+    path: Path, key: Ed25519PublicKey, key_id: str, audience: str | None, *, rehearsal: bool = False
+) -> list[str]:
+    """What was checked, a line each: the signature, the split of ε, the channel's ε, the digest of every file. A
+    rehearsal is refused, or, with `rehearsal`, everything else is."""
     folder = path.is_dir()
     envelope_path = path / "manifest.dsse.json" if folder else path.with_name(path.name + ".dsse.json")
-    manifest, said = open_manifest(read(envelope_path, MAX_MANIFEST), key, key_id, audience)
+    envelope = read(envelope_path, MAX_MANIFEST)
+    manifest, said = open_manifest(envelope, key, key_id, audience, rehearsal=rehearsal)
     return said + check_files(manifest, path, folder)
 
 
 def open_manifest(
-    envelope: bytes, key: Ed25519PublicKey, key_id: str, audience: str | None
+    envelope: bytes, key: Ed25519PublicKey, key_id: str, audience: str | None, *, rehearsal: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """The manifest in an envelope, and what was checked of it; its files are not looked at."""
-    payload = open_envelope(envelope, key, key_id, MANIFEST_TYPE)
+    payload = open_envelope(envelope, key, key_id, REHEARSAL_TYPE if rehearsal else MANIFEST_TYPE)
     if len(payload) > MOST_BYTES:
         refuse("the manifest is larger than one can be")
     m = parse(payload, "the manifest")
-    check_format(m, "label-dp-message")
+    check_format(m, "label-dp-rehearsal" if rehearsal else "label-dp-message")
     members(m, MEMBERS, "the manifest")
     check_common(m, key_id, audience, "message")
     said = [f"signature of {key_id}", f"release {m['id']} of batch {m['batch']}, {m['n']} examples"]
@@ -50,6 +56,9 @@ def open_manifest(
     if delta != 0:
         refuse("a message spends no δ")
     _check_words(m, prior)
+    if rehearsal:
+        _check_made_up(m)
+        said.insert(0, "a REHEARSAL: its labels are made up, and the ε below is spent by nobody")
     domain = Domain(m["domain"])
     check_list(m, domain.k)
     clipped = check_clipping(m, domain)
@@ -76,3 +85,10 @@ def _check_words(m: Any, prior: int) -> None:
         refuse("ε_prior is not that of a prior that was estimated")
     if m["adjacency"] != ADJACENCY:
         refuse("neighbouring data sets are not those of a message")
+
+
+def _check_made_up(m: Any) -> None:
+    if m["randomness"] != MADE_UP:
+        refuse("a rehearsal does not say that its labels are made up")
+    if m["prior"]["source"] != "not used" or m["clipping"] is not None or m["batch"] != m["id"]:
+        refuse("a rehearsal has neither a prior nor bounds, and is its own batch")

@@ -91,7 +91,8 @@ def labels_service(ctx: Services, url: str, api_key: SecretStr | None) -> Labels
     settings = ctx.settings
     wanted = permitted(url, settings.labels_urls, own_key=bool(own))
     ours = settings.labels_api_key.get_secret_value() if settings.labels_api_key is not None else None
-    return LabelsService(wanted, own or ours, files=settings.file_urls, closed=bool(settings.labels_urls))
+    files, closed, tls = settings.file_urls, bool(settings.labels_urls), settings.labels_tls()
+    return LabelsService(wanted, own or ours, files=files, closed=closed, tls=tls)
 
 
 def checked_id_column(value: str | None) -> str:

@@ -14,6 +14,8 @@ from features_party.cli import answers as answers
 from features_party.cli import ask_calibration as ask_calibration
 from features_party.cli import calibrate as calibrate
 from features_party.cli import models as models
+from features_party.cli import rehearse as rehearse
+from features_party.cli import daily as daily
 from features_party.cli import keys as keys
 # isort: on
 

@@ -29,4 +29,7 @@ def budget(
     columns = ["population", "label", "messages", "answers", "batches", "ε per example", "stated spent", "of lifetime"]
     keys = ("name", "label", "messages", "answers", "batches", "epsilon_per_example", "stated_epsilon_spent")
     rows = [[*(str(entry[key]) for key in keys), entry["stated_epsilon_lifetime"]] for entry in found]
+    if any(entry["epsilon_per_unit"] is not None for entry in found):
+        columns.insert(0, "ε per unit")
+        rows = [[e["epsilon_per_unit"] or "", *row] for e, row in zip(found, rows, strict=True)]
     emit(found, as_json, lambda: table("ε received", columns, rows))

@@ -42,7 +42,8 @@ def labels_party(url: str, api_key_file: Path | None) -> Iterator[Any]:
     if known is None:
         raise InvalidInput(f"The labels party gives messages to those with a key only. {NO_KEY}")
     try:
-        with LabelsService(url, known, files=settings.file_urls, closed=bool(settings.labels_urls)) as service:
+        files, closed, tls = settings.file_urls, bool(settings.labels_urls), settings.labels_tls()
+        with LabelsService(url, known, files=files, closed=closed, tls=tls) as service:
             yield service
     except Unauthenticated as error:
         raise Unauthenticated(f"{error.detail} {NO_KEY}") from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from features_party.models.card_text import members_text, statistics_text
 from features_party.models.probability_text import of_classes, probability_rows
-from shared.service.answers import answer_rows, show_result
+from shared.service.answers import answer_rows, budget_rows, headline, show_result
 from shared.service.cli import table
 
 
@@ -27,10 +27,11 @@ def show_message(data: dict[str, Any]) -> None:
         *([["clipped", clipping_text(data["clipping"])]] if data.get("clipping") else []),
         ["δ", eps["delta"]],
         ["protects", protects],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
         ["signed by", data["key_id"]],
     ]
-    table("Verified message", ["", ""], rows)
+    title = "Verified rehearsal: made-up labels, no ε" if data.get("rehearsal") else f"Verified message{headline(data)}"
+    table(title, ["", ""], rows)
 
 
 def clipping_text(clipping: dict[str, Any]) -> str:
@@ -100,6 +101,33 @@ def show_card(card: dict[str, Any], out: Path) -> None:
     table("Trained model", ["", ""], rows)
 
 
+ERRORS = {
+    "mse": "mean squared error",
+    "constant_mse": "  of the mean for everybody",
+    "mse_below_constant": "  below that of the mean",
+    "mae": "mean absolute error",
+    "poisson": "Poisson loss",
+}
+
+
+def show_evaluation(data: dict[str, Any]) -> None:
+    """Errors from true labels, or from privatized ones with their intervals."""
+    rows = [["examples", f"{data['rows']:,}"]]
+    for name, text in ERRORS.items():
+        found = data.get(name)
+        if isinstance(found, dict):
+            rows.append([text, f"{found['estimate']:.6g} (95 %: {found['low']:.6g} … {found['high']:.6g})"])
+        elif found is not None:
+            rows.append([text, f"{found:.6g}"])
+        elif name in data:
+            rows.append([text, str(data.get(f"{name}_why") or data.get("mse_why") or "not for negative labels")])
+    if "auc" in data or of_classes(data):
+        rows += probability_rows(data)
+    rows += [["labels", "clipped to the model's domain"]] if data.get("labels_clipped") else []
+    rows += [["note", note] for note in data.get("notes", ())]
+    table("Evaluation", ["", ""], rows)
+
+
 def show_answer(found: Any) -> None:
     """A signed answer of any kind."""
     from shared.documents.kinds.calibration import CALIBRATION
@@ -115,12 +143,12 @@ def show_answer(found: Any) -> None:
         ["audiences", ", ".join(data["audiences"])],
         ["mechanism", data["mechanism"]],
         ["ε", f"{eps['total']}; δ = {eps['delta']}"],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
         ["protects", data["adjacency"]],
         *answer_rows(data["parameters"], result, facts),
         ["signed by", data["key_id"]],
     ]
-    table("Signed answer", ["", ""], rows)
+    table(f"Signed answer{headline(data)}", ["", ""], rows)
     show_result(data["parameters"], result)
 
 

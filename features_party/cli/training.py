@@ -129,7 +129,7 @@ def evaluate(
     more: MoreMessages = None,
     as_json: Json = False,
 ) -> None:
-    """A model's error on held-out examples, as one JSON object.
+    """A model's error on held-out examples.
 
     From true labels: rows, mse, mae, poisson, constant_mse (of the corrected training mean). From messages: mse,
     constant_mse and mse_below_constant with 95 % intervals, as far as their channels identify them. Labels of two
@@ -154,7 +154,13 @@ def evaluate(
 
         threads = reader()[0].threads
         result = run_evaluate(load_model(model), examples, str(label_column), clip=clip, threads=threads)
-    emit(result, True, lambda: None)
+
+    def human() -> None:
+        from features_party.cli.show import show_evaluation
+
+        show_evaluation(result)
+
+    emit(result, as_json, human)
 
 
 @app.command()

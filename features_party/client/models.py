@@ -46,7 +46,7 @@ class ModelCalls:
         return get(at.COMPARE, model=list(model_ids))
 
     @call
-    def export_model(self, model_id: str, format: str) -> Conversation[bytes]:
+    def export_model(self, model_id: str, format: Literal["xgboost", "onnx"]) -> Conversation[bytes]:
         """The model for another stack: `xgboost` (a zip) or `onnx`."""
         return content(at.EXPORT, model_id, format=format)
 
@@ -65,7 +65,7 @@ class ModelCalls:
         epsilon: str,
         api_key: str | None = None,
         *,
-        loss: str = "squared",
+        loss: Literal["squared", "absolute"] = "squared",
         shape: str = "auto",
         option: list[str] | None = None,
         scores: str = "float32",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import httpx
 from httpx_sse import ServerSentEvent
@@ -21,6 +22,7 @@ from shared.service.cli import progress as bar
 
 RECONNECTIONS = 8  # in a row: about half a minute
 PAUSE_SECONDS = 0.5  # where the service ended a stream in order, as it does with long ones
+State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
 Say = Callable[[Json], list[Said[Json]]]
 
 
@@ -48,7 +50,7 @@ class TrainingCalls:
 
     @call
     def trainings(
-        self, state: str | None = None, newest: bool = False, limit: int | None = None
+        self, state: State | None = None, newest: bool = False, limit: int | None = None
     ) -> Conversation[list[Json]]:
         """Trainings, perhaps of one state, oldest or newest first."""
         return linked(at.TRAININGS, limit=limit, state=state, order="newest" if newest else "oldest")

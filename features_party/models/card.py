@@ -16,6 +16,7 @@ from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
 from shared.documents.answer import Answer
 from shared.documents.manifest import Manifest
+from shared.documents.rehearsal import Rehearsal
 from shared.domain import Domain
 from shared.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
 
@@ -26,13 +27,16 @@ EPSILON_RULE = (
 )
 
 
+REHEARSED = "trained on a rehearsal: its labels are made up, so it predicts nothing, and it has no ε"
+
+
 def epsilon_by_population(messages: Iterable[dict[str, Any]], answer: Answer | None = None) -> list[dict[str, Any]]:
     """ε (and δ) per example of each population by EPSILON_RULE; per unit too where all name one unit column.
 
-    `messages` as a card lists them; `answer` is of one batch too, beside its releases.
+    `messages` as a card lists them, rehearsals at no ε; `answer` is of one batch too, beside its releases.
     """
     of: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for entry in [*messages, *([] if answer is None else [_answer(answer)])]:
+    for entry in [*(m for m in messages if not m.get("rehearsal")), *([] if answer is None else [_answer(answer)])]:
         # a labels party chooses the ids of its populations, so they say nothing about another's
         of.setdefault((entry["key_id"], entry["population"]), []).append(entry)
     return [_population(found) for found in of.values()]
@@ -136,7 +140,7 @@ def build_card(
             "error_estimate": estimate.as_card() if isinstance(estimate, ErrorEstimate | ClassMetrics) else None,
             "error_estimate_why": _why(estimate),
         },
-        "notes": list(model.notes),
+        "notes": [*([REHEARSED] if joined.messages[0].rehearsed else []), *model.notes],
     }
 
 
@@ -157,6 +161,7 @@ def of_message(manifest: Manifest, digest: str) -> dict[str, Any]:
     unit = manifest.unit
     return described(manifest) | {
         "release": manifest.id,
+        **({"rehearsal": True} if isinstance(manifest, Rehearsal) else {}),
         "manifest_digest": digest,
         "mechanism": manifest.mechanism.name,
         "clipping": None if manifest.clipping is None else manifest.clipping.summary(),

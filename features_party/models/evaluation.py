@@ -249,7 +249,8 @@ def _predicted(
         columns |= {f"quantile_{one:.12g}": found[:, at] for at, one in enumerate(quantiles)}
     if id_column in columns:
         raise InvalidTable(f"The id column '{id_column}' has the name of a column of predictions; rename it.")
-    return pa.table({id_column: ids.cast(pa.string()), **columns})
+    as_given = table[id_column] if pa.types.is_integer(table[id_column].type) else ids.cast(pa.string())
+    return pa.table({id_column: as_given, **columns})
 
 
 def likeliest(classes: Domain, predictions: FloatArray) -> npt.NDArray[Any]:

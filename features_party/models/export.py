@@ -15,6 +15,7 @@ from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel
 from features_party.training.learners.class_trees import ClassTrees
 from features_party.training.learners.trees import Trees
 from shared.errors import InvalidInput
+from shared.installing import pip_install
 
 BOOSTER_FILE, ENCODING_FILE = "booster.json", "encoding.json"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same bytes
@@ -65,7 +66,7 @@ def as_onnx(saved: SavedModel) -> bytes:
     try:
         from features_party.models.onnx_graph import onnx_model
     except ModuleNotFoundError:
-        raise InvalidInput("ONNX export needs the package onnx: pip install 'label-dp-service[onnx]'.") from None
+        raise InvalidInput(f"ONNX export needs the package onnx: {pip_install('onnx')}.") from None
     return onnx_model(saved)
 
 

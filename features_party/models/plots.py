@@ -8,6 +8,7 @@ import numpy as np
 
 from features_party.models.reliability import Reliability
 from shared.errors import InvalidFile, InvalidInput
+from shared.installing import pip_install
 
 
 def require_plots() -> None:
@@ -15,7 +16,7 @@ def require_plots() -> None:
     try:
         import matplotlib  # noqa: F401 - only whether it is there
     except ModuleNotFoundError:
-        raise InvalidInput("Diagrams need the package matplotlib: pip install 'label-dp-service[plots]'.") from None
+        raise InvalidInput(f"Diagrams need the package matplotlib: {pip_install('plots')}.") from None
 
 
 def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:

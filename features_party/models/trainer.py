@@ -25,7 +25,7 @@ from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
 from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.intervals import NO_FOLDS, Folds
-from features_party.training.learner import CrossFit
+from features_party.training.learner import CrossFit, rising
 from features_party.training.learner import part as part_of
 from features_party.training.learners import learner
 from features_party.training.likelihood import RowLikelihood
@@ -88,7 +88,7 @@ class Trainer:
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
         for where there is none), Conflict (`out` is taken).
         """
-        report, began = progress or self._silent, time.monotonic()
+        report, began = rising(progress or self._silent), time.monotonic()
         check_learning(learning)
         check_one_label(messages)
         loss = learning.loss or default_loss(messages)
@@ -151,7 +151,8 @@ class Trainer:
         saved()
 
         def record(connection: Connection) -> None:
-            self.audit.append(connection, trained_event(list(joined.messages), card, actor))
+            if not joined.messages[0].rehearsed:
+                self.audit.append(connection, trained_event(list(joined.messages), card, actor))
             if finish is not None:
                 finish(connection, card)
 

@@ -15,6 +15,7 @@ from shared.columnar.parquet_pages import Width, check_sizes
 from shared.columnar.thrift import LyingFile
 from shared.documents.bundle import check_bytes
 from shared.documents.manifest import Manifest
+from shared.documents.rehearsal import Rehearsal
 from shared.documents.rows import iter_message, read_message
 from shared.errors import MalformedManifest
 
@@ -41,6 +42,11 @@ class AcceptedMessage:
     @property
     def release(self) -> str:
         return self.manifest.id
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether its labels are made up, so that nothing was accounted for."""
+        return isinstance(self.manifest, Rehearsal)
 
     def check(self, *, prior: bool = False) -> None:
         """The bytes of our copy are still those of the manifest; with `prior` it is there as well, where the message
@@ -79,6 +85,7 @@ def message_summary(manifest: Manifest, digest: str) -> dict[str, Any]:
     return (
         summary(manifest)
         | ({"names": list(names)} if names else {})
+        | ({"rehearsal": True} if isinstance(manifest, Rehearsal) else {})
         | {
             "release": manifest.id,
             "clipping": None if manifest.clipping is None else manifest.clipping.summary(),

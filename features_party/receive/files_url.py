@@ -10,15 +10,14 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from features_party.receive.labels_url import labels_url
+from features_party.receive.labels_url import ORIGIN, labels_url
 from shared.errors import Refusal
 
 SETTING = "FEATURES_PARTY_FILE_URLS"
 MAX_URL = 8000
 # plain ASCII only, as of labels parties; the query is whatever signs it
 _URL = re.compile(
-    r"(?P<origin>(?P<scheme>https?)://(?P<host>[a-z0-9_]([a-z0-9._-]{0,252}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\])"
-    r"(:(?P<port>[1-9][0-9]{0,4}))?)(?P<path>(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*)(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?",
+    rf"(?P<origin>{ORIGIN})(?P<path>(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*)(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?",
     re.ASCII | re.IGNORECASE,
 )
 # dots as segments, and what a server may read as a slash: both lead to a place that is not below the one that is listed

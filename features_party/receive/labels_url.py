@@ -14,11 +14,11 @@ from shared.errors import InvalidInput, NotFound
 SETTING = "FEATURES_PARTY_LABELS_URLS"
 MAX_URL = 2000
 # plain ASCII only: what one parser reads in another way than the next (%, \, @, dots as segments) does not occur
-_URL = re.compile(
+ORIGIN = (
     r"(?P<scheme>https?)://(?P<host>[a-z0-9_]([a-z0-9._-]{0,252}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\])"
-    r"(:(?P<port>[1-9][0-9]{0,4}))?(?P<path>(/[a-z0-9._~-]+)*)/?",
-    re.ASCII | re.IGNORECASE,
+    r"(:(?P<port>[1-9][0-9]{0,4}))?"
 )
+_URL = re.compile(ORIGIN + r"(?P<path>(/[a-z0-9._~-]+)*)/?", re.ASCII | re.IGNORECASE)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

@@ -14,12 +14,13 @@ from features_party.receive.fetching import fetch_files, incoming
 from features_party.receive.message_paths import message_paths
 from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
-from features_party.storage.home import Home
+from features_party.storage.home import INCOMING, Home
 from features_party.storage.kept import Kept
 from shared.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
 from shared.documents.manifest import Manifest
+from shared.documents.rehearsal import Rehearsal
 from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidFile, LabelDPError
+from shared.errors import InvalidFile, InvalidInput, LabelDPError
 from shared.service.cli import Progress
 from shared.service.folders import place_folder
 
@@ -35,13 +36,33 @@ class Messages:
     name: str
 
     def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
-        """Check a message without writing anything. Raises the VerificationFailed of the rule that was broken."""
-        return verify(path, self._key(path, labels_key), self.name)
+        """Check a message, or a rehearsal, without writing anything. Raises the VerificationFailed of the rule that was
+        broken."""
+        key = self._key(path, labels_key)
+        return self.pinned.unless_rehearsed(verify(path, key, self.name, rehearsals=True), key)
 
     def accept_all(self, named: Iterable[Path], labels_key: VerifyingKey | None) -> list[AcceptedMessage]:
-        """The messages that paths, folders and patterns name: all are verified before the first is accounted for."""
+        """The messages that paths, folders and patterns name: all are verified before the first is accounted for.
+
+        A rehearsal is not accounted for. Raises InvalidInput where messages are among rehearsals.
+        """
         verified = [(path, self.verify(path, labels_key)) for path in message_paths(named)]
+        rehearsed = [isinstance(found.manifest, Rehearsal) for _, found in verified]
+        if any(rehearsed):
+            if not all(rehearsed):
+                raise InvalidInput("A rehearsal has made-up labels: name rehearsals or messages, not both.")
+            return [self._rehearsal(path, self._key(path, labels_key)) for path, _ in verified]
         return [self.kept(found) or self._accept(path, labels_key, "cli") for path, found in verified]
+
+    def _rehearsal(self, path: Path, key: VerifyingKey) -> AcceptedMessage:
+        """A copy of our own, swept after a day: no audit event, no receipt, no row."""
+        self.home.sweep()
+        folder = self.home.incoming(self.home.messages)
+        found = verify_into(path, key, self.name, folder, rehearsals=True)
+        place = self.home.messages / f"{INCOMING}{Item(found.manifest, found.digest).place}"
+        shutil.rmtree(place, ignore_errors=True)
+        place_folder(folder, place)
+        return AcceptedMessage(found.manifest, found.digest, place, fresh=False)
 
     def accept(self, path: Path, labels_key: VerifyingKey | None = None, actor: str = "cli") -> AcceptedMessage:
         """Verify the message at `path` into our own folder and account for it; safe to repeat, also after a crash.
@@ -51,8 +72,9 @@ class Messages:
         VerificationFailed kinds (also those of `Acceptances.account`) and InvalidFile.
         """
         envelope = Bundle(path).envelope()
-        known = self.known(*Manifest.trusted(envelope, labels_key or self.pinned.for_envelope(envelope), self.name))
-        found = None if known is None else self.kept(self.verify(path, labels_key))
+        key = labels_key or self.pinned.for_envelope(envelope)
+        known = self.known(*Manifest.trusted(envelope, key, self.name))
+        found = None if known is None else self.kept(verify(path, key, self.name))
         return found or self._accept(path, labels_key, actor)
 
     def kept(self, verified: VerifiedMessage) -> AcceptedMessage | None:

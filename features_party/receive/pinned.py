@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.documents.signing import VerifyingKey, named_key
+from shared.documents.bundle import VerifiedMessage
+from shared.documents.rehearsal import Rehearsal
+from shared.documents.signing import VerifyingKey, is_rehearsal, named_key
 from shared.errors import InvalidInput, NotFound, SignatureInvalid
 from shared.service.folders import write_durably
 
@@ -17,8 +19,14 @@ class PinnedKeys:
     folder: Path
 
     def pin(self, public_key: Path) -> VerifyingKey:
-        """Trust the PEM key in the file `public_key`. Pinning it again changes nothing. Raises InvalidFile."""
-        key = VerifyingKey.load(public_key)
+        """Trust the PEM key in the file `public_key`. Pinning it again changes nothing. Raises InvalidFile, and
+        InvalidInput for our own key."""
+        key, ours = VerifyingKey.load(public_key), self.folder.parent / "signing.pub"
+        if ours.is_file() and VerifyingKey.load(ours).id == key.id:
+            raise InvalidInput(
+                f"'{public_key}' is our own key, which signs our receipts. Pin the labels party's keys/signing.pub, "
+                "and give ours to the labels party."
+            )
         write_durably(self.folder / f"{key.id.removeprefix('ed25519:')[:32]}.pub", key.pem)
         return key
 
@@ -46,9 +54,21 @@ class PinnedKeys:
 
         Raises InvalidInput where nothing is pinned, SignatureInvalid where the key is not, MalformedManifest.
         """
+        if is_rehearsal(envelope):
+            raise InvalidInput("This is a rehearsal; give the key that lies beside it (.pub) with --labels-key.")
         keys = self.required()
         named = named_key(envelope)
         for key in keys:
             if key.id == named:
                 return key
         raise SignatureInvalid("The document is signed with a key that is not pinned here; check it with its owner.")
+
+    def unless_rehearsed(self, found: VerifiedMessage, key: VerifyingKey) -> VerifiedMessage:
+        """The same. Raises SignatureInvalid for a rehearsal under a key that is pinned: what a labels party signs is
+        always accounted for."""
+        if isinstance(found.manifest, Rehearsal) and any(pinned.id == key.id for pinned in self.list()):
+            raise SignatureInvalid(
+                "This rehearsal is signed by a labels party's pinned key; only throw-away keys sign rehearsals. Ask "
+                "that labels party for a message."
+            )
+        return found

@@ -32,5 +32,5 @@ def summary(body: Manifest | Answer) -> dict[str, Any]:
         "audiences": list(body.audiences),
         "domain": str(body.read_domain()),
         "mechanism": body.mechanism.name,
-        "unit": body.privacy_unit.as_json(),
+        "unit": body.unit_said,
     }

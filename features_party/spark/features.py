@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from features_party.tables.join import refuse_taken
+from shared.columnar.frames import PANDAS_INDEX
 from shared.columnar.tables import MAX_ID_BYTES, require_columns
 from shared.errors import InvalidFile, InvalidTable, Unavailable
 from shared.spark.cluster import Cluster
@@ -22,7 +23,7 @@ TWICE = "this id is in more than one row"
 
 @dataclass(frozen=True)
 class SparkFeatures:
-    """`columns` are all, in file order, with Spark's types in words."""
+    """`columns` are all but an index that pandas wrote, in file order, with Spark's types in words."""
 
     url: str
     id_column: str
@@ -37,7 +38,11 @@ class SparkFeatures:
             schema = cluster.ask(lambda spark: spark.read.parquet(url).schema)
         except Unavailable:
             raise InvalidFile(f"'{url}' cannot be read by Spark as Parquet; its logs say why.") from None
-        columns = {field.name: field.dataType.simpleString() for field in schema}
+        columns = {
+            field.name: field.dataType.simpleString()
+            for field in schema
+            if field.name == id_column or not PANDAS_INDEX.fullmatch(field.name)
+        }
         require_columns(list(columns), [id_column], url)
         refuse_taken(list(columns))
         own = next((name for name in columns if name.startswith(OWN)), None)

@@ -16,6 +16,7 @@ from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import Trees, load_booster, parameters_of
 from features_party.training.links import PoissonScore
 from shared.errors import InvalidSettings
+from shared.installing import pip_install
 from shared.spark.cluster import Cluster, mapped
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def require_estimator() -> None:
     """Raises InvalidSettings."""
     if find_spec("sklearn") is None:
-        raise InvalidSettings("Training on Spark needs scikit-learn: pip install 'label-dp-service[spark]'.")
+        raise InvalidSettings(f"Training on Spark needs scikit-learn: {pip_install('spark')}.")
 
 
 def grown(

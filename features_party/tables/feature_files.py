@@ -89,6 +89,16 @@ class FeatureFile:
             yield pa.Table.from_batches([batch])
 
 
+def first_column(path: Path) -> str:
+    """The name of a file's first column. Raises InvalidFile."""
+    with _readable(path):
+        with path.open("rb") as file:
+            if file.read(4) == PARQUET_MAGIC:
+                return str(_parquet_schema(path).names[0])
+        with _open_csv(path, {}) as reader:
+            return str(reader.schema.names[0])
+
+
 def decoded_bytes(path: Path) -> int:
     """About how much memory the whole file takes once it is read: for Parquet by its pages, for CSV its size."""
     with _readable(path):

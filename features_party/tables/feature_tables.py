@@ -17,6 +17,7 @@ from features_party.storage.ids import fresh_id
 from features_party.storage.kept import Kept
 from features_party.tables.narrow import narrowed
 from shared.audit.store import Clock
+from shared.columnar.frames import PANDAS_INDEX
 from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
 from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
 from shared.service.database import Database
@@ -73,8 +74,10 @@ def _as_it_is(table: pa.Table) -> pa.Table:
 
 
 def feature_table(table: pa.Table, id_column: str, shown: str = "the features") -> FeatureTable:
-    """A table in memory as features; raises InvalidTable and InvalidRows as `read_features`."""
+    """A table in memory as features, without an index that pandas wrote; raises InvalidTable and InvalidRows as
+    `read_features`."""
     require_columns(table.column_names, [id_column], shown)
+    table = table.select([name for name in table.column_names if name == id_column or not PANDAS_INDEX.fullmatch(name)])
     if table.num_rows == 0:
         raise InvalidTable(f"'{shown}' has a header but no rows.")
     ids = canonical_ids(table[id_column], id_column)

@@ -80,10 +80,18 @@ def _router(kind: type[SchemaKind[Any, Any]], word: str) -> JsonRouter:
 
     article = f"a {kind.name.replace('-', ' ')}"
     calls: tuple[tuple[Any, dict[str, Any]], ...] = (
-        (ask, {"status_code": 202, "response_model": out, "summary": f"Ask for {article}", "description": ASKED}),
+        (
+            ask,
+            {
+                "status_code": 202,
+                "response_model": out,
+                "summary": f"Charge the batch for {article}, and have it computed.",
+                "description": ASKED,
+            },
+        ),
         (
             preview,
-            {"summary": f"What {article} would cost", "description": PREVIEWED},
+            {"summary": f"What {article} would cost, and how well it would do.", "description": PREVIEWED},
         ),
     )
     takes = [LARGE] if kind.large else []

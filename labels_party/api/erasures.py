@@ -1,11 +1,11 @@
-"""Erasure requests: the labels of some examples stop counting and are deleted from what is stored."""
+"""Erasure requests: the labels of some examples, or of a person, stop counting and are deleted from what is stored."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, Field, StrictInt, StrictStr
+from pydantic import BaseModel, Field, StrictInt, StrictStr, model_validator
 from sqlalchemy.engine import Connection
 
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
@@ -22,15 +22,32 @@ router = JsonRouter(prefix="/v1/populations", tags=["erasures"], responses=PROBL
 class ErasureIn(Ask):
     model_config = whole({"example_ids": ["click-1", "click-2"]})
 
-    example_ids: list[StrictStr | StrictInt] = Field(
-        min_length=1, max_length=100_000, examples=[["click-1", "click-2"]]
+    example_ids: list[StrictStr | StrictInt] | None = Field(
+        None, min_length=1, max_length=100_000, examples=[["click-1", "click-2"]]
     )
+    units: list[StrictStr] | None = Field(
+        None,
+        min_length=1,
+        max_length=100_000,
+        examples=[["person-1"]],
+        description="In place of ids: every example of these, in every batch, open, sealed and later.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ErasureIn:
+        if (self.example_ids is None) == (self.units is None):
+            raise ValueError("names `example_ids` or `units`, one of both")
+        return self
 
 
 class ErasureAsked(BaseModel):
     population: str
-    examples: int
+    examples: int = Field(description="Asked for by id; of units, those that were found.")
+    units: int = 0
     requested: str
+    unmatched: int = Field(description="Ids, or units, of which no batch of the population has an example.")
+    unmatched_ids: list[str] = Field(default=[], description="Some of them.")
+    unmatched_units: list[str] = Field(default=[], description="Some of them.")
 
 
 class Recall(BaseModel):
@@ -48,6 +65,7 @@ class ErasureOut(BaseModel):
     batch: str | None
     requested: str
     requested_by: str
+    requested_by_name: str | None
     applied: str | None
     cannot_be_recalled: list[Recall]
     audiences: list[str]
@@ -57,10 +75,13 @@ class ErasureOut(BaseModel):
 def ask(
     population: str, body: ErasureIn, request: Request, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
 ) -> ErasureAsked:
-    """Erase the labels of these examples. The answer is the same whether an id was ever seen; labels that come later
-    for one of them are accepted and ignored. It is carried out in the background."""
+    """Erase the labels of these examples, or of every example of these units (persons). It says which ids or units no
+    batch has. Labels that come later for one of them are accepted and ignored. It is carried out in the background."""
     call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
-    _, answer = ctx.erasures.request(population, list(body.example_ids), caller.actor, call)
+    if body.units is not None:
+        _, answer = ctx.unit_erasures.request(population, body.units, caller.actor, call)
+    else:
+        _, answer = ctx.erasures.request(population, list(body.example_ids or []), caller.actor, call)
     ctx.worker.wake()
     return ErasureAsked(**answer)
 
@@ -74,6 +95,7 @@ def erasures(
     caller: Auditor,
     page: Paged,
     example_id: Annotated[str | None, Query(max_length=1024, description="What became of this one.")] = None,
+    unit: Annotated[str | None, Query(max_length=1024, description="What became of all that this one has.")] = None,
 ) -> list[ErasureOut]:
     """What was asked for and done, and which releases carry the label's randomized value and cannot be recalled."""
 
@@ -83,7 +105,8 @@ def erasures(
         after = page.cursor or ""
         if not after.isprintable():  # no database takes every character, and no id has them
             return []
-        return ctx.erasures.list(connection, found, ids=ids, after=after, limit=page.limit + 1)
+        units = [] if unit is None else ctx.unit_erasures.digests(found, [unit])
+        return ctx.erasures.list(connection, found, ids=ids, after=after, limit=page.limit + 1, units=units)
 
     listing = Listing.of(ctx.database.read("erasure.list", look), page.limit, "id")
     return [ErasureOut(**to_the_day(e, caller)) for e in with_link(listing, request, response)]

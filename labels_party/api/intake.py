@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from labels_party.api.columns import IdColumns, LabelColumns
@@ -45,6 +45,10 @@ from shared.service.json_bodies import JsonRouter, quickly
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOADED = problem_responses(409, 413, 415)
 Mode = Literal["insert", "upsert"]
+Existing = Annotated[
+    Literal["refuse", "same"],
+    Query(description="same: a population of that name that was declared with the same rules is answered with 200."),
+]
 
 
 @router.post(
@@ -55,16 +59,27 @@ Mode = Literal["insert", "upsert"]
     dependencies=[LARGE],
 )
 def create_population(
-    body: PopulationAsked, request: Request, response: Response, ctx: Ctx, caller: Owner, key: IdempotencyKey = None
+    body: PopulationAsked,
+    request: Request,
+    response: Response,
+    ctx: Ctx,
+    caller: Owner,
+    existing: Existing = "refuse",
+    key: IdempotencyKey = None,
 ) -> PopulationOut:
     """Declare a label column of a body of people: public domain, rules, audiences, lifetime ε per example."""
     population = declare(body)
-    call = idempotent(ctx, caller, key, request.url.path, body.model_dump_json().encode())
+    asked = body.model_dump_json().encode() + (existing.encode() if existing != "refuse" else b"")
+    call = idempotent(ctx, caller, key, request.url.path, asked)
+
+    def effect(connection: Connection) -> Reply:
+        found = ctx.populations.declared(connection, population) if existing == "same" else population
+        if found.created:
+            return 200, found.as_json()
+        return 201, ctx.populations.create(connection, population, caller.actor).as_json()
 
     def store(connection: Connection) -> Reply:
-        return call.once(
-            connection, lambda: (201, ctx.populations.create(connection, population, caller.actor).as_json())
-        )
+        return call.once(connection, lambda: effect(connection))
 
     status, answer = ctx.database.write("population.create", store)
     response.status_code = status
@@ -74,13 +89,14 @@ def create_population(
 
 @router.get("/populations", tags=["populations"])
 def list_populations(ctx: Ctx, _: Auditor) -> list[PopulationOut]:
+    """All populations, with their rules."""
     found = ctx.database.read("population.list", ctx.populations.list)
     return [PopulationOut(**p.as_json()) for p in found]
 
 
 @router.get("/populations/{population}", tags=["populations"])
 def get_population(population: str, ctx: Ctx, _: Auditor) -> PopulationOut:
-    """By id or name."""
+    """A population by its id or name."""
     return PopulationOut(**ctx.database.read("population.get", lambda c: ctx.populations.get(c, population)).as_json())
 
 
@@ -126,7 +142,7 @@ def create_batch(
 
 @router.get("/populations/{population}/batches", tags=["batches"])
 def list_batches(population: str, ctx: Ctx, caller: Auditor) -> list[BatchOut]:
-    """Those of a population, oldest first."""
+    """The batches of a population, the newest last."""
 
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = ctx.populations.get(connection, population)
@@ -137,7 +153,7 @@ def list_batches(population: str, ctx: Ctx, caller: Auditor) -> list[BatchOut]:
 
 @router.get("/batches/{batch}", tags=["batches"])
 def get_batch(batch: str, ctx: Ctx, caller: Auditor) -> BatchOut:
-    """State, examples, and what follows by itself."""
+    """A batch: its state, its examples, and what follows by itself."""
     return _shown(ctx.database.read("batch.get", lambda c: ctx.batches.get(c, batch))[0].as_json(), caller)
 
 

@@ -154,6 +154,7 @@ class BudgetOut(BaseModel):
     epsilon_lifetime: str
     epsilon_spent_at_most: str
     epsilon_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")
+    epsilon_per_unit_lifetime: str | None = Field(description="The most that they can ever spend.")
     delta_lifetime: str
     delta_spent_at_most: str
     delta_per_unit_at_most: str | None = Field(description="Of all examples of a unit; null where no unit is bound.")

@@ -67,6 +67,7 @@ def create_webhook(
 
 @router.get("")
 def list_webhooks(ctx: Ctx, caller: Auditor) -> list[WebhookOut]:
+    """All webhooks, without their secrets."""
 
     def look(connection: Any) -> list[dict[str, Any]]:
         names = ctx.apikeys.names(connection)
@@ -77,6 +78,7 @@ def list_webhooks(ctx: Ctx, caller: Auditor) -> list[WebhookOut]:
 
 @router.get("/{webhook}")
 def get_webhook(webhook: str, ctx: Ctx, caller: Auditor) -> WebhookOut:
+    """A webhook: its URL and its events."""
 
     def look(connection: Any) -> dict[str, Any]:
         return with_names(ctx.webhooks.get(connection, webhook).as_json(), ctx.apikeys.names(connection))

@@ -194,12 +194,11 @@ def router_of(family: Family) -> JsonRouter:
 
     def add(method: str, path: str, call: Callable[..., Any], **more: Any) -> None:
         call.__annotations__["name"] = Annotated[str, Path(alias=noun)]
-        summary = f"{call.__name__.capitalize()} of a{'n' if noun[0] in 'aeiou' else ''} {noun}"
-        router.add_api_route(path, call, methods=[method], summary=summary, **more)
+        router.add_api_route(path, call, methods=[method], **more)
 
     served: dict[str, Any] = {"response_class": FileResponse, "responses": BYTES}
     kept = {**problem_responses(409, 413), 200: {"model": ReceiptOut, "description": "Kept before"}}
-    more = {"summary": f"List {tag}", "response_model": rows, "responses": LINK_DOCS}
+    more = {"response_model": rows, "responses": LINK_DOCS}
     router.add_api_route(f"/{tag}", list_all, methods=["GET"], **more)
     add("GET", one, state, response_model=out)
     add("GET", f"{one}/{family.document}", document, **served)

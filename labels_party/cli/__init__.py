@@ -6,10 +6,12 @@ from __future__ import annotations
 # isort: off
 from labels_party.cli import serving as serving
 from labels_party.cli import keys as keys
+from labels_party.cli import check as check
 from labels_party.cli import privatize as privatize
 from labels_party.cli import planning as planning
 from labels_party.cli import audit as audit
 from labels_party.cli import statement as statement
+from labels_party.cli import report as report
 from labels_party.cli import lists as lists
 from labels_party.cli import erasures as erasures
 from labels_party.cli import work as work
@@ -19,6 +21,7 @@ from labels_party.cli import approvals as approvals
 from labels_party.cli import daily as daily
 from labels_party.cli import set_aside as set_aside
 from labels_party.cli import webhooks as webhooks
+from labels_party.cli import rotation as rotation
 # isort: on
 
 from labels_party.cli.app import app as app

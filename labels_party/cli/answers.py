@@ -9,6 +9,7 @@ import typer
 
 from labels_party.cli.app import app, services
 from labels_party.cli.lists import (
+    GIVEN,
     Audience,
     Most,
     PopulationName,
@@ -19,7 +20,7 @@ from labels_party.cli.lists import (
     given_row,
 )
 from labels_party.cli.names import told_apart
-from shared.service.answers import answer_rows, show_result
+from shared.service.answers import answer_rows, budget_rows, headline, show_result
 from shared.service.cli import AROUND, emit, say, table
 from shared.service.party_commands import Force, Json
 
@@ -46,9 +47,9 @@ def answers(
         if not found:
             say("No answer fits: calibrate, median, rectangle, linear-model and predict give some.")
             return
-        rows = [[*given_row(a), a["kind"], a["delta"], acknowledged(a)] for a in found]
-        heads = ["answer", "population", "batch", "ε", "state", "published", "audiences", "asked for by", "kind", "δ"]
-        table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", [*heads, "acknowledged"], rows)
+        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], acknowledged(a)] for a in found]
+        heads = ["answer", "kind", *GIVEN, "δ", "acknowledged"]
+        table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
 
     emit(found, as_json, human)
 
@@ -84,10 +85,11 @@ def show_answer(data: dict[str, Any]) -> None:
         ["population", f"{data['population']} ({data['label']}), {data['examples']:,} examples, all charged"],
         ["audiences", ", ".join(data["audiences"])],
         ["ε", f"{eps['total']}; δ = {eps['delta']}"],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
     ]
     if data["delta_lifetime"] != "0":
         rows += [["δ budget", f"{data['delta_spent']} of {data['delta_lifetime']} spent per example"]]
     rows += answer_rows(data["parameters"], data, data["facts"])
-    table("Signed answer", ["", ""], [*rows, ["signed by", data["key_id"]], ["public key", str(data["labels_key"])]])
+    rows += [["signed by", data["key_id"]], ["public key", str(data["labels_key"])]]
+    table(f"Signed answer{headline(data)}", ["", ""], rows)
     show_result(data["parameters"], data)

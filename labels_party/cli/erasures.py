@@ -1,4 +1,4 @@
-"""`erase` and `erasures`: labels that stop counting and are deleted from what is stored."""
+"""`erase` and `erasures`: labels of examples or persons that stop counting, and are deleted here."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from labels_party.cli.app import app, services
-from shared.service.cli import OFFICER, emit, table, whole
+from shared.service.cli import OFFICER, emit, say, table, whole
 from shared.service.party_commands import Json
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
+Units = Annotated[
+    list[str] | None,
+    typer.Option("--unit", help="A person, as the unit column spells it: all its examples, everywhere; repeatable."),
+]
+MOST_SHOWN = 20  # ids in a line for people
 
 
 @app.command(rich_help_panel=OFFICER)
@@ -22,34 +27,83 @@ def erase(
         Path | None, typer.Option(help="File of ids: one a line, or Parquet or CSV with --id-column.")
     ] = None,
     id_column: Annotated[str, typer.Option(help="Its column with example ids.")] = "example_id",
+    unit: Units = None,
     as_json: Json = False,
 ) -> None:
-    """Erase the labels of examples: they take the missing-label value, and the labels are deleted here.
+    """Erase the labels of examples, or of a person: they take the missing-label value, and are deleted here.
 
-    What was published with them cannot be recalled; `erasures` and the release's statement say what that is.
+    A person stays erased in batches that are sealed later. What was published cannot be recalled; it is listed.
     """
     from labels_party.labels.erasures import MOST_IDS
     from labels_party.work.decisions import COMMAND_LINE
     from shared.errors import InvalidInput
 
-    wanted: list[str | int] = [*(example or []), *(_read(ids, id_column) if ids is not None else [])]
-    if not wanted:
-        raise InvalidInput("Name the examples: --id ID (repeatable), or --ids FILE.")
+    wanted: list[Any] = [*(example or []), *(_read(ids, id_column) if ids is not None else [])]
+    if bool(wanted) == bool(unit):
+        raise InvalidInput("Name the examples (--id ID, repeatable, or --ids FILE), or the persons (--unit UNIT).")
     party = services(existing=True)
-    for start in range(0, len(wanted), MOST_IDS):
-        party.erasures.request(population, wanted[start : start + MOST_IDS], COMMAND_LINE)
+    asks = party.unit_erasures if unit else party.erasures
+    asked: list[str] = unit or wanted
+    answers = [
+        asks.request(population, asked[start : start + MOST_IDS], COMMAND_LINE)[1]
+        for start in range(0, len(asked), MOST_IDS)
+    ]
     waiting = party.erasures.finish()
-    data = {"population": population, "examples": len(set(wanted)), "waiting": waiting}
-    then = "; those of a batch that is being drawn follow its release" if waiting else ""
-    subject = "1 example: its label" if data["examples"] == 1 else f"{data['examples']:,} examples: their labels"
-    verb = "counts" if data["examples"] == 1 else "count"
-    emit(data, as_json, lambda: typer.echo(f"{subject} no longer {verb}{then}."))
+    what = "units" if unit else "ids"
+
+    def told(connection: Any) -> list[dict[str, Any]]:
+        return _recalled(party, connection, population, asked, unit)
+
+    data: dict[str, Any] = {
+        "population": population,
+        "examples": sum(a["examples"] for a in answers) if unit else len(set(wanted)),
+        "waiting": waiting,
+        "unmatched": sum(a["unmatched"] for a in answers),
+        f"unmatched_{what}": [name for a in answers for name in a[f"unmatched_{what}"]],
+        "cannot_be_recalled": party.database.read("erasure.told", told),
+    }
+    emit(data, as_json, lambda: _show_erased(data, what, unit))
+
+
+def _recalled(
+    party: Any, connection: Any, population: str, asked: list[str], units: list[str] | None
+) -> list[dict[str, Any]]:
+    """Every release and answer once that carries a value made of one of these labels."""
+    from labels_party.labels.unit_erasures import recalled
+
+    found = party.populations.get(connection, population)
+    of = party.unit_erasures.digests(found, asked) if units else []
+    told: list[dict[str, Any]] = []
+    step = 500  # rows of one statement
+    for start in range(0, len(of or asked), step):
+        part = slice(start, start + step)
+        ids, digests = ([], of[part]) if units else (asked[part], [])
+        limit = 1 << 30
+        told += party.erasures.list(connection, found, ids=ids, units=digests, after="", limit=limit)
+    return recalled(told)
+
+
+def _show_erased(data: dict[str, Any], what: str, units: list[str] | None) -> None:
+    count, unmatched = data["examples"], data["unmatched"]
+    subject = "1 example: its label" if count == 1 else f"{count:,} examples: their labels"
+    verb = "counts" if count == 1 else "count"
+    then = "; those of a batch that is being drawn follow its release" if data["waiting"] else ""
+    later = ", nor will any that comes later of the same person" if units else ""
+    typer.echo(f"{subject} no longer {verb}{later}{then}.")
+    if unmatched:
+        some = data[f"unmatched_{what}"][:MOST_SHOWN]
+        more = ", …" if unmatched > len(some) else ""
+        say(f"No batch of this population has an example of {unmatched:,} of these {what}: {', '.join(some)}{more}.")
+    if data["cannot_be_recalled"]:
+        rows = [[r["work"], r["published"], ", ".join(r["audiences"])] for r in data["cannot_be_recalled"]]
+        table("Published before, and cannot be recalled", ["release or answer", "published", "for"], rows)
 
 
 @app.command(rich_help_panel=OFFICER)
 def erasures(
     population: PopulationName,
     example: Annotated[list[str] | None, typer.Option("--id", help="Only of these examples; repeatable.")] = None,
+    unit: Units = None,
     limit: Annotated[
         int, typer.Option(parser=whole("--limit", 1), metavar="INTEGER", help="At most this many.")
     ] = 1000,
@@ -60,8 +114,9 @@ def erasures(
 
     def look(connection: Any) -> list[dict[str, Any]]:
         found = party.populations.get(connection, population)
+        units = party.unit_erasures.digests(found, unit) if unit else []
         listed: list[dict[str, Any]] = party.erasures.list(
-            connection, found, ids=list(example or []), after="", limit=limit
+            connection, found, ids=list(example or []), after="", limit=limit, units=units
         )
         return listed
 
@@ -71,11 +126,13 @@ def erasures(
         rows = [
             [
                 *(str(e[name] or "") for name in ("id", "requested", "state", "effect", "batch")),
+                e["requested_by_name"] or e["requested_by"],
                 ", ".join(r["work"] for r in e["cannot_be_recalled"]),
             ]
             for e in found
         ]
-        table("Erasures", ["id", "requested", "state", "erased", "batch", "cannot be recalled"], rows)
+        heads = ["id", "requested", "state", "erased", "batch", "asked for by", "cannot be recalled"]
+        table("Erasures", heads, rows)
 
     emit(found, as_json, human)
 

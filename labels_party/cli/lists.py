@@ -18,6 +18,10 @@ Until = Annotated[str | None, typer.Option("--until", metavar="DAY", help="Only 
 Most = Annotated[int, typer.Option("--limit", parser=whole("--limit", 1), metavar="INTEGER", help="At most this many.")]
 
 
+# heads of what `given_row` gives
+GIVEN = ("population", "batch", "ε", "state", "published", "audiences", "asked for by")
+
+
 @app.command(rich_help_panel=OFFICER)
 def releases(
     population: PopulationName = None,
@@ -38,19 +42,8 @@ def releases(
         if not found:
             say("No release fits: privatize, or the release of a sealed batch, gives one.")
             return
-        rows = [[*given_row(r), who(r, "approved_by"), acknowledged(r)] for r in found]
-        heads = [
-            "release",
-            "population",
-            "batch",
-            "ε",
-            "state",
-            "published",
-            "audiences",
-            "asked for by",
-            "approved by",
-        ]
-        table("Releases", [*heads, "acknowledged"], rows)
+        rows = [[r["id"], *given_row(r), who(r, "approved_by"), acknowledged(r)] for r in found]
+        table("Releases", ["release", *GIVEN, "approved by", "acknowledged"], rows)
 
     emit(found, as_json, human)
 
@@ -96,7 +89,7 @@ def batches(
     emit(found, as_json, human)
 
 
-def everything_given(family: Any, limit: int, **wanted: str | None) -> list[dict[str, Any]]:
+def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, Any]]:
     """Rows of `labels_party.work.given`, at most `limit`. Raises NotFound, InvalidInput."""
     from labels_party.labels.standing import STATES
     from labels_party.work.given import Given, given
@@ -132,7 +125,7 @@ def one_of(option: str, given: str | None, known: tuple[str, ...]) -> None:
 
 def given_row(row: dict[str, Any]) -> list[str]:
     """What the tables of releases and of answers both show."""
-    told = (row["id"], row["population_name"], row["batch"], row["epsilon"], row["state"], row["published"] or "")
+    told = (row["population_name"], row["batch"], row["epsilon"], row["state"], row["published"] or "")
     return [*told, ", ".join(row["audiences"]), who(row, "requested_by")]
 
 

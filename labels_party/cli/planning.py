@@ -132,6 +132,11 @@ def budget(
             if r["delta_lifetime"] != "0":
                 title, heads = f"{title} and δ {r['delta_lifetime']}", [*heads, "δ spent", "δ left"]
                 rows = [[*row, b["delta_spent"], b["delta_left"]] for row, b in zip(rows, r["batches"], strict=True)]
+            unit = r["unit"]
+            if r["epsilon_per_unit_at_most"] is not None:
+                spent, lifetime = r["epsilon_per_unit_at_most"], r["epsilon_per_unit_lifetime"]
+                together = f"{r['name']}: all labels of one {unit['column']} together have spent ε {spent} at most"
+                say(f"{together}, of {lifetime} ({unit['max_examples']:,} examples each).")
             table(f"{title} per example", heads, rows)
 
     emit(reports, as_json, human)

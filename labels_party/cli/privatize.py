@@ -127,5 +127,11 @@ def inspect(
 
         emit(told if len(told) > 1 else told[0], as_json, human)
         return
-    result = of_message(verify(path, key, None).manifest) | {"message": str(path), "verified": True}
+    verified = verify(path, key, None)
+    prior = None
+    if verified.prior_path is not None:
+        from labels_party.kinds.message.priors import read_prior
+
+        prior = read_prior(verified.prior_path, verified.manifest.read_domain())
+    result = of_message(verified.manifest, prior) | {"message": str(path), "verified": True}
     emit(result, as_json, lambda: show_message(result))

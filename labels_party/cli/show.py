@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.service.answers import budget_rows, headline
 from shared.service.cli import table
 from shared.service.layout import number
 
@@ -29,7 +30,7 @@ def show_message(data: dict[str, Any]) -> None:
             "ε",
             f"{eps['total']} = {_bought(eps)}{eps['prior']} prior + {eps['randomize']} randomize; δ = {eps['delta']}",
         ],
-        ["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"],
+        *budget_rows(data),
     ]
     if data.get("clipping"):
         c = data["clipping"]
@@ -48,11 +49,12 @@ def show_message(data: dict[str, Any]) -> None:
     if beside:
         rows.append(["beside it", ", ".join(beside)])
     rows.append(["signed by", data["key_id"]])
+    rows += [["note", heap["told"]] for heap in data["heaps"]]
     if "note" in data:
         rows.append(["note", data["note"]])
     if "labels_key" in data:
         rows.append(["public key", data["labels_key"]])
-    table("Privatized message", ["", ""], rows)
+    table(f"Privatized message{headline(data)}", ["", ""], rows)
 
 
 def _shown(label: float | str) -> str:

@@ -30,6 +30,13 @@ class BatchCalls:
         """Declare a population, once."""
         return post(at.POPULATIONS, body=members(asked))
 
+    @asks(Population)
+    def ensure_population(self, asked: Population) -> Conversation[Json]:
+        """Declare a population, or find it declared with the same rules: a job may begin with it every day. Raises
+        RemoteProblem, which names the rules, where it has others."""
+        where, body = path(at.POPULATIONS), members(asked)
+        return ask(Request("POST", where, body=body, params={"existing": "same"}))
+
     @call
     def populations(self) -> Conversation[list[Json]]:
         """All of them."""
@@ -114,7 +121,7 @@ class BatchCalls:
         return entries(at.SET_ASIDE, batch)
 
     @call
-    def decide(self, batch: str, upload: str, decision: str) -> Conversation[Json]:
+    def decide(self, batch: str, upload: str, decision: Literal["drop", "replace"]) -> Conversation[Json]:
         """`drop` an upload that is set aside, or let it `replace` what was there."""
         return post(at.UPLOAD_SET_ASIDE, batch, upload, body={"decision": decision})
 

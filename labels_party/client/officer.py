@@ -28,9 +28,12 @@ class OfficerCalls:
         return post(at.DECLINE, release)
 
     @call
-    def erase(self, population: str, example_ids: list[str]) -> Conversation[Json]:
-        """Ask for the erasure of these examples."""
-        return post(at.ERASURES, population, body={"example_ids": example_ids})
+    def erase(
+        self, population: str, example_ids: list[str] | None = None, *, units: list[str] | None = None
+    ) -> Conversation[Json]:
+        """Ask for the erasure of these examples, or of all examples of these units (persons)."""
+        asked = {"example_ids": example_ids, "units": units}
+        return post(at.ERASURES, population, body={name: of for name, of in asked.items() if of is not None})
 
     @asks(Webhook)
     def create_webhook(self, asked: Webhook) -> Conversation[Json]:

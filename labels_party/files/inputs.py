@@ -21,9 +21,20 @@ from shared.schemas.release import LossMatrix, Release
 def population_of(asked: PopulationAsked) -> Population:
     """Declared, not stored; its domain may be a file with a column `label` of numbers or names. Raises InvalidInput
     and its kinds."""
-    text, path = str(asked.domain), Path(str(asked.domain))
+    found = _in_file(str(asked.domain))
+    return declare(asked) if found is None else declare(asked, found)
+
+
+def domain_of(text: str) -> Domain:
+    """As it is written on the command line, or in a file. Raises InvalidDomain."""
+    return _in_file(text) or Domain.parse(text)
+
+
+def _in_file(text: str) -> Domain | None:
+    """The domain in the file of that name; None where the text is a domain itself. Raises InvalidDomain."""
+    path = Path(text)
     if text == BINARY or ((":" in text or "," in text) and not _exists(path)):
-        return declare(asked)
+        return None
     if not _exists(path):
         raise InvalidDomain(
             f"'{text}' is neither a domain LO:HI[:STEP], nor names with commas between them, nor 'binary', nor a file."
@@ -31,7 +42,7 @@ def population_of(asked: PopulationAsked) -> Population:
     column = read_table(path, text_columns=["label"], columns=["label"])["label"].to_pylist()
     if any(value is None for value in column):
         raise InvalidDomain(f"A value of the domain file '{text}' is missing.")
-    return declare(asked, Domain.from_list(column))
+    return Domain.from_list(column)
 
 
 def request_of(services: Services, population: Population, asked: Release) -> ReleaseRequest:

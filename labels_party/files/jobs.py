@@ -82,7 +82,7 @@ def _sealed(services: Services, given: LabelsFile, errand: Errand, progress: Pro
     """The batch of a file of labels, or the one that has the same examples; what its owner should know of it."""
     files = FileBatches(services.populations, services.batches, services.sealer)
     seal = _here(files, given, errand) if services.cluster is None else _on_spark(services, files, given)
-    population = services.database.read("population.look", lambda c: files.declared(c, given.population))
+    population = services.database.read("population.look", lambda c: services.populations.declared(c, given.population))
     try:
         sealed_id = seal(population, ACTOR, lambda n: errand.check(population, n), progress)
     except SameExamples as same:

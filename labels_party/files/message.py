@@ -14,6 +14,7 @@ from labels_party.contents import of_message
 from labels_party.files.jobs import ACTOR, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
 from labels_party.kinds.message.clipping import far_out
 from labels_party.kinds.message.plan import ReleaseRequest, make_plan
+from labels_party.kinds.message.priors import read_prior
 from labels_party.kinds.message.request import RELEASE
 from labels_party.labels.batches import Batch
 from labels_party.labels.standing import ACCEPTED
@@ -100,8 +101,10 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     payload = open_envelope(envelope, services.key.public, MANIFEST_TYPE, max_bytes=1 << 22)
+    manifest, prior = Manifest.from_payload(payload), next((f for f in files if f.role == "prior"), None)
+    held = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.read_domain())
     names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]
-    return of_message(Manifest.from_payload(payload)) | {
+    return of_message(manifest, held) | {
         "message": str(out),
         "files": [str(name) for name in names],
         "labels_key": str(services.home.public_key),

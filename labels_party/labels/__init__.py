@@ -1,1 +1,1 @@
-"""The only place where raw labels come in: intake, validation, masking, the sealed store."""
+"""The only place where raw labels come in: intake, validation, encryption, the sealed store."""

@@ -22,7 +22,7 @@ class Arrival:
     def __init__(self, submission: Submission, known: Known, vault: LabelVault, secrets_: Secrets, spill: Path) -> None:
         self.submission, self._findings = submission, Findings()
         self.digests = Compared(submission, known, self._findings, digest_key(secrets_, submission.batch.label), spill)
-        self.objects = Objects(submission, vault, secrets_)
+        self.objects = Objects(submission, vault)
 
     def __enter__(self) -> Arrival:
         return self

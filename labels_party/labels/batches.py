@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.standing import RETIRED
 from labels_party.ledger.populations import Population, Populations
 from labels_party.storage.tables import batches, idempotency, predictors, segments, set_aside
@@ -20,6 +21,7 @@ from shared.errors import Conflict, InvalidInput, NotFound
 ID_LIST, PUBLIC = "id-list", "public"
 STATES = ("open", "sealed", "purged")
 EXAMPLES, LABELS, SEALED, RUNS, UNITS = "examples", "labels", "sealed", "runs", "units"
+MEMBERS = "members"  # which examples belong to which unit (`members.py`)
 FEATURES, PREDICTOR = "features", "predictor"  # the owner's own table, and what predictors learned
 HISTORY = "history"  # a run of the digests of several sealed batches
 ERASED = "erased"  # replaced objects, noted until they are deleted
@@ -100,9 +102,8 @@ def timestamp(now: dt.datetime) -> str:
 
 
 class Batches:
-    def __init__(self, populations: Populations, clock: Callable[[], dt.datetime]) -> None:
-        self.populations = populations
-        self.clock = clock
+    def __init__(self, populations: Populations, keys: BatchKeys, clock: Callable[[], dt.datetime]) -> None:
+        self.populations, self.keys, self.clock = populations, keys, clock
 
     def create(
         self, connection: Connection, population: Population, presence: str, id_prefix: str | None = None
@@ -126,8 +127,10 @@ class Batches:
             id_prefix = id_prefix.replace(DAY, created[:10])
             if not id_prefix or not id_prefix.isprintable() or len(id_prefix) > LONGEST_PREFIX:
                 raise InvalidInput(f"`id_prefix` is 1 to {LONGEST_PREFIX} printable characters.")
+        name = "bat_" + secrets.token_hex(12)
+        self.keys.draft(name)
         return Batch(
-            id="bat_" + secrets.token_hex(12),
+            id=name,
             population=population.id,
             label=label_scope(population.label),
             state="open",
@@ -145,6 +148,7 @@ class Batches:
     def insert(self, connection: Connection, batch: Batch) -> None:
         stored = {name: value for name, value in batch.__dict__.items() if name in batches.c}
         connection.execute(sa.insert(batches).values(**stored))
+        self.keys.insert(connection, batch.id)
 
     def get(self, connection: Connection, batch: str) -> tuple[Batch, Population]:
         # what is not printable is no id, and not every database takes it as a parameter
@@ -217,6 +221,7 @@ class Batches:
         connection.execute(sa.delete(segments).where(segments.c.batch == batch.id))
         connection.execute(sa.delete(set_aside).where(set_aside.c.batch == batch.id))
         connection.execute(sa.delete(idempotency).where(idempotency.c.batch == batch.id))
+        self.keys.erase(connection, batch.id)
         connection.execute(sa.delete(batches).where(batches.c.id == batch.id))
         return keys
 

@@ -1,7 +1,7 @@
-"""Keyed 128-bit digests of ids and the mask of labels at rest: SipHash-2-4 with 128-bit output, vectorised.
+"""Keyed 128-bit digests of ids: SipHash-2-4 with 128-bit output, vectorised.
 
 SipHash is a keyed pseudo-random function (Aumasson & Bernstein 2012). Without the party's secret a digest neither
-tells its id nor can be compared with another party's, and a masked label is a one-time-padded number per id.
+tells its id nor can be compared with another party's.
 """
 
 from __future__ import annotations
@@ -130,15 +130,3 @@ def _padded(
         block = np.where(inside, data[np.minimum(first[:, None] + column, data.size - 1)], 0).astype(np.uint8)
     block[:, -1] = lengths & 0xFF
     return np.ascontiguousarray(block.view("<u8").T.astype(np.uint64))
-
-
-def mask(ids: pa.Array, index: npt.NDArray[np.integer], key: bytes) -> npt.NDArray[np.uint32]:
-    """Domain positions (below 2³²) exclusive-or a keystream of batch key and id; the same call unmasks."""
-    masked = index.astype(np.uint32)
-    if kernels.worth(len(ids)):
-        from labels_party.labels.kernels import mask_rows
-
-        mask_rows(*id_buffers(ids), *_halves(key), masked)
-        return masked
-    low, _ = siphash128(ids, key)
-    return masked ^ low.astype(np.uint32)

@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from labels_party.labels.digests import U64
 from labels_party.labels.runs import Run, sort_run
-from labels_party.storage.tables import erasures
+from labels_party.storage.tables import erased_units, erasures
 
 
 def text_of(low: U64, high: U64) -> list[str]:
@@ -29,7 +29,13 @@ def blanked(connection: Connection, population: str) -> Run:
     return run_of(list(connection.execute(query).scalars()))
 
 
+def blanked_units(connection: Connection, population: str) -> Run:
+    """Digests of all units whose erasure was asked for: none of their examples keeps its label."""
+    query = sa.select(erased_units.c.unit_digest).where(erased_units.c.population == population)
+    return run_of(list(connection.execute(query).scalars()))
+
+
 def count_blanked(connection: Connection, population: str) -> int:
-    """How many there are: erasures are only ever added, so the same number is the same set."""
-    query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.population == population)
-    return int(connection.execute(query).scalar_one())
+    """How many examples and units there are: erasures are only ever added, so the same number is the same set."""
+    counts = (sa.select(sa.func.count()).where(t.c.population == population) for t in (erasures, erased_units))
+    return sum(int(connection.execute(query).scalar_one()) for query in counts)

@@ -2,8 +2,8 @@
 
 An erased example takes the population's missing-label value: at the seal of a batch that is still open, else at once in
 the sealed batch, which is written again without the label. Which rows a batch has never depends on it (invariant 5).
-A request is answered the same whether an id was ever seen, and a later label of an erased id is accepted and ignored:
-neither says anything about labels. The ids are kept as keyed digests only.
+Only the owner asks, and is told which ids no batch has. A later label of an erased id is accepted and ignored, so that
+who sends labels learns nothing. The ids are kept as keyed digests only.
 
 A crash at any point loses nothing: requests and what was done about them are rows, an object is replaced and the old
 one noted in one transaction, and deleted afterwards. While a release of a batch is being drawn its labels stay as they
@@ -14,31 +14,35 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.at_rest import digest_key, mask_key
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
-from labels_party.labels.changes import delete
+from labels_party.labels.changes import delete, until_current
+from labels_party.labels.columns import label_rows, label_schema, positions_of
 from labels_party.labels.digests import siphash128
 from labels_party.labels.erased import run_of, text_of
-from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.parsing import ID, canonical_column
-from labels_party.labels.runs import Run, among, contains, only, run_parts
+from labels_party.labels.runs import Marks, Run, among, contains, only, run_parts
 from labels_party.labels.standing import PUBLISHED, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population, Populations
 from labels_party.storage.secrets import Secrets
-from labels_party.storage.tables import erasures, segments
+from labels_party.storage.tables import api_keys, erasures, segments
+from shared.actors import with_names
 from shared.audit.events import ERASED as LABEL_ERASED
 from shared.audit.events import ERASURE_REQUESTED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, InvalidInput, LabelDPError
+from shared.service.apikeys import names_of
 from shared.service.database import Database
 from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("label_dp.erasures")
 MOST_IDS = 100_000  # of one request
 AT_ONCE = 500  # rows of one statement
+SHOWN = 100  # ids that matched nothing, of those that are named
+RETRIES = 20
 REQUESTED, DONE = "requested", "done"
 BEFORE, AFTER, PURGED = "before any release", "after a release", "labels were purged already"
 
@@ -75,62 +81,98 @@ class Erasures:
         secrets_: Secrets,
         audit: AuditStore,
         clock: Callable[[], Any],
+        hold: Callable[[str], AbstractContextManager[bool]],
     ) -> None:
+        """`hold` says whether no other process is at what it names."""
         self.database, self.populations, self.batches = database, populations, batches
         self.vault, self.secrets, self.audit, self.clock = vault, secrets_, audit, clock
+        self.hold = hold
 
     # --- asking -------------------------------------------------------------------------------------------
 
     def request(self, population: str, ids: list[str | int], actor: str, call: IdempotentCall = NO_KEY) -> Reply:
-        """Note that the labels of `ids` are to be erased; (202, what was asked), the same whatever is known of an id.
+        """Note that the labels of `ids` are to be erased; (202, what was asked, and which ids no batch has, which the
+        owner may know). `finish` then does it.
 
-        `finish` then does it. Raises InvalidInput, InvalidRows, Conflict (no missing-label value).
+        Raises InvalidInput, InvalidRows, Conflict (no missing-label value).
         """
         if not 1 <= len(ids) <= MOST_IDS:
             raise InvalidInput(f"Send 1 to {MOST_IDS} example ids at a time.")
-        found = self.database.read("erasure.look", lambda c: self.populations.get(c, population))
+        found = self.population(population)
+        asked = self.digests(found, ids)
+        texts = text_of(*asked)
+        unmatched, names = self._unmatched(found, asked, ids)
+
+        def store(connection: Connection) -> Reply:
+            return call.once(connection, lambda: (202, self._note(connection, found, asked, texts, actor) | unmatched))
+
+        status, answer = self.database.write("erasure.request", store)
+        return status, answer | {"unmatched_ids": names}  # no row keeps an id, a remembered answer neither
+
+    def population(self, name: str) -> Population:
+        """Raises NotFound, Conflict (no missing-label value)."""
+        found = self.database.read("erasure.look", lambda c: self.populations.get(c, name))
         if found.missing_label is None:
             raise Conflict(
                 f"Population '{found.name}' has no missing-label value that an erased example could take, and its "
                 "rules cannot change. Leave the example out of the next batch, and purge the labels of its old one "
                 "(POST /v1/batches/{batch}/purge)."
             )
-        asked = self.digests(found, ids)
-        texts = text_of(*asked)
+        return found
 
-        def store(connection: Connection) -> Reply:
-            return call.once(connection, lambda: (202, self._note(connection, found, asked, texts, actor)))
+    def _unmatched(self, population: Population, asked: Run, ids: list[str | int]) -> tuple[dict[str, int], list[str]]:
+        """How many of the examples no batch of the population has, sealed, purged or open, and some of their ids."""
 
-        return self.database.write("erasure.request", store)
+        def look(connection: Connection) -> list[str]:
+            found = self.batches.of_population(connection, population.id)
+            return [s.key for b in found for s in self.batches.segments(connection, b.id, RUNS)]
+
+        def seen() -> Marks:
+            keys = self.database.read("erasure.runs", look)
+            return among(asked, (self.vault.run(key) for key in keys))
+
+        busy = "Too many uploads to the same population at once; try again."
+        unknown = set(text_of(*only(asked, ~until_current(seen, RETRIES, busy))))
+        some = []
+        if unknown:
+            named = zip(ids, self._texts(population, ids), strict=True)
+            some = list(dict.fromkeys(str(one) for one, text in named if text in unknown))[:SHOWN]
+        return {"unmatched": len(unknown)}, some
 
     def digests(self, population: Population, ids: list[str | int]) -> Run:
         """The run of the different ids' keyed digests. Raises InvalidRows."""
+        return run_of(sorted(set(self._texts(population, ids))))
+
+    def _texts(self, population: Population, ids: list[str | int]) -> list[str]:
         import pyarrow as pa
 
         column = canonical_column(pa.array([str(i) for i in ids], pa.string()), ID)
-        low, high = siphash128(column, digest_key(self.secrets, population.label))
-        return run_of(sorted(set(text_of(low, high))))
+        return text_of(*siphash128(column, digest_key(self.secrets, population.label)))
 
     def _note(
         self, connection: Connection, population: Population, asked: Run, texts: list[str], actor: str
     ) -> dict[str, Any]:
+        details = {"examples": len(texts), "ids_mac": self.mac(population, asked)}
+        event = self.audit.append(
+            connection, Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
+        )
+        self.add(connection, population, texts, event.moment, actor)
+        return {"population": population.id, "examples": len(texts), "requested": event.moment}
+
+    def add(self, connection: Connection, population: Population, texts: list[str], moment: str, actor: str) -> None:
+        """A row for each example of which none is there yet."""
         known: set[str] = set()
         t = erasures
         for start in range(0, len(texts), AT_ONCE):
             part = t.c.id_digest.in_(texts[start : start + AT_ONCE])
             query = sa.select(t.c.id_digest).where(t.c.population == population.id, part)
             known.update(connection.execute(query).scalars())
-        details = {"examples": len(texts), "ids_mac": self._mac(population, asked)}
-        event = self.audit.append(
-            connection, Event(ERASURE_REQUESTED, population.subject, actor=actor, details=details)
-        )
-        row = {"population": population.id, "state": REQUESTED, "requested": event.moment, "requested_by": actor}
+        row = {"population": population.id, "state": REQUESTED, "requested": moment, "requested_by": actor}
         rows = [{"id": "era_" + secrets.token_hex(12), "id_digest": d} | row for d in texts if d not in known]
         for start in range(0, len(rows), AT_ONCE):
             connection.execute(sa.insert(t), rows[start : start + AT_ONCE])
-        return {"population": population.id, "examples": len(texts), "requested": event.moment}
 
-    def _mac(self, population: Population, run: Run) -> str:
+    def mac(self, population: Population, run: Run) -> str:
         """Comparable by this party only: whether two requests were about the same ids."""
         return self.secrets.mac("erased:" + population.id, *run_parts(run))
 
@@ -144,7 +186,9 @@ class Erasures:
             if stopped():
                 break
             try:
-                self._finish(population)
+                with self.hold(f"erasures {population}") as mine:
+                    if mine:
+                        self._finish(population)
             except LabelDPError as error:  # it is tried again; the other populations go on
                 log.warning("erasures of population %s wait: %s", population, error.code)
         query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.state == REQUESTED)
@@ -188,24 +232,22 @@ class Erasures:
         keys = {old: f"{batch.id}/sealed-{secrets.token_hex(8)}.parquet" for old in stored}
         try:
             for old, key in keys.items():
-                self.vault.put(key, self._without(population, old.key, key, held), masked_schema())
+                self.vault.put(key, self._without(population, old.key, held), label_schema())
             self.database.fault("erasure.written")
             self.database.write("erasure.replace", lambda c: self._replace(c, population, batch, held, keys))
         except (Changed, FileNotFoundError):
             delete(self.vault, keys.values())
             raise
 
-    def _without(self, population: Population, old: str, new: str, held: Run) -> Iterator[pa.RecordBatch]:
-        """The rows of object `old`, every one masked afresh for `new`, those of `held` with the missing-label value."""
+    def _without(self, population: Population, old: str, held: Run) -> Iterator[pa.RecordBatch]:
+        """The rows of object `old`, those of `held` with the missing-label value."""
         index = population.missing_index
         assert index is not None
         id_key = digest_key(self.secrets, population.label)
-        keys = mask_key(self.secrets, old), mask_key(self.secrets, new)
         for rows in self.vault.scan(old):
             ids: Any = rows.column(0)
-            plain = positions_of(rows, keys[0])
-            plain[contains(held, *siphash128(ids, id_key))] = index
-            yield masked_rows(ids, plain, keys[1])
+            gone = contains(held, *siphash128(ids, id_key))
+            yield label_rows(ids, np.where(gone, np.uint32(index), positions_of(rows)))
 
     def _replace(
         self, connection: Connection, population: Population, batch: Batch, held: Run, keys: dict[Segment, str]
@@ -230,7 +272,7 @@ class Erasures:
             self.batches.retire_predictors(connection, batch.id)  # they learned from them
         effect = PURGED if not keys else AFTER if published else BEFORE
         details = {"examples": len(held[0]), "effect": effect, "published": published}
-        details |= {"ids_mac": self._mac(population, held)}
+        details |= {"ids_mac": self.mac(population, held)}
         subject = Subject(population.id, population.name, population.label, batch.id)
         self.audit.append(connection, Event(LABEL_ERASED, subject, actor="worker", details=details))
         self._mark(connection, population, held, {"batch": batch.id, "effect": effect})
@@ -261,18 +303,30 @@ class Erasures:
     # --- telling ------------------------------------------------------------------------------------------
 
     def list(
-        self, connection: Connection, population: Population, *, ids: list[str | int], after: str, limit: int
+        self,
+        connection: Connection,
+        population: Population,
+        *,
+        ids: list[str | int],
+        after: str,
+        limit: int,
+        units: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
-        """Requests in order of their ids, or those of the examples `ids`: what was done, which releases cannot be
-        recalled. Made of public facts: which batch an id is in, never whether it had a label."""
+        """Requests in order of their ids, or those of the examples `ids`, or of `units` (digests): what was done, which
+        releases cannot be recalled. Made of public facts: which batch an id is in, never whether it had a label."""
         t = erasures
         query = sa.select(t).where(t.c.population == population.id, t.c.id > after).order_by(t.c.id).limit(limit)
         if ids:
             query = query.where(t.c.id_digest.in_(text_of(*self.digests(population, ids))))
-        return [self._told(connection, row, population) for row in connection.execute(query).all()]
+        if units:
+            query = query.where(t.c.unit_digest.in_(units))
+        names = names_of(connection, api_keys)
+        rows = connection.execute(query).all()
+        return [with_names(self.told(connection, row, population), names) for row in rows]
 
     @staticmethod
-    def _told(connection: Connection, row: sa.Row[Any], population: Population) -> dict[str, Any]:
+    def told(connection: Connection, row: sa.Row[Any], population: Population) -> dict[str, Any]:
+        """One request."""
         told: dict[str, Any] = {name: getattr(row, name) for name in ("id", "state", "effect", "requested", "batch")}
         told |= {"requested_by": row.requested_by, "applied": row.applied}
         sent: list[dict[str, Any]] = []

@@ -32,20 +32,6 @@ class FileBatches:
     def __init__(self, populations: Populations, batches: Batches, sealer: Sealer) -> None:
         self.populations, self.batches, self.sealer = populations, batches, sealer
 
-    def declared(self, connection: Connection, wanted: Population) -> Population:
-        """The stored population of that name, otherwise `wanted`, not stored. Raises Conflict if its rules differ."""
-        found = self.populations.find(connection, wanted.name)
-        if found is None:
-            return wanted
-        theirs, ours = found.rules(), wanted.rules()
-        different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
-        if different:
-            raise Conflict(
-                f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
-                "first use. Use the same ones, or another --population name."
-            )
-        return found
-
     def seal(
         self,
         population: Population,
@@ -132,7 +118,7 @@ class FileBatches:
         batch, population = sealed.batch, sealed.population
 
         def declare(connection: Connection) -> None:
-            owner = self.declared(connection, population)
+            owner = self.populations.declared(connection, population)
             if owner.id != population.id:
                 raise Conflict(f"Population '{population.name}' was declared by somebody else meanwhile; try again.")
             if self.populations.find(connection, owner.id) is None:

@@ -77,7 +77,7 @@ class Intake:
 
         The unit is read only where the population has units and presence is public. `mode` insert refuses an id that
         has a record already, whatever either says; upsert replaces its label, a null label deletes it. Labels are
-        mapped to the domain and masked before they touch a disk. An insert of who is not the `owner` is answered alike
+        mapped to the domain and encrypted before they touch a disk. An insert of who is no `owner` is answered alike
         whether ids in it have records: then all of it is set aside, so that nothing of it counts, and the batch's
         owner decides of it before the seal (`aside.py`). Raises InvalidRows, DuplicateId, Conflict.
         """

@@ -18,9 +18,9 @@ LONGEST = 256  # words of a part that insertion sorts quickly enough
 
 @compiled()
 def _siphash(
-    data: npt.NDArray[np.uint8], start: Any, length: Any, k0: np.uint64, k1: np.uint64, halves: int
+    data: npt.NDArray[np.uint8], start: Any, length: Any, k0: np.uint64, k1: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """SipHash-2-4-128 of data[start : start + length]: both halves, or (halves = 1) the low one and zero."""
+    """SipHash-2-4-128 of data[start : start + length], both halves."""
     v0 = k0 ^ np.uint64(0x736F6D6570736575)
     v1 = k1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
     v2 = k0 ^ np.uint64(0x6C7967656E657261)
@@ -50,7 +50,7 @@ def _siphash(
         v0 ^= m
     v2 ^= np.uint64(0xEE)
     low = np.uint64(0)
-    for r in range(4 * halves):
+    for r in range(8):
         v0 += v1
         v2 += v3
         v1 = ((v1 << np.uint64(13)) | (v1 >> np.uint64(51))) ^ v0
@@ -63,7 +63,7 @@ def _siphash(
         if r == 3:
             low = v0 ^ v1 ^ v2 ^ v3
             v1 ^= np.uint64(0xDD)
-    return low, v0 ^ v1 ^ v2 ^ v3 if halves == 2 else np.uint64(0)
+    return low, v0 ^ v1 ^ v2 ^ v3
 
 
 @compiled(*(f"void({kind}, {BYTES}, uint64, uint64, uint64[::1], uint64[::1])" for kind in OFFSETS))
@@ -78,22 +78,7 @@ def hash_rows(
     """Fill (low, high) uint64[n] with the digests of n byte strings, the i-th being data[offsets[i] : offsets[i+1]]."""
     for i in range(low.size):
         start = np.int64(offsets[i])
-        low[i], high[i] = _siphash(data, start, np.int64(offsets[i + 1]) - start, k0, k1, 2)
-
-
-@compiled(*(f"void({kind}, {BYTES}, uint64, uint64, uint32[::1])" for kind in OFFSETS))
-def mask_rows(
-    offsets: npt.NDArray[np.int32 | np.int64],
-    data: npt.NDArray[np.uint8],
-    k0: np.uint64,
-    k1: np.uint64,
-    masked: npt.NDArray[np.uint32],
-) -> None:
-    """Exclusive-or masked[i] with the low 32 bits of the i-th byte string's digest, in place."""
-    for i in range(masked.size):
-        start = np.int64(offsets[i])
-        low, _ = _siphash(data, start, np.int64(offsets[i + 1]) - start, k0, k1, 1)
-        masked[i] ^= np.uint32(low & np.uint64(0xFFFFFFFF))
+        low[i], high[i] = _siphash(data, start, np.int64(offsets[i + 1]) - start, k0, k1)
 
 
 @compiled(*(f"void({kind}, {BYTES}, uint64[:, ::1], uint16[::1])" for kind in OFFSETS))

@@ -82,6 +82,18 @@ def absent(column: Any) -> npt.NDArray[np.bool_]:
 
 def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
     """Finite float64[n] from a numeric or (CSV) text column. Raises InvalidRows, InvalidTable."""
+    values, bad = numbers_of(column, field)
+    if bad.any():
+        rows = np.flatnonzero(bad)
+        raise InvalidRows([RowProblem(int(i), field, NUMBER) for i in rows[: InvalidRows.shown]], len(rows))
+    rows = np.flatnonzero(~np.isfinite(values))
+    if rows.size:
+        raise InvalidRows([RowProblem(int(i), field, FINITE) for i in rows[: InvalidRows.shown]], len(rows))
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def numbers_of(column: Any, field: str = LABEL) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """float64[n], and bool[n] of rows without a number, which are nan. Raises InvalidTable."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -98,13 +110,7 @@ def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
         values, bad = np.full(len(column), np.nan), np.ones(len(column), dtype=bool)
     else:
         raise InvalidTable(f"The column '{field}' must hold numbers; it holds {kind}.")
-    if bad.any():
-        rows = np.flatnonzero(bad)
-        raise InvalidRows([RowProblem(int(i), field, NUMBER) for i in rows[: InvalidRows.shown]], len(rows))
-    rows = np.flatnonzero(~np.isfinite(values))
-    if rows.size:
-        raise InvalidRows([RowProblem(int(i), field, FINITE) for i in rows[: InvalidRows.shown]], len(rows))
-    return np.ascontiguousarray(values, dtype=np.float64)
+    return values, bad
 
 
 def _from_text(column: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

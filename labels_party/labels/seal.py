@@ -1,16 +1,17 @@
 """Sealing a batch: ids complete, labels present or replaced by the missing-label value, disjoint from all others.
 
-Afterwards nothing of the batch changes: one file of (id, masked label), sorted bytewise by id, one sorted run of id
+Afterwards nothing of the batch changes: one file of (id, label), encrypted, sorted bytewise by id, one sorted run of id
 digests and, in a population with units, one tally of them. Which rows it has and their order do not depend on labels
 (invariant 5).
 """
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,13 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.aside import UploadsSetAside
-from labels_party.labels.at_rest import digest_key, mask_key
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
     ASIDE,
     EXAMPLES,
     ID_LIST,
     LABELS,
+    MEMBERS,
     RUNS,
     SEALED,
     UNITS,
@@ -37,11 +39,11 @@ from labels_party.labels.batches import (
 )
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.changes import commit, delete, until_current
+from labels_party.labels.columns import label_rows, label_schema, positions_of
 from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
-from labels_party.labels.erased import blanked, count_blanked
+from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
-from labels_party.labels.masked import masked_rows, masked_schema, positions_of
 from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
 from labels_party.labels.units import Tally, TooManyExamples, Units
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIES = 20
-MOST_HELD = 1 << 24  # labels that stay unmasked between two passes of one draw, 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,16 @@ class Prepared:
     units: int
     tallied: list[Segment]
     erased: int  # erasures of the population that the rows took into account
+    members_key: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Of all that was written for it."""
-        return (*(key for key, _ in self.objects), self.run_key, *([self.units_key] if self.units_key else []))
+        return (
+            *(key for key, _ in self.objects),
+            self.run_key,
+            *(key for key in (self.units_key, self.members_key) if key),
+        )
 
 
 def sealed_key(batch: Batch, name: str) -> str:
@@ -100,8 +106,11 @@ class Sealer:
         secrets_: Secrets,
         audit: AuditStore,
         sort: LabelSort,
+        turn: Callable[[str], AbstractContextManager[None]],
     ) -> None:
+        """`turn` waits until no other process is at what it names."""
         self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
+        self.turn = turn
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
         history = History(batches)
         self.disjoint, self.tiers = Disjoint(database, history, vault), partial(HistoryTiers, history)
@@ -125,7 +134,8 @@ class Sealer:
             return earlier
         self.database.write("seal.close", lambda c: self.batches.close(c, batch_id))
         busy = "Too many uploads to the same batch at once, or a part of it is lost; try again."
-        return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
+        with self.turn(f"seal {batch_id}"):  # two would sort all of it, and one throw it away
+            return until_current(lambda: self._attempt(batch_id, actor, call, guard), RETRIES, busy)
 
     def _attempt(
         self, batch_id: str, actor: str, call: IdempotentCall, guard: Callable[[Connection], None] | None
@@ -164,27 +174,35 @@ class Sealer:
         """
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
-        tally, excess, tallied = None, None, []
+        tally, excess, tallied, persons = None, None, [], 0
         if population.unit.max_examples is not None:
             tallied = self.database.read("seal.units", lambda c: self.units.earlier(c, population))
-            tally, excess = self.units.judge(batch, population, examples, tallied)
+            gone = self.database.read("seal.erased-units", lambda c: blanked_units(c, population.id))
+            tally, excess = self.units.judge(batch, population, examples, tallied, gone)
+            persons = len(gone[0])
         erased = self.database.read("seal.erased", lambda c: blanked(c, population.id))
         if len(erased[0]):
             runs_without = [erased] if excess is None else [excess.run, erased]
             excess = Excess(merge(runs_without), digest_key(self.secrets, batch.label))
         name = secrets.token_hex(8)
-        keys = (sealed_key(batch, name), f"{batch.id}/sealed-{name}.run", f"{batch.id}/units-{name}")
+        keys = (
+            sealed_key(batch, name),
+            f"{batch.id}/sealed-{name}.run",
+            f"{batch.id}/units-{name}",
+            f"{batch.id}/members-{name}",
+        )
         size = _Size()
         try:
             with ThreadPoolExecutor(1, "digests") as beside, ExitStack() as stack:
                 digests = beside.submit(self._put_run, keys[1], batch.label, run, runs)
                 found = passing or stack.enter_context(self.sort.of(examples))
                 resting = resolved(found, len(run[0]), population.missing_index, excess)
-                key = mask_key(self.secrets, keys[0])
-                masked = (masked_rows(ids, positions, key) for ids, positions in resting)
-                rows = self.vault.put(keys[0], size.of(masked), masked_schema())
+                stored = itertools.starmap(label_rows, resting)
+                rows = self.vault.put(keys[0], size.of(stored), label_schema())
                 ids_mac = digests.result()
             units = 0 if tally is None else self.units.store(keys[2], tally)
+            if tally is not None:
+                self.units.store_members(keys[3], batch, population, examples)
         except BaseException:
             delete(self.vault, keys)
             raise
@@ -201,13 +219,14 @@ class Sealer:
             tally,
             units,
             tallied,
-            len(erased[0]),
+            len(erased[0]) + persons,
+            keys[3] if tally is not None else "",
         )
 
     def adopted(
         self, batch: Batch, population: Population, objects: list[tuple[str, int]], runs: list[Run], id_bytes: int
     ) -> Prepared:
-        """As `prepare`, of objects that somebody else wrote, masked as sealed ones are; `runs` hold the digest of every
+        """As `prepare`, of objects that somebody else wrote; `runs` hold the digest of every
         example once. Raises OverlappingBatch, and StaleBatch where some examples are erased; then no run is left."""
         run = merge(runs)
         checked = self.disjoint.check(batch, run)
@@ -266,6 +285,7 @@ class Sealer:
             self.batches.retire_uploads(connection, batch.id)  # erased labels may be among them
         if sealed.tally is not None:
             self.batches.add_segment(connection, batch.id, UNITS, sealed.units_key, sealed.units)
+            self.batches.add_segment(connection, batch.id, MEMBERS, sealed.members_key, sealed.rows)
         subject = Subject(population.id, population.name, population.label, batch.id)
         details: dict[str, Any] = {"n": sealed.rows, "presence": batch.presence}
         if batch.id_prefix is not None:
@@ -294,29 +314,16 @@ class _Size:
 
 
 class SealedLabels:
-    """Reads a sealed batch back from its objects, which follow each other in the order of ids: masked labels become
-    domain positions again here, and in tasks of an engine that get `keys`."""
+    """Reads a sealed batch back from its objects, which follow each other in the order of ids."""
 
-    def __init__(self, vault: LabelVault, secrets_: Secrets, *objects: str) -> None:
+    def __init__(self, vault: LabelVault, *objects: str) -> None:
         self.vault, self.objects = vault, objects
-        self.keys = tuple(mask_key(secrets_, name) for name in objects)
-        self._held: list[npt.NDArray[np.uint32]] | None = None  # of a whole pass: the next one need not unmask again
 
     def chunks(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.int64]]]:
         """(ids, domain positions int64[m]) in id order."""
-        found: list[npt.NDArray[np.uint32]] = []
-        number = rows = 0
-        for name, key in zip(self.objects, self.keys, strict=True):
+        for name in self.objects:
             for batch in ahead(self.vault.scan(name)):
-                positions = positions_of(batch, key) if self._held is None else self._held[number]
-                yield batch.column(0), positions.astype(np.int64)
-                number, rows = number + 1, rows + len(positions)
-                if rows <= MOST_HELD:
-                    found.append(positions)
-                else:
-                    found.clear()
-        if rows <= MOST_HELD:
-            self._held = found
+                yield batch.column(0), positions_of(batch).astype(np.int64)
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """Rows, and bytes of their ids, group by group in the order of ids; from the feet of the objects."""

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.at_rest import mask_key
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.by_id.sort import IdSort
+from labels_party.labels.columns import positions_of
 from labels_party.labels.digests import siphash128
-from labels_party.labels.masked import positions_of
 from labels_party.labels.runs import Run, contains
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.secrets import Secrets
 from shared.errors import MissingLabels
 
 if TYPE_CHECKING:
@@ -76,8 +74,8 @@ class Excess:
 class LabelSort:
     """Bounded memory: what does not fit in `memory_mb` lies encrypted under `spill`."""
 
-    def __init__(self, vault: LabelVault, secrets_: Secrets, spill: Path, memory_mb: int) -> None:
-        self.vault, self.secrets, self.spill, self.memory_mb = vault, secrets_, spill, memory_mb
+    def __init__(self, vault: LabelVault, spill: Path, memory_mb: int) -> None:
+        self.vault, self.spill, self.memory_mb = vault, spill, memory_mb
 
     def begin(self) -> IdSort:
         """A sort that takes records: id and domain position, or NONE; of an id the last one counts."""
@@ -91,10 +89,9 @@ class LabelSort:
                 for batch in self.vault.scan(segment.key):
                     found.add(batch.column(0), np.full(batch.num_rows, NONE))
             for segment in examples.labels:
-                key = mask_key(self.secrets, segment.key)
                 for batch in self.vault.scan(segment.key, segment.start, segment.rows):
                     gone = segment.mode == DELETE
-                    positions = np.full(batch.num_rows, NONE) if gone else positions_of(batch, key)
+                    positions = np.full(batch.num_rows, NONE) if gone else positions_of(batch)
                     found.add(batch.column(0), positions)
             yield found
 

@@ -8,42 +8,44 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 IN_MEMORY = 1 << 23
-CIPHER_BLOCK = 16
+CHUNK, TAG, NONCE = 1 << 16, 16, 12
 
 
 class Spool(io.RawIOBase):
-    """Append with `add`, then read anywhere. Beyond IN_MEMORY bytes it lies in an unnamed file below `folder`,
-    encrypted with AES-256-CTR under a key that is nowhere but in this object."""
+    """Append with `add`, then read anywhere. Beyond IN_MEMORY bytes it is an unnamed file below `folder`, in chunks
+    under AES-256-GCM and a key that is nowhere but in this object; the end that fills no chunk stays in memory. What
+    was changed there is an OSError."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder, self._memory, self._file = folder, bytearray(), -1
-        self._key = secrets.token_bytes(32)
-        self._encryptor = self._cipher(0).encryptor()
-        self._size = self._at = 0
+        self._cipher = AESGCM(secrets.token_bytes(32))
+        self._chunks = self._size = self._at = 0
+        self._held = -1, b""  # the chunk read last
 
     def add(self, data: bytes | memoryview) -> None:
         self._size += len(data)
-        if self._file < 0 and self._size <= IN_MEMORY:
-            self._memory += data
+        self._memory += data
+        if self._size <= IN_MEMORY:
             return
         if self._file < 0:
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 self._file = os.dup(file.fileno())
-            data = bytes(self._memory) + data
-            self._memory.clear()
-        self._write(self._encryptor.update(data))
+        full = len(self._memory) - len(self._memory) % CHUNK
+        with memoryview(self._memory) as view:
+            for start in range(0, full, CHUNK):
+                self._write(self._cipher.encrypt(_nonce(self._chunks), view[start : start + CHUNK], None))
+                self._chunks += 1
+        del self._memory[:full]
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
-
-    def _cipher(self, block: int) -> Cipher[modes.CTR]:
-        return Cipher(algorithms.AES256(self._key), modes.CTR(block.to_bytes(16, "big")))
 
     def size(self) -> int:
         return self._size
@@ -78,17 +80,24 @@ class Spool(io.RawIOBase):
         return len(found)
 
     def _bytes(self, start: int, stop: int) -> bytes:
-        if self._file < 0:
-            return bytes(self._memory[start:stop])
-        block, skipped = divmod(start, CIPHER_BLOCK)
-        aligned, parts = start - skipped, []
-        while aligned < stop:
-            part = os.pread(self._file, stop - aligned, aligned)
-            if not part:
-                raise OSError("the temporary file of an upload is shorter than what was written")
-            parts.append(part)
-            aligned += len(part)
-        return self._cipher(block).decryptor().update(b"".join(parts))[skipped:]
+        parts: list[bytes | memoryview] = []
+        while start < min(stop, self._chunks * CHUNK):
+            number, skipped = divmod(start, CHUNK)
+            parts.append(memoryview(self._chunk(number))[skipped : skipped + stop - start])
+            start += len(parts[-1])
+        if start < stop:
+            behind = self._chunks * CHUNK
+            parts.append(bytes(self._memory[start - behind : stop - behind]))
+        return b"".join(parts)
+
+    def _chunk(self, number: int) -> bytes:
+        if self._held[0] != number:
+            whole = os.pread(self._file, CHUNK + TAG, number * (CHUNK + TAG))
+            try:
+                self._held = number, self._cipher.decrypt(_nonce(number), whole, None)
+            except InvalidTag:
+                raise OSError("a temporary file is not what was written") from None
+        return self._held[1]
 
     def close(self) -> None:
         if self._file >= 0:
@@ -97,3 +106,7 @@ class Spool(io.RawIOBase):
         self._memory.clear()
         self._size = 0
         super().close()
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(NONCE, "big")

@@ -1,4 +1,4 @@
-"""An upload's fourth step: its rows masked and in the vault, as objects that are no part of the batch yet."""
+"""An upload's fourth step: its rows in the vault, as objects that are no part of the batch yet."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labels_party.labels.at_rest import mask_key
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.checked import DELETED, Rows
-from labels_party.labels.masked import masked_rows
+from labels_party.labels.columns import label_rows
 from labels_party.labels.submission import Submission
 from labels_party.labels.vault import LabelVault
-from labels_party.storage.secrets import Secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +23,8 @@ DELETED_AT_ONCE = 1 << 18  # rows of one stored object of deletions
 class Objects:
     """What is stored of one upload; deletions of an upsert are objects of their own."""
 
-    def __init__(self, submission: Submission, vault: LabelVault, secrets_: Secrets) -> None:
-        self.submission, self.vault, self.secrets = submission, vault, secrets_
+    def __init__(self, submission: Submission, vault: LabelVault) -> None:
+        self.submission, self.vault = submission, vault
         self.stored: list[Segment] = []  # of the upload alone: they are no part of the batch
         self._started: list[str] = []  # keys of all objects, finished or not
         self._deleted: list[pa.RecordBatch] = []
@@ -34,15 +32,13 @@ class Objects:
 
     def store(self, rows: Iterator[Rows]) -> None:
         """Raises what `rows` raise, and Unavailable."""
-        key = self._key()
-        self._put(key, self.masked(rows, key), self.submission.mode or INSERT)
+        self._put(self._key(), self.kept(rows), self.submission.mode or INSERT)
         self._put_deleted()
 
-    def masked(self, rows: Iterator[Rows], key: str) -> Iterator[pa.RecordBatch]:
-        """The rows of the object `key`."""
+    def kept(self, rows: Iterator[Rows]) -> Iterator[pa.RecordBatch]:
+        """The rows as they are stored, but for deletions of an upsert."""
         import pyarrow as pa
 
-        mask_with = mask_key(self.secrets, key)
         for part in rows:
             if part.positions is None:
                 columns = [part.ids] if part.units is None else [part.ids, part.units]
@@ -55,7 +51,7 @@ class Objects:
                     self._delete(part.only(~kept))
                     part = part.only(kept)
                 if part.positions is not None and len(part.ids):
-                    yield masked_rows(part.ids, part.positions, mask_with, part.units)
+                    yield label_rows(part.ids, part.positions, part.units)
 
     def ids(self) -> Iterator[pa.Array]:
         """The ids of the rows once more, in their order; none where the order was not kept."""

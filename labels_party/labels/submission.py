@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from labels_party.labels.batches import DELETE, EXAMPLES, LABELS, PUBLIC, Batch
-from labels_party.labels.masked import example_schema, masked_schema
+from labels_party.labels.columns import example_schema, label_schema
 from labels_party.labels.parsing import ID, LABEL, UNIT
 from labels_party.ledger.populations import Population
 
@@ -58,7 +58,7 @@ class Submission:
     @property
     def schema(self) -> pa.Schema:
         """Of what is stored of it."""
-        return example_schema(self.units) if self.mode is None else masked_schema(self.units)
+        return example_schema(self.units) if self.mode is None else label_schema(self.units)
 
 
 def has_units(population: Population) -> bool:

@@ -1,4 +1,4 @@
-"""Masked objects that no segment names, left by a crash or a commit whose reply was lost, are removed after a day."""
+"""Objects that no row names, left by a crash or a commit whose reply was lost, are removed after a day."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
 from labels_party.labels.aside import note_aside
-from labels_party.labels.at_rest import digest_key, mask_key
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ASIDE, ID_LIST, INSERT, LABELS, RUNS, Segment, StaleBatch, require_sendable
 from labels_party.labels.changes import commit
 from labels_party.labels.checked import checked
 from labels_party.labels.chunks import Chunks, Findings, sliced
+from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import siphash128
 from labels_party.labels.known import Known, look
-from labels_party.labels.masked import masked_rows, masked_schema
 from labels_party.labels.recorded import Recorder
 from labels_party.labels.runs import Run, among, only, repeated, sort_run
 from labels_party.labels.submission import Submission
@@ -164,7 +164,7 @@ class Together:
         name = f"{batch_id}/{LABELS}-{secrets.token_hex(8)}"
         key, run_key = f"{name}.parquet", f"{name}.run"
         ids, positions = pa.concat_arrays([one.ids for one in read]), np.concatenate([one.positions for one in read])
-        rows = masked_rows(ids, positions, mask_key(recorder.secrets, key))
+        rows = label_rows(ids, positions)
         ends = np.cumsum([len(one.ids) for one in read]).tolist()
         behind = ends[counted - 1] if counted else 0
 
@@ -190,7 +190,7 @@ class Together:
             return (200, {}), []
 
         try:
-            recorder.vault.put(key, [rows], masked_schema())
+            recorder.vault.put(key, [rows], label_schema())
             recorder.vault.put_run(run_key, *run)
             recorder.database.fault("upload.received")
         except BaseException:

@@ -17,8 +17,9 @@ from sqlalchemy.engine import Connection
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.digests import siphash128
+from labels_party.labels.members import pairs_of, stored
 from labels_party.labels.parsing import ID, UNIT
-from labels_party.labels.runs import Run, locate, members, repeated, sort_run
+from labels_party.labels.runs import EMPTY, Run, locate, members, repeated, sort_run
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, LabelSort
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 Counts = npt.NDArray[np.int64]
 AT_ONCE = 1 << 20
-CHUNK = 1 << 17
 
 
 class TooManyExamples(Refusal):
@@ -65,20 +65,21 @@ class Units:
         self.batches, self.vault, self.secrets, self.sort = batches, vault, secrets_, sort
 
     def judge(
-        self, batch: Batch, population: Population, examples: Examples, earlier: list[Segment]
+        self, batch: Batch, population: Population, examples: Examples, earlier: list[Segment], erased: Run = EMPTY
     ) -> tuple[Tally, Excess | None]:
         """What a batch would use of its units' allowances, and which of its examples are in excess.
 
-        `earlier`: the tallies of the population's sealed batches. Raises TooManyExamples where there is an excess and
-        no missing-label value.
+        `earlier`: the tallies of the population's sealed batches. No example of a unit in `erased` keeps its label.
+        Raises TooManyExamples where there is an excess and no missing-label value.
         """
         most = population.unit.max_examples
         assert most is not None
-        key = self.secrets.derive("units:" + population.id)
+        key = self.key(population)
         source = [s for s in (examples.listed or examples.labels) if s.rows]
         several = not examples.listed and examples.corrected  # then an id may come with more than one unit
         units, counts = self._counted(source, key)
         left = np.maximum(most - self._used(earlier, units), 0)
+        left[members(erased, units)] = 0
         tight = counts > left  # several records of an id count several times here, so this errs on the safe side
         if not several and not tight.any():
             return Tally(units, counts), None
@@ -92,19 +93,25 @@ class Units:
             raise TooManyExamples(most, first)
         return tally, Excess(dropped, id_key) if first else None
 
+    def key(self, population: Population) -> bytes:
+        """Of the digests of its units."""
+        return self.secrets.derive("units:" + population.id)
+
+    def digests(self, population: Population, units: pa.Array) -> Run:
+        """Of canonical names of units, in their order."""
+        return siphash128(units, self.key(population))
+
+    def store_members(self, key: str, batch: Batch, population: Population, examples: Examples) -> int:
+        """Store which examples belong to which unit; returns the rows."""
+        rows = (
+            (ids, units) for _, ids, units in self.rows([s for s in (examples.listed or examples.labels) if s.rows])
+        )
+        pairs = pairs_of(rows, digest_key(self.secrets, batch.label), self.key(population))
+        return self.vault.put_numbers(key, stored(pairs))
+
     def store(self, key: str, tally: Tally) -> int:
         """Store a tally; returns its rows."""
-        import pyarrow as pa
-
-        schema = _tally_schema()
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for start in range(0, len(tally.kept), CHUNK):
-                part = slice(start, start + CHUNK)
-                columns = [np.ascontiguousarray(c[part]) for c in (*tally.units, tally.kept)]
-                yield pa.record_batch([pa.array(c) for c in columns], schema=schema)
-
-        return self.vault.put(key, batches(), schema)
+        return self.vault.put_numbers(key, [(*tally.units, tally.kept.astype(np.uint64))])
 
     def earlier(self, connection: Connection, population: Population) -> list[Segment]:
         """The tallies of the population's sealed batches.
@@ -135,9 +142,10 @@ class Units:
 
     # --- parts --------------------------------------------------------------------------------------------
 
-    def _rows(self, source: list[Segment]) -> Iterator[tuple[Segment, Any, Any]]:
+    def rows(self, source: list[Segment]) -> Iterator[tuple[Segment, Any, Any]]:
+        """(segment, ids, units) of the records in their order. Raises Conflict where units are missing."""
         for segment in source:
-            for batch in self.vault.scan(segment.key):
+            for batch in self.vault.scan(segment.key, segment.start, segment.rows):
                 if UNIT not in batch.schema.names:
                     raise Conflict("This batch holds records without their unit; discard it and send them again.")
                 yield segment, batch.column(ID), batch.column(UNIT)
@@ -146,7 +154,7 @@ class Units:
         """Distinct units and how many records each has."""
         parts: list[tuple[Run, Counts]] = []
         waiting: list[Run] = []
-        for _, _, units in self._rows(source):
+        for _, _, units in self.rows(source):
             waiting.append(siphash128(units, key))
             if sum(len(w[0]) for w in waiting) >= AT_ONCE:
                 parts.append(_totals([(w, np.ones(len(w[0]), np.int64)) for w in waiting]))
@@ -154,9 +162,8 @@ class Units:
         return _totals(parts + [(w, np.ones(len(w[0]), np.int64)) for w in waiting])
 
     def _tallied(self, segment: Segment) -> Iterator[tuple[Run, Counts]]:
-        for batch in self.vault.scan(segment.key):
-            low, high, kept = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(3))
-            yield (low, high), kept
+        for low, high, kept in self.vault.numbers(segment.key, 3):
+            yield (low, high), kept.astype(np.int64)
 
     def _used(self, earlier: list[Segment], units: Run) -> Counts:
         """int64[n]: how many examples of each unit keep their label in earlier batches."""
@@ -181,7 +188,7 @@ class Units:
         first: list[str] = []
         lows, highs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
         with self.sort.begin() as found:
-            for _, ids, names in self._rows(source):
+            for _, ids, names in self.rows(source):
                 low, high = siphash128(names, key)
                 asked, order = sort_run(low, high)
                 place = np.empty(len(low), np.int64)
@@ -222,10 +229,3 @@ def _totals(parts: list[tuple[Run, Counts]]) -> tuple[Run, Counts]:
     run, order = sort_run(low, high)
     starts = np.flatnonzero(~repeated(run))
     return (run[0][starts], run[1][starts]), np.add.reduceat(counts[order], starts) if starts.size else counts
-
-
-def _tally_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    fields = [("low", pa.uint64()), ("high", pa.uint64()), ("kept", pa.int64())]
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])

@@ -1,16 +1,18 @@
-"""Labels at rest: plain Parquet of *masked* labels, and runs of digests, as objects of a folder or a store."""
+"""Labels at rest, as objects of a folder or a store: Parquet encrypted under the key of its batch, which is the folder
+in its name; and, in the clear, runs of keyed digests, which outlive labels."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from labels_party.labels.ciphered import Reader, ciphered
 from labels_party.labels.digests import U64
 from shared.ahead import ahead
 from shared.errors import Unavailable
@@ -25,10 +27,11 @@ OVERLAPPED_FROM = 1 << 14  # rows of a batch: a thread for less is not worth it
 
 
 class LabelVault:
-    """Immutable objects under string keys. What is put is durable when the call returns."""
+    """Immutable objects under string keys. What is put is durable when the call returns. `key_of` gives the key of a
+    batch, or raises FileNotFoundError where it was erased."""
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    def __init__(self, objects: Objects, key_of: Callable[[str], bytes]) -> None:
+        self.objects, self._key_of = objects, key_of
 
     @property
     def files(self) -> FolderObjects:
@@ -48,15 +51,16 @@ class LabelVault:
                 failed.append(error)
                 raise
 
-        with self._written(key, failed) as file:
-            return _write_rows(file, watched(), schema)
+        batch_key = self.batch_key(key)
+        with self._written(key, failed) as file, ciphered(file, batch_key, key) as inside:
+            return _write_rows(inside, watched(), schema)
 
     def scan(self, key: str, start: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Read them back in order: `rows` of them from row `start` on, or all that follow it. Raises FileNotFoundError,
         Unavailable."""
         import pyarrow.parquet as pq
 
-        with self.objects.reading(key) as source, pq.ParquetFile(source, pre_buffer=False) as file:
+        with self._reading(key) as source, pq.ParquetFile(source, pre_buffer=False) as file:
             end = file.metadata.num_rows if rows is None else start + rows
             at = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP):
@@ -69,19 +73,50 @@ class LabelVault:
         `scan`."""
         import pyarrow.parquet as pq
 
-        with self.objects.reading(key) as source:
+        with self._reading(key) as source:
             about = pq.read_metadata(source)
         found = (about.row_group(i) for i in range(about.num_row_groups))
         return [(group.num_rows, group.column(0).total_uncompressed_size) for group in found]
 
+    def put_bytes(self, key: str, data: bytes) -> None:
+        """Store bytes, encrypted as rows are. Raises Unavailable."""
+        batch_key = self.batch_key(key)
+        with self._written(key, []) as file, ciphered(file, batch_key, key) as inside:
+            inside.write(data)
+
+    def get_bytes(self, key: str) -> bytes:
+        """Raises FileNotFoundError, Unavailable."""
+        with self._reading(key) as source:
+            return source.read()
+
     def put_run(self, key: str, low: U64, high: U64) -> None:
-        """Store a sorted run of 128-bit id digests. Raises Unavailable."""
+        """Store a sorted run of 128-bit digests, in the clear. Raises Unavailable."""
         with self._written(key, []) as file:
             _write_halves(file, low, high)
 
     def run(self, key: str) -> tuple[U64, U64]:
         """A run, memory-mapped: (low, high) uint64[n], sorted by (high, low). Raises FileNotFoundError, Unavailable."""
         return _halves(self.objects.mapped(key))
+
+    def put_numbers(self, key: str, parts: Iterable[tuple[U64, ...]]) -> int:
+        """Store columns uint64[m], part by part, in the clear: digests, and public counts. Returns the rows. Raises
+        Unavailable."""
+        rows = 0
+        with self._written(key, []) as file:
+            for part in parts:
+                file.write(np.stack(part, 1).astype("<u8", copy=False).data)
+                rows += len(part[0])
+        return rows
+
+    def numbers(self, key: str, columns: int) -> Iterator[tuple[U64, ...]]:
+        """Some rows of them at a time. Raises FileNotFoundError, Unavailable."""
+        found = _numbers(self.objects.mapped(key)).reshape(-1, columns)
+        for start in range(0, len(found), ROW_GROUP):
+            yield tuple(np.ascontiguousarray(column) for column in found[start : start + ROW_GROUP].T)
+
+    def batch_key(self, key: str) -> bytes:
+        """Of the batch of an object. Raises FileNotFoundError, Unavailable."""
+        return self._key_of(key.partition("/")[0])
 
     def delete(self, key: str) -> None:
         """Remove an object; no error if it is not there. Raises OSError, Unavailable."""
@@ -100,6 +135,12 @@ class LabelVault:
         return sorted(stored.key for alike in old for stored in alike)
 
     @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[Reader]:
+        batch_key = self.batch_key(key)
+        with self.objects.reading(key) as source:
+            yield Reader(source, batch_key, key)
+
+    @contextlib.contextmanager
     def _written(self, key: str, failed: list[Exception]) -> Iterator[BinaryIO]:
         """A new object; none is left where the disk fails. `failed`: what somebody else is the cause of, who says what
         is wrong."""
@@ -112,16 +153,26 @@ class LabelVault:
             raise Unavailable(f"The label store cannot be written ({error.strerror}); nothing was stored.") from None
 
 
-def write_masked(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """A file that a vault can adopt, durable, in a folder that is there. Raises OSError."""
+def write_object(path: Path, batch_key: bytes, key: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    """A file that a vault can adopt as `key`, durable, in a folder that is there. Raises OSError."""
     with path.open("xb") as file:
-        _write_rows(file, batches, schema)
+        with ciphered(file, batch_key, key) as inside:
+            _write_rows(inside, batches, schema)
         file.flush()
         os.fsync(file.fileno())
 
 
+@contextlib.contextmanager
+def read_object(path: Path, batch_key: bytes, key: str) -> Iterator[Reader]:
+    """The object `key` of a vault whose objects are files. Raises OSError, DamagedObject."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "rb") as file:
+        yield Reader(file, batch_key, key)
+
+
 def write_run(path: Path, low: U64, high: U64) -> None:
-    """As `write_masked`, of a run."""
+    """As `write_object`, of a run."""
     with path.open("xb") as file:
         _write_halves(file, low, high)
         file.flush()
@@ -135,16 +186,19 @@ def read_run(path: Path) -> tuple[U64, U64]:
 
 
 def _halves(whole: mmap.mmap | bytes) -> tuple[U64, U64]:
-    data = np.frombuffer(whole, "<u8") if len(whole) else np.zeros(0, np.uint64)
-    half = len(data) // 2
-    return data[:half], data[half:]
+    data = _numbers(whole)
+    return data[: len(data) // 2], data[len(data) // 2 :]
+
+
+def _numbers(whole: mmap.mmap | bytes) -> U64:
+    return np.frombuffer(whole, "<u8") if len(whole) else np.zeros(0, np.uint64)
 
 
 def _write_rows(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     import pyarrow.parquet as pq
 
     rows = 0
-    # masked labels look random, and compressing ids takes longer than writing and reading them as they are
+    # how long an object is must not tell of labels, and ids are written and read sooner than compressed
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(file, schema, **options) as writer:
         for batch in _grouped(_overlapped(batches)):

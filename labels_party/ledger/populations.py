@@ -205,6 +205,20 @@ class Populations:
         )
         return Population(**{**population.__dict__, "created": created})
 
+    def declared(self, connection: Connection, wanted: Population) -> Population:
+        """The stored population of that name, otherwise `wanted`, not stored. Raises Conflict if its rules differ."""
+        found = self.find(connection, wanted.name)
+        if found is None:
+            return wanted
+        theirs, ours = found.rules(), wanted.rules()
+        different = [name.replace("_", " ") for name in ours if ours[name] != theirs[name]]
+        if different:
+            raise Conflict(
+                f"Population '{wanted.name}' has other rules ({', '.join(different)}); they cannot change after the "
+                "first use. Use the same ones, or another name of a population."
+            )
+        return found
+
     def find(self, connection: Connection, name_or_id: str) -> Population | None:
         if not name_or_id.isprintable():  # no database takes NUL or half a surrogate pair, and no name has one
             return None

@@ -186,6 +186,7 @@ class Ledger:
             "epsilon_lifetime": str(population.lifetime),
             "epsilon_spent_at_most": str(most),
             "epsilon_per_unit_at_most": population.unit.bound(most),
+            "epsilon_per_unit_lifetime": population.unit.bound(population.lifetime),
             "delta_lifetime": delta_string(population.lifetime_delta),
             "delta_spent_at_most": delta_string(most_delta),
             "delta_per_unit_at_most": None if per_unit is None else delta_string(per_unit),

@@ -9,28 +9,12 @@ import numpy.typing as npt
 
 from labels_party.mechanisms.entropy import Uint64Source
 from shared.channels.base import N
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.privacy import Epsilon
+from shared.channels.rr import rr_weights as rr_weights  # draws and manifests state the same weights
+from shared.errors import InvalidMechanism
 
 CHUNK = 1 << 14  # words per round: a chunk and its temporaries stay in the second-level cache
 
 Unsigned = TypeVar("Unsigned", np.uint8, np.uint16, np.uint32)
-
-
-def rr_weights(epsilon: Epsilon, d: int) -> tuple[int, int]:
-    """(A, B): weight of the own bin and of each other one, A + (d − 1)·B = N and A/B ≤ e^ε exactly.
-
-    B = ⌈N/(lower(e^ε) + d − 1)⌉ with a rational lower bound of e^ε; B is at least 1, which caps a huge ε. Raises
-    InvalidEpsilon where ε is too small for d bins at 64 bits (A would fall below B).
-    """
-    if d < 1:
-        raise InvalidMechanism("Randomized response needs at least one bin.")
-    share = epsilon.exp_lower() + d - 1
-    B = -(-N * share.denominator // share.numerator)
-    A = N - (d - 1) * B
-    if A < B:
-        raise InvalidEpsilon("This ε is too small for so many bins: the own bin would be less likely than another.")
-    return A, B
 
 
 def sample_rr(bins: npt.NDArray[Unsigned], d: int, A: int, B: int, stream: Uint64Source) -> npt.NDArray[Unsigned]:

@@ -93,8 +93,7 @@ class SparkEngine(Engine):
         assert isinstance(found, SealedLabels)
         wanted = max(FEWEST_ROWS, -(-job.n // (2 * self.cluster.parallelism)))
         limits = bounds(job.n, job.id_bytes, min(wanted, job.rows_per_file))
-        objects = zip(found.objects, found.keys, strict=True)
-        parts = (_sliced(found.vault, name, key, limits) for name, key in objects)
+        parts = (_sliced(found.vault, name, limits) for name in found.objects)
         return SlicedLabels(tuple(itertools.chain.from_iterable(parts)), ends)
 
 
@@ -102,7 +101,8 @@ def _largest(part: Slice) -> int:
     return largest_encoding(part.rows, part.id_bytes, part.rows)
 
 
-def _sliced(vault: LabelVault, name: str, key: bytes, limits: tuple[int, int]) -> Iterator[Slice]:
-    """Consecutive row groups of an object; from its foot, which is public."""
+def _sliced(vault: LabelVault, name: str, limits: tuple[int, int]) -> Iterator[Slice]:
+    """Consecutive row groups of an object; from its foot, which tells nothing of labels."""
+    key = vault.batch_key(name)
     for part in cut(vault.groups(name), *limits):
-        yield Slice(str(vault.files.path(name)), key, part.first, part.last, part.rows, part.id_bytes)
+        yield Slice(str(vault.files.path(name)), name, key, part.first, part.last, part.rows, part.id_bytes)

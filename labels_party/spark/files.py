@@ -1,13 +1,12 @@
 """A batch from Parquet that Spark reads, sealed by its tasks: as any sealed batch, an object for each range of ids.
 
-One action reads, masks, sorts and writes. The driver compares its digests with other batches, moves the files that the
+One action reads, sorts and writes. The driver compares its digests with other batches, moves the files that the
 action named, and records them in the one transaction of every seal.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.at_rest import digest_key, mask_key, part_of
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ID_LIST, PUBLIC, Batch, StaleBatch
 from labels_party.labels.changes import delete
 from labels_party.labels.compared import UNKNOWN
 from labels_party.labels.erased import count_blanked
 from labels_party.labels.from_files import FileBatches
 from labels_party.labels.runs import EMPTY, Run, sort_run
-from labels_party.labels.seal import IncompleteLabels, sealed_key
+from labels_party.labels.seal import IncompleteLabels
 from labels_party.labels.submission import has_units
 from labels_party.labels.vault import read_run
 from labels_party.ledger.populations import Population
 from labels_party.spark.executor.arriving import BLOCK, Arriving, Rules
 from labels_party.spark.executor.locating import PLACE, SHOWN, Locating
-from labels_party.spark.executor.sealing import Sealing
+from labels_party.spark.executor.sealing import Sealing, object_name
 from shared.columnar.tables import require_columns
 from shared.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 from shared.spark.cluster import PROBLEM, Cluster, mapped
@@ -110,11 +109,11 @@ class SparkBatches:
     # --- the job ------------------------------------------------------------------------------------------
 
     def _seal(self, batch: Batch, population: Population, given: list[Source], n: int, actor: str) -> None:
-        vault, whole = self.sealer.vault, sealed_key(batch, secrets.token_hex(8))
-        key, digests = mask_key(self.sealer.secrets, whole), digest_key(self.sealer.secrets, batch.label)
+        vault, digests = self.sealer.vault, digest_key(self.sealer.secrets, batch.label)
+        key = vault.batch_key(f"{batch.id}/")
         with staging(vault.files.root) as folder:
             bounds = self._bounds(given[-1], n)
-            sealing = Sealing(key, digests, len(given) > 1, population.missing_index, str(folder))
+            sealing = Sealing(key, digests, len(given) > 1, population.missing_index, str(folder), batch.id)
 
             def job(spark: SparkSession) -> DataFrame:
                 arriving = (self.cluster.hook(Arriving(source.rules, key, bounds)) for source in given)
@@ -129,7 +128,7 @@ class SparkBatches:
                 raise Unavailable("The cluster's action did not return every range of ids once.")
             paths = [folder / record["name"] for record in records]
             runs = [read_run(path.with_suffix(".run")) for path in paths]
-            objects = [(part_of(whole, i), int(record["rows"])) for i, record in enumerate(records)]
+            objects = [(object_name(batch.id, record["name"]), int(record["rows"])) for record in records]
             size = sum(int(record["id_bytes"]) for record in records)
             sealed = self.sealer.adopted(batch, population, objects, runs, size)
             try:

@@ -19,8 +19,8 @@ INPUTS = "inputs-"  # folders of what was sent for work, below `work/`
 
 @dataclass(frozen=True)
 class Home(AnyHome):
-    """`keys/` signing key and secret, `labels/` masked labels, `work/` inputs, attempts and published files of
-    charged work, `predictors/` one file each, of as many bytes as it gave answers, `spill/` temporary files."""
+    """`keys/` signing key, secret and wrapping key, `labels/` encrypted labels, `work/` inputs, attempts and what was
+    published, `predictors/` one file each, of as many bytes as it gave answers, `spill/` temporary files."""
 
     setting = "LABELS_PARTY_HOME"
     labels = Room("labels")
@@ -34,8 +34,7 @@ class Home(AnyHome):
         return self.keys / "secret.key"
 
     def sweep(self) -> None:
-        """Remove what a killed process left in `spill/`, or was about to store, over a day ago: masked labels, maybe
-        under the store's mask."""
+        """Remove what a killed process left in `spill/`, or was about to store, over a day ago."""
         folders.sweep([*self.spill.iterdir(), *self.labels.glob("staging-*")])
 
     def secrets(self) -> Secrets:

@@ -29,6 +29,8 @@ installation = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     # a keyed MAC of a constant: notices that the folder's secret is not the one the digests were made with
     sa.Column("secret_check", sa.String(64), nullable=False),
+    # the number of the wrapping key under which every row of `batch_keys` lies
+    sa.Column("wrapping_key", sa.Integer, nullable=False),
 )
 
 populations = sa.Table(
@@ -84,6 +86,15 @@ batches = sa.Table(
     # once its digests are in a merged run: the batch whose segment names that run (`labels/history.py`)
     sa.Column("merged_into", sa.String(40)),
     sa.UniqueConstraint("label", "seal_order"),
+)
+
+# the key under which the objects of a batch lie, itself wrapped; its row goes when the labels do
+batch_keys = sa.Table(
+    "batch_keys",
+    metadata,
+    sa.Column("batch", sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("wrapped_by", sa.Integer, nullable=False),
+    sa.Column("wrapped", sa.LargeBinary, nullable=False),
 )
 
 segments = sa.Table(
@@ -226,12 +237,23 @@ erasures = sa.Table(
     sa.Column("population", sa.ForeignKey("populations.id"), nullable=False, index=True),
     sa.Column("batch", sa.String(40), index=True),
     sa.Column("id_digest", sa.String(32), nullable=False),  # keyed, as in the runs: the id itself is not kept
+    sa.Column("unit_digest", sa.String(32), index=True),  # where the erasure of its unit was asked for
     sa.Column("state", sa.String(12), nullable=False, index=True),
     sa.Column("effect", sa.String(40)),
     sa.Column("requested", sa.String(20), nullable=False),
     sa.Column("requested_by", sa.String(60), nullable=False),
     sa.Column("applied", sa.String(20)),
     sa.UniqueConstraint("population", "id_digest"),
+)
+
+# units of which no example keeps its label, whenever its batch seals; keyed digests, as in the tallies
+erased_units = sa.Table(
+    "erased_units",
+    metadata,
+    sa.Column("population", sa.ForeignKey("populations.id"), primary_key=True),
+    sa.Column("unit_digest", sa.String(32), primary_key=True),
+    sa.Column("requested", sa.String(20), nullable=False),
+    sa.Column("requested_by", sa.String(60), nullable=False),
 )
 
 # how much ε, of one batch, audiences may charge by themselves with answers of a kind

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import sqlalchemy as sa
@@ -15,8 +16,11 @@ from sqlalchemy.engine import Connection
 
 from labels_party.storage.tables import leases
 from labels_party.work.identity import Workplace
-from shared.errors import LabelDPError
+from shared.errors import LabelDPError, Unavailable
 from shared.service.database import Database
+
+PATIENCE = 600.0  # seconds that somebody waits for a turn
+LOOK_AGAIN = 0.25
 
 
 @contextlib.contextmanager
@@ -42,21 +46,41 @@ class Leases:
     def __init__(self, database: Database, workplace: Workplace, seconds: float) -> None:
         self.database, self.workplace, self.seconds = database, workplace, seconds
         self._mine: set[str] = set()
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def hold(self, work: str) -> Iterator[bool]:
         """Whether this process may do `work` now: nobody else is at it. Kept until the end of the block."""
-        if work in self._mine or not self.database.write("lease.take", lambda c: self._take(c, work)):
+        with self._lock:
+            here = work in self._mine
+            self._mine.add(work)
+        if here:
             yield False
             return
-        self._mine.add(work)
+        mine = False
         try:
-            with heartbeat(self.database, "lease.heartbeat", self.seconds / 3, lambda c: self._extend(c, work)):
-                yield True
+            mine = self.database.write("lease.take", lambda c: self._take(c, work))
+            beat = heartbeat(self.database, "lease.heartbeat", self.seconds / 3, lambda c: self._extend(c, work))
+            with beat if mine else contextlib.nullcontext():
+                yield mine
         finally:
             self._mine.discard(work)
-            with contextlib.suppress(LabelDPError):  # then it runs out
-                self.database.write("lease.end", lambda c: self._end(c, work))
+            if mine:
+                with contextlib.suppress(LabelDPError):  # then it runs out
+                    self.database.write("lease.end", lambda c: self._end(c, work))
+
+    @contextlib.contextmanager
+    def turn(self, work: str) -> Iterator[None]:
+        """As `hold`, once whoever is at it is done, for a caller who waits for the outcome. Raises Unavailable."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            with self.hold(work) as mine:
+                if mine:
+                    yield
+                    return
+            if time.monotonic() > end:
+                raise Unavailable("Another process has been at this for long; look at it, and try again.")
+            time.sleep(LOOK_AGAIN)
 
     def _take(self, connection: Connection, work: str) -> bool:
         now, mine = self.database.now(connection), self.workplace.identity.name

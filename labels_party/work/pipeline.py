@@ -124,7 +124,7 @@ class Pipeline(Attempts):
                 population=lease.population,
                 today=timestamp(self.batches.clock())[:10],
                 spent=partial(self.spent, lease),
-                labels=SealedLabels(self.vault, self.secrets, *lease.sealed),
+                labels=SealedLabels(self.vault, *lease.sealed),
                 folder=folder,
                 inputs=stack.enter_context(shelf.inputs(work.inputs)) if work.inputs else None,
                 progress=progress,

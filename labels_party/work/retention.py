@@ -1,7 +1,8 @@
 """Retention: the labels of a batch are deleted; ledger, messages and the keyed digests of its ids stay (invariant 9).
 
-First the state and the audit event, in one transaction, then the objects, then the rows that name them: after a crash
-at any point the rest is deleted by the next look, and nothing that was deleted is ever needed again.
+First the state, the audit event and the end of the batch's key, in one transaction, then the objects and what the
+database's files still hold of the key, then the rows that name them: after a crash at any point the rest is deleted by
+the next look, and nothing that was deleted is ever needed again.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import ERASED, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
+from labels_party.labels.batches import ERASED, EXAMPLES, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
 from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import batches, idempotency, populations, segments, work
 from labels_party.work.decisions import Decisions
+from labels_party.work.leases import Leases
 from shared.audit.events import BATCH_PURGED, Event, Subject
 from shared.audit.store import AuditStore
 from shared.errors import Conflict, LabelDPError, Unavailable
@@ -26,19 +28,25 @@ from shared.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 
 log = logging.getLogger("label_dp.retention")
 PURGED = "purged"
-# what holds a label, was learned from labels, tells whether an id has one, or was there for training only
+# what lies under the key of the batch, or tells whether an id has a label
 OF_LABELS = sa.or_(
-    segments.c.kind.in_((LABELS, SEALED, ERASED, PREDICTOR, FEATURES)),
+    segments.c.kind.in_((EXAMPLES, LABELS, SEALED, ERASED, PREDICTOR, FEATURES)),
     sa.and_(segments.c.kind == RUNS, segments.c.of == LABELS),
 )
 
 
 class Retention:
     def __init__(
-        self, database: Database, batches_: Batches, decisions: Decisions, vault: LabelVault, audit: AuditStore
+        self,
+        database: Database,
+        batches_: Batches,
+        decisions: Decisions,
+        vault: LabelVault,
+        audit: AuditStore,
+        leases: Leases,
     ) -> None:
         self.database, self.batches, self.decisions = database, batches_, decisions
-        self.vault, self.audit = vault, audit
+        self.vault, self.audit, self.leases = vault, audit, leases
         self.clock = batches_.clock
 
     def purge(self, batch_id: str, actor: str, call: IdempotentCall = NO_KEY, why: str = "asked for") -> Reply:
@@ -70,6 +78,7 @@ class Retention:
                 unapproved = Conflict(f"T{reason[1:]} before a second person approved it; nothing was charged.")
                 self.decisions.end(connection, waiting, population, actor, reason, unapproved)
         self.batches.retire_predictors(connection, batch_id)
+        self.batches.keys.erase(connection, batch_id)
         now = timestamp(self.clock())
         values = {"state": PURGED, "purged": now, "schedule_problem": None}
         connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(**values))
@@ -79,7 +88,13 @@ class Retention:
         return self.batches.get(connection, batch_id)[0].as_json()
 
     def _finish(self, batch_id: str) -> None:
-        """Delete every stored object of a purged batch but its lists of ids and their digests; safe to repeat."""
+        """The rest of a purge, where no other process is at it; one that died is taken over by the next look."""
+        with self.leases.hold(f"purge {batch_id}") as mine:
+            if mine:
+                self._delete(batch_id)
+
+    def _delete(self, batch_id: str) -> None:
+        """Delete every stored object of a purged batch but the digests of its ids and units; safe to repeat."""
         query = sa.select(segments.c.key).where(segments.c.batch == batch_id, sa.not_(OF_LABELS))
         kept = set(self.database.read("purge.look", lambda c: c.execute(query).scalars().all()))
         self.database.fault("purge.delete:begin")
@@ -91,6 +106,10 @@ class Retention:
                     self.database.fault("purge.delete:one")
         except OSError as error:
             raise Unavailable(f"Labels cannot be deleted yet ({error.strerror}); it is tried again.") from None
+        if not self.database.scrub():
+            raise Unavailable(
+                "The labels cannot be read any more, but their key is still in the database's log; it is tried again."
+            )
 
         def forget(connection: Connection) -> None:
             connection.execute(sa.delete(segments).where(segments.c.batch == batch_id, OF_LABELS))

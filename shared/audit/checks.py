@@ -22,13 +22,23 @@ NOT_CHECKED = (
 )
 
 
-def report(count: int, head: str, *, export: bool) -> dict[str, Any]:
-    """What `audit verify` says when everything held."""
+def report(count: int, head: str, populations: list[dict[str, Any]], *, export: bool) -> dict[str, Any]:
+    """What `audit verify` says when everything held; `populations`: what examples, and units, of each have spent."""
     checked = [*CHECKED, CHECKED_EXPORT if export else CHECKED_STORE]
-    return {"events": count, "head": head, "verified": True, "checked": checked, "not_checked": list(NOT_CHECKED)}
+    told = {"events": count, "head": head, "verified": True, "populations": populations}
+    return told | {"checked": checked, "not_checked": list(NOT_CHECKED)}
 
 
 def report_lines(data: dict[str, Any]) -> list[str]:
     lines = [f"{data['events']} events verified, head {data['head']}"]
+    lines += [_spent(population) for population in data["populations"]]
     lines += [f"  checked: {what}" for what in data["checked"]]
     return lines + [f"  not checked: {what}" for what in data["not_checked"]]
+
+
+def _spent(population: dict[str, Any]) -> str:
+    """Of one population: first what a unit has spent, where examples are not the unit."""
+    each = f"ε {population['epsilon_spent']} of {population['epsilon_lifetime']} per example"
+    unit, of_unit = population["unit"], population["epsilon_per_unit"]
+    said = each if of_unit is None else f"ε {of_unit} per {unit['column']}, all its examples together ({each})"
+    return f"  spent at most: {population['population_name']}: {said}"

@@ -77,7 +77,7 @@ def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -
     count, head = store.verify(connection)
     check_rules(store.scan(connection))
     Receipts.of(store.scan(connection), key)
-    return report(count, head, export=False)
+    return report(count, head, _populations(store.scan(connection)), export=False)
 
 
 def verify_file(path: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
@@ -92,7 +92,14 @@ def verify_file(path: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str
     events = verify_export(envelope, key)
     check_rules(events)
     Receipts.of(events, key)
-    return report(len(events), events[-1].digest if events else "", export=True)
+    return report(len(events), events[-1].digest if events else "", _populations(events), export=True)
+
+
+def _populations(events: Iterable[Event]) -> list[dict[str, Any]]:
+    totals = Totals()
+    for event in events:
+        totals.add(event)
+    return totals.populations()
 
 
 def compare_with(
@@ -201,6 +208,6 @@ def show_comparison(data: dict[str, Any], as_json: bool) -> None:
 def show_report(data: dict[str, Any], as_json: bool) -> None:
     def human() -> None:
         for line in report_lines(data):
-            say(line, indent=2)
+            say(plain(line), indent=2)
 
     emit(data, as_json, human)

@@ -97,7 +97,8 @@ def add_audit_commands(
     @group.command("verify")
     def audit_verify(
         export: Annotated[
-            Path | None, typer.Argument(help="An export; without it this party's own store is verified.")
+            Path | None,
+            typer.Argument(help="An export, or a report (.html); without it this party's own store is verified."),
         ] = None,
         key: Annotated[Path | None, typer.Option(help=key)] = None,
         against: Annotated[Path | None, typer.Option(metavar="EXPORT", help=AgainstHelp)] = None,
@@ -117,10 +118,23 @@ def add_audit_commands(
             return
         # with a key nothing of this party is needed
         choose = _chooser(audited()) if given is None else lambda _: given
-        if against is None:
+        if export.suffix == ".html":
+            _show_verified(export, choose, as_json)
+        elif against is None:
             show_report(verify_file(export, choose), as_json)
         else:
             show_comparison(compare_files(export, against, choose), as_json)
+
+
+def _show_verified(page: Path, choose: "Callable[[bytes], VerifyingKey]", as_json: bool) -> None:
+    from shared.documents.report import verified_report
+    from shared.service.cli import table
+
+    found = verified_report(page, choose)
+    told = {"report": str(page)} | found.document()
+    rows = [[name, f"{told[name]:,}" if isinstance(told[name], int) else told[name]]
+            for name in ("about", "made", "party", "events", "head", "sha256")]  # fmt: skip
+    emit(told, as_json, lambda: table("Verified report", ["", ""], rows))
 
 
 def _chooser(of: Audited) -> "Callable[[bytes], VerifyingKey]":

@@ -16,7 +16,7 @@ from shared.audit import events as kinds
 from shared.audit.events import DAY, Event
 from shared.audit.store import PAGE, AuditStore
 from shared.errors import InvalidInput
-from shared.privacy import Epsilon, delta_string, parse_delta
+from shared.privacy import Epsilon, PrivacyUnit, delta_string, parse_delta
 
 NOBODY: Mapping[str, str] = MappingProxyType({})  # has a name
 SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?", re.ASCII)
@@ -123,8 +123,7 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
         ),
         kinds.BATCH_PURGED: lambda: f"the labels of {batch} were deleted ({details.get('why')}); its releases stay",
         kinds.ERASURE_REQUESTED: lambda: (
-            f"erasure of {counted(details.get('examples'), 'example')} of population {subject.population_name} was "
-            "asked for"
+            f"erasure of {_erased(details)} of population {subject.population_name} was asked for"
         ),
         kinds.ERASED: lambda: (
             f"{counted(details.get('examples'), 'example')} of {batch} took the missing-label value"
@@ -166,6 +165,13 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
         kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
     }
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.work or subject.batch or ''}")()
+
+
+def _erased(details: Any) -> str:
+    """Whom an erasure is about: examples, or all that a person has."""
+    if "units" in details:
+        return f"all examples of {counted(details['units'], 'unit')}"
+    return counted(details.get("examples"), "example")
 
 
 def _called(event: Event) -> str:
@@ -239,6 +245,7 @@ class Totals:
         self.batches: dict[tuple[str, str, str], Total] = {}
         self.lifetimes: dict[str, int] = {}
         self.deltas: dict[str, int] = {}
+        self.units: dict[tuple[str, str], PrivacyUnit] = {}
 
     def add(self, event: Event) -> Total | None:
         """The total that `event` changed, if it changed one."""
@@ -258,6 +265,7 @@ class Totals:
             if "epsilon_lifetime" in event.details:  # of a population of another party, which states it with every item
                 total.lifetime_nano = Epsilon.parse(event.details["epsilon_lifetime"]).nano
                 total.lifetime_atto = parse_delta(event.details.get("delta_lifetime", "0"))
+            self.units[key[:2]] = event.unit
             back = event.kind == kinds.RETURNED
             total.charges += 0 if back else 1
             total.nano += -event.split.total.nano if back else event.split.total.nano
@@ -267,3 +275,17 @@ class Totals:
 
     def as_json(self) -> list[dict[str, Any]]:
         return [total.as_json() for total in self.batches.values()]
+
+    def populations(self) -> list[dict[str, Any]]:
+        """What an example of each population has spent at most, and all examples of a unit together."""
+        found: dict[tuple[str, str], Total] = {}
+        for (key, population, _), total in self.batches.items():
+            most = found.setdefault((key, population), total)
+            if total.nano > most.nano:
+                found[key, population] = total
+        told = []
+        for of, total in found.items():
+            spent, unit = Epsilon(max(total.nano, 0)), self.units[of]
+            row = {name: value for name, value in total.as_json().items() if name not in ("batch", "charges")}
+            told.append(row | {"unit": unit.as_json(), "epsilon_per_unit": unit.bound(spent)})
+        return told

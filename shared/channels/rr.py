@@ -12,7 +12,24 @@ import numpy as np
 from shared.channels.base import FloatArray, IntArray, N, UIntArray, WeightedChannel, frozen_floats, smallest_unsigned
 from shared.channels.reading import Members, integer, positions, reals
 from shared.domain import Domain
-from shared.errors import InvalidMechanism
+from shared.errors import InvalidEpsilon, InvalidMechanism
+from shared.privacy import Epsilon
+
+
+def rr_weights(epsilon: Epsilon, d: int) -> tuple[int, int]:
+    """(A, B): weight of the own bin and of each other one, A + (d − 1)·B = N and A/B ≤ e^ε exactly.
+
+    B = ⌈N/(lower(e^ε) + d − 1)⌉ with a rational lower bound of e^ε; B is at least 1, which caps a huge ε. Raises
+    InvalidEpsilon where ε is too small for d bins at 64 bits (A would fall below B).
+    """
+    if d < 1:
+        raise InvalidMechanism("Randomized response needs at least one bin.")
+    share = epsilon.exp_lower() + d - 1
+    B = -(-N * share.denominator // share.numerator)
+    A = N - (d - 1) * B
+    if A < B:
+        raise InvalidEpsilon("This ε is too small for so many bins: the own bin would be less likely than another.")
+    return A, B
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

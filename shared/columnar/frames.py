@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 Frame: TypeAlias = Any  # an Arrow table or record batch, a pandas or polars frame
 Frames: TypeAlias = Any  # a frame, an Arrow reader, or an iterable of frames
 
+# pandas writes an index without a name beside the columns, and it says nothing of later rows
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 WANTED = "A table is an Arrow table, record batch or reader, a pandas or polars frame, or an iterable of these."
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shared.documents.manifest import ENVELOPE_FILE, SIGNED_SUFFIX, FileEntry, Manifest
+from shared.documents.rehearsal import Rehearsal
 from shared.documents.signed import MAX_ENVELOPE_BYTES
-from shared.documents.signing import VerifyingKey
+from shared.documents.signing import VerifyingKey, is_rehearsal
 from shared.errors import DigestMismatch, InvalidFile
 
 ENVELOPE_SUFFIX = SIGNED_SUFFIX
@@ -105,31 +106,37 @@ def changed_file(name: str) -> DigestMismatch:
     return DigestMismatch(f"'{name}' does not match the signed manifest: it was changed or cut short. Pull it again.")
 
 
-def verify(path: Path, key: VerifyingKey, audience: str | None) -> VerifiedMessage:
-    """Verify the message at `path` without parsing its rows and without writing anything.
+def verify(path: Path, key: VerifyingKey, audience: str | None, *, rehearsals: bool = False) -> VerifiedMessage:
+    """Verify the message at `path` without parsing its rows and without writing anything; with `rehearsals` it may be
+    one of those, and its manifest is a Rehearsal then.
 
     Raises a VerificationFailed of the rule that was broken, or InvalidFile if a part is missing.
     """
-    return _verify(path, key, audience, None)
+    return _verify(path, key, audience, None, rehearsals)
 
 
-def verify_into(path: Path, key: VerifyingKey, audience: str, folder: Path) -> VerifiedMessage:
+def verify_into(
+    path: Path, key: VerifyingKey, audience: str, folder: Path, *, rehearsals: bool = False
+) -> VerifiedMessage:
     """As `verify`, reading each byte once while copying into `folder` (private to the receiver, so that what was
     checked is what is parsed later). On failure the folder is removed."""
     folder.mkdir(parents=True, mode=0o700)
     try:
-        return _verify(path, key, audience, folder)
+        return _verify(path, key, audience, folder, rehearsals)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _verify(path: Path, key: VerifyingKey, audience: str | None, copy_into: Path | None) -> VerifiedMessage:
+def _verify(
+    path: Path, key: VerifyingKey, audience: str | None, copy_into: Path | None, rehearsals: bool
+) -> VerifiedMessage:
     if not path.exists():
         raise InvalidFile(f"There is no message at '{path}'.")
     bundle = Bundle(path)
     envelope = bundle.envelope()
-    manifest, payload_digest = Manifest.trusted(envelope, key, audience)
+    form = Rehearsal if rehearsals and is_rehearsal(envelope) else Manifest
+    manifest, payload_digest = form.trusted(envelope, key, audience)
     if not bundle.is_folder and len(manifest.message_files) != 1:
         raise InvalidFile(
             "This message has several files: keep them in one folder with their manifest.dsse.json and name the folder."

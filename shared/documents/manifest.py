@@ -98,7 +98,7 @@ class Manifest(Charged):
     TYPE: ClassVar[str] = MANIFEST_TYPE
     NOUN: ClassVar[str] = "message"
 
-    format: Literal["label-dp-message/1"] = "label-dp-message/1"
+    format: Literal["label-dp-message/1", "label-dp-rehearsal/1"] = "label-dp-message/1"
     domain_source: Literal["declared public by the owner", "bought with ε_clip"] = "declared public by the owner"
     presence: Literal["id list given before labels counted", "declared public by the owner"]
     mechanism: Mechanism
@@ -113,6 +113,8 @@ class Manifest(Charged):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.format != self.FORMAT:
+            raise ValueError(f"a {self.NOUN} has the format {self.FORMAT}")
         names = [f.name.lower() for f in self.files]  # some file systems do not tell them apart
         parts = self.message_files
         if (

@@ -162,6 +162,11 @@ class Charged(Document):
         return EpsilonSplit.from_json(self.epsilon)
 
     @property
+    def unit_said(self) -> dict[str, object]:
+        """What ε protects, and what all examples of a unit have spent; None where an example is the unit."""
+        return self.privacy_unit.as_json() | {"epsilon_per_unit": self.unit.epsilon_per_unit}
+
+    @property
     def privacy_unit(self) -> PrivacyUnit:
         return PrivacyUnit(self.unit.column, self.unit.max_examples)
 

@@ -27,9 +27,11 @@ from shared.documents.canonical import canonical_bytes
 from shared.errors import InvalidFile, MalformedManifest, SignatureInvalid
 
 MANIFEST_TYPE = "application/vnd.label-dp.manifest+json"
+REHEARSAL_TYPE = "application/vnd.label-dp.rehearsal+json"
 EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
 ANSWER_TYPE = "application/vnd.label-dp.answer+json"
+REPORT_TYPE = "application/vnd.label-dp.report+json"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -158,6 +160,8 @@ def open_envelope(envelope: bytes, key: VerifyingKey, payload_type: str, *, max_
         signature = _strict_base64(entry["sig"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise MalformedManifest("The file is not a DSSE envelope with exactly one signature.") from None
+    if data["payloadType"] == REHEARSAL_TYPE != payload_type:
+        raise SignatureInvalid("This is a rehearsal with made-up labels; a labels party's document is wanted here.")
     if data["payloadType"] != payload_type:
         raise SignatureInvalid(f"The signed document is not of type {payload_type}.")
     if entry["keyid"] != key.id:
@@ -183,6 +187,14 @@ def named_key(envelope: bytes) -> str:
     if not isinstance(named, str):
         raise MalformedManifest("The file is not a DSSE envelope with exactly one signature.")
     return named
+
+
+def is_rehearsal(envelope: bytes) -> bool:
+    """Whether an envelope calls itself a rehearsal: not to be trusted, only to select how it is verified."""
+    try:
+        return bool(json.loads(envelope)["payloadType"] == REHEARSAL_TYPE)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _strict_base64(text: str) -> bytes:

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -23,12 +24,13 @@ from markupsafe import Markup
 from shared.channels.base import Channel
 from shared.channels.one_bit import OneBitChannel
 from shared.channels.rr import RRChannel
+from shared.documents.heaps import heaps
 from shared.documents.manifest import Manifest
 from shared.documents.statement_pictures import picture, split_bar
 from shared.documents.statement_text import (
     PRIOR_ODDS,
     count,
-    in_words,
+    in_all_words,
     mechanism_words,
     number,
     odds_factor,
@@ -70,7 +72,7 @@ def render_statement(
     later: Later | None = None,
 ) -> str:
     """The page for a *verified* manifest with payload digest `digest`. `prior`: float64[k], of its prior file."""
-    channel, split = manifest.read_channel(), manifest.split
+    channel, split, unit = manifest.read_channel(), manifest.split, manifest.unit
     spent, life = Epsilon.parse(manifest.epsilon_spent), Epsilon.parse(manifest.epsilon_lifetime)
     of_life = spent.nano / life.nano
     return _template().render(
@@ -89,6 +91,12 @@ def render_statement(
             ("ε_prior", split.prior, "to estimate the private prior"),
             ("ε_randomize", split.randomize, "to randomize every label"),
         ),
+        per_unit=unit.epsilon_per_unit,
+        thumb=in_all_words(
+            Decimal(unit.epsilon_per_unit or manifest.epsilon_spent),
+            "the label of an example" if unit.epsilon_per_unit is None else f"the labels of one {unit.column}",
+        ),
+        heaps=heaps(manifest, prior),
         prior_odds=PRIOR_ODDS,
         channel=channel,
         mechanism=mechanism_words(channel),
@@ -150,7 +158,6 @@ def _template() -> jinja2.Template:
         "count": count,
         "odds": odds_factor,
         "surest": surest,
-        "in_words": in_words,
     }
     return engine.from_string(_file("statement.html.jinja"))
 

@@ -68,14 +68,30 @@ def in_words(epsilon: Epsilon) -> str:
 
     From even odds one value may make a reader 62, 73 and 95 % sure at the ends of the first three ranges.
     """
-    value = float(epsilon)
-    if value <= 0.5:
-        return "Strong protection: a single value says little about the label behind it."
-    if value <= 1:
-        return "Solid protection: a single value is a weak hint, which everybody can plausibly deny."
-    if value <= 3:
-        return "Moderate protection: a single value is a strong hint, though no proof."
-    return "Weak protection: for the surest reader, a single value comes close to telling the label behind it."
+    says = {
+        "Strong": "a single value says little about the label behind it.",
+        "Solid": "a single value is a weak hint, which everybody can plausibly deny.",
+        "Moderate": "a single value is a strong hint, though no proof.",
+        "Weak": "for the surest reader, a single value comes close to telling the label behind it.",
+    }
+    strength = _strength(float(epsilon))
+    return f"{strength} protection: {says[strength]}"
+
+
+def in_all_words(epsilon: Decimal, whose: str) -> str:
+    """The same of all that was published so far; `whose`: `the label of an example`, or all that a person has."""
+    says = {
+        "Strong": f"all that was published so far says little about {whose}.",
+        "Solid": f"all that was published so far is a weak hint at {whose}, which everybody can plausibly deny.",
+        "Moderate": f"all that was published so far is a strong hint at {whose}, though no proof.",
+        "Weak": f"for the surest reader, all that was published so far comes close to telling {whose}.",
+    }
+    strength = _strength(float(epsilon))
+    return f"{strength} protection: {says[strength]}"
+
+
+def _strength(epsilon: float) -> str:
+    return "Strong" if epsilon <= 0.5 else "Solid" if epsilon <= 1 else "Moderate" if epsilon <= 3 else "Weak"
 
 
 def mechanism_words(channel: Channel) -> str:

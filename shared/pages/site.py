@@ -15,18 +15,15 @@ from functools import cached_property
 from importlib import resources
 from typing import Any
 
-import jinja2
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
-from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
-from shared.documents.statement_text import visible
 from shared.errors import InvalidRequest, LabelDPError, Unauthenticated, UnsupportedMediaType
-from shared.pages.words import FILTERS
+from shared.pages.engine import engine
 from shared.problems import problem
 from shared.service.apikeys import Principal
 from shared.service.calls import LARGE_BODY, Takes, refuse_other_roles
@@ -66,15 +63,7 @@ class Site:
     ) -> None:
         self.title, self.menu, self.sessions, self.done = title, menu, sessions, done
         self.cookie = f"{sessions.apikeys.prefix}_session"
-        self.engine = jinja2.Environment(
-            loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package), jinja2.PackageLoader("shared.pages")]),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            finalize=lambda value: value if isinstance(value, Markup) else visible(value),
-        )
-        self.engine.filters |= FILTERS
+        self.engine = engine(package)
 
     @cached_property
     def files(self) -> dict[str, tuple[bytes, str]]:

@@ -11,6 +11,23 @@ RANK_ERROR = "rank_error_19_of_20"
 IN_TABLES = ("query", "features")  # parameters that `show_result` shows
 
 
+def headline(data: Mapping[str, Any]) -> str:
+    """What is to be known of a document before all else, where a person may have several examples; else nothing."""
+    unit = data["unit"]
+    if unit["epsilon_per_unit"] is None:
+        return ""
+    return f": all labels of one {unit['column']} together have spent ε {unit['epsilon_per_unit']} at most"
+
+
+def budget_rows(data: Mapping[str, Any]) -> list[list[str]]:
+    """What a document says was spent: per example and, where a unit has several, per unit."""
+    unit, rows = data["unit"], [["budget", f"{data['epsilon_spent']} of {data['epsilon_lifetime']} spent per example"]]
+    if unit["epsilon_per_unit"] is not None:
+        each = f"{unit['max_examples']:,} example{'' if unit['max_examples'] == 1 else 's'} each at most"
+        rows += [[f"per {unit['column']}", f"ε {unit['epsilon_per_unit']} at most ({each})"]]
+    return rows
+
+
 def answer_rows(parameters: Mapping[str, Any], result: Mapping[str, Any], facts: Mapping[str, Any]) -> list[list[str]]:
     """Name and text of each parameter and each figure of the result; of a calibration `pieces` stands for its map."""
     rows = [[name.replace("_", " "), _said(v)] for name, v in parameters.items() if v and name not in IN_TABLES]

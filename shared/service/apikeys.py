@@ -116,6 +116,14 @@ class ApiKeys:
         """As `names_of`."""
         return names_of(connection, self.table)
 
+    def stands(self, connection: Connection, actor: str) -> bool:
+        """Whether what an actor left to be done later may still be done: not where it is a key that was revoked, has
+        expired or is unknown."""
+        if not actor.startswith(PREFIX):
+            return True
+        row = connection.execute(sa.select(self.table).where(self.table.c.id == actor.removeprefix(PREFIX))).first()
+        return row is not None and self._ended(row) is None
+
     def revoke(self, key_id: str) -> None:
         statement = (
             sa.update(self.table)
@@ -149,10 +157,8 @@ class ApiKeys:
         if digest:
             if row is None:
                 reason = "unknown key"
-            elif row.revoked is not None:
-                reason, key_id = "revoked key", row.id
-            elif row.expires is not None and row.expires <= self._now():
-                reason, key_id = "expired key", row.id
+            elif (ended := self._ended(row)) is not None:
+                reason, key_id = ended, row.id
             else:
                 return Principal(row.id, row.role, row.audience)
         return Unauthenticated(
@@ -160,6 +166,11 @@ class ApiKeys:
             reason,
             key_id,
         )
+
+    def _ended(self, row: Any) -> str | None:
+        if row.revoked is not None:
+            return "revoked key"
+        return "expired key" if row.expires is not None and row.expires <= self._now() else None
 
     def wait(self) -> None:
         """Until no use of a key is being noted."""

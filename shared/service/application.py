@@ -21,6 +21,7 @@ from shared.service.calls import Calls
 from shared.service.docs import install_docs
 from shared.service.front import Failures, Front, LastResort, RequestLog
 from shared.service.http import problem_responses
+from shared.service.json_bodies import JsonRoute
 from shared.service.methods import Methods, known_request
 from shared.service.metrics import install_metrics
 from shared.service.refusals import install_handlers
@@ -69,6 +70,7 @@ def application(
     app.state.services, app.state.apikeys, app.state.failures = services, services.apikeys, Failures()
     install_handlers(app)
     app.router.redirect_slashes = False
+    app.router.route_class = JsonRoute
     app.router.dependencies.append(Depends(known_request))
     # the last one added is met first
     app.add_middleware(Methods, api=app)
@@ -77,7 +79,7 @@ def application(
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
-    install_metrics(app, silent=silent)
+    install_metrics(app, here=not services.settings.metrics_port, silent=silent)
     for router in routers:
         app.include_router(router)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -53,11 +55,15 @@ def quickly(answer: Answer) -> Callable[[Endpoint], Endpoint]:
 
 
 class JsonRoute(APIRoute):
-    """A route whose JSON body is read strictly. Raises InvalidRequest, UnsupportedMediaType."""
+    """A route whose JSON body is read strictly, and whose summary is the first sentence of what it says of itself.
+    Raises InvalidRequest, UnsupportedMediaType."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         _build(Ask)
-        super().__init__(*arguments, **options)
+        options["summary"] = options.get("summary") or _first_sentence(
+            options.get("description") or inspect.getdoc(endpoint) or ""
+        )
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, field = super().get_route_handler(), self.body_field
@@ -101,6 +107,11 @@ class JsonRouter(APIRouter):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(route_class=JsonRoute, **options)
+
+
+def _first_sentence(text: str) -> str | None:
+    found = re.match(r"(.+?\.)(?: |$)", " ".join(text.split()))
+    return found[1] if found else None
 
 
 def _build(schema: type[Ask]) -> None:

@@ -37,8 +37,10 @@ class CountRequests:
             self.requests.labels(route, method, str(status)).inc()
 
 
-def install_metrics(app: FastAPI, *, silent: frozenset[str] = frozenset()) -> None:
-    """Count requests and serve `/metrics`. Durations are not exported: they could depend on labels.
+def install_metrics(app: FastAPI, *, here: bool, silent: frozenset[str] = frozenset()) -> None:
+    """Count requests into `app.state.metrics`, and serve `/metrics` where it has no port of its own (`here`).
+
+    Durations are not exported: they could depend on labels.
 
     Routes in `silent` are not counted: how many there were, and how they ended, depends on labels.
     """
@@ -52,6 +54,9 @@ def install_metrics(app: FastAPI, *, silent: frozenset[str] = frozenset()) -> No
         registry=registry,
     )
     app.add_middleware(CountRequests, requests=requests, silent=silent)
+    app.state.metrics = registry
+    if not here:
+        return
 
     @app.get("/metrics", tags=["service"], response_class=Response)
     def metrics() -> Response:

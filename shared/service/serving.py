@@ -37,15 +37,16 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
 
     configure_logging(settings.log_format)
     os.umask(0o077)  # whatever a service writes is its own
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        number = getattr(error, "errno", None) or 0
-        reason = os.strerror(number) if number > 0 else "no such address"
         raise InvalidInput(
-            f"The {name} cannot listen on {host}, port {port} ({reason}). Choose another address with --host or --port."
+            f"The {name} cannot listen on {host}, port {port} ({_reason(error)}). Choose another address with --host "
+            "or --port."
         ) from None
+    if settings.metrics_port:
+        _serve_metrics(app, host, settings, name)
     # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -72,3 +73,23 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     gc.freeze()
     gc.set_threshold(*USUALLY)
     server.run(sockets=[listener])
+
+
+def _serve_metrics(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
+    """`/metrics` on a port of its own, from a thread that ends with the process. Raises InvalidInput."""
+    from prometheus_client import start_http_server
+
+    port = settings.metrics_port
+    try:
+        start_http_server(port, host, app.state.metrics)
+    except (OSError, OverflowError) as error:
+        setting = f"{settings.party.upper().replace('-', '_')}_METRICS_PORT"
+        raise InvalidInput(
+            f"The {name} cannot serve its metrics on {host}, port {port} ({_reason(error)}). Choose another port with "
+            f"{setting}."
+        ) from None
+
+
+def _reason(error: OSError | OverflowError) -> str:
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number > 0 else "no such address"

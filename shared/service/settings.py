@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
@@ -13,10 +14,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from shared.errors import InvalidSettings
 from shared.numbers import BadSpelling, real_of, whole_of
 from shared.service.logs import LogFormat
+from shared.service.quota import memory_bytes
 from shared.service.validation import broken_rule
 
 if TYPE_CHECKING:
     from shared.service.bodies import Bounds
+
+USUAL_MEMORY_MB, LEAST_MEMORY_MB = 1024, 64
+# what Kubernetes tells every container of a service in its name space, unless `enableServiceLinks` is off
+LINK = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)")
+LINKED = re.compile(r"(?:tcp|udp|sctp)://.*", re.DOTALL)
 
 
 def settings_of(party: str) -> SettingsConfigDict:
@@ -28,6 +35,11 @@ def state_folder(party: str) -> Path:
     """The usual home of `party`: in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / party
+
+
+def usual_memory_mb() -> int:
+    """A gibibyte, or a quarter of what this process may use where that is less."""
+    return max(min(USUAL_MEMORY_MB, memory_bytes() >> 22), LEAST_MEMORY_MB)
 
 
 class ServiceSettings(BaseSettings):
@@ -44,8 +56,13 @@ class ServiceSettings(BaseSettings):
         default=True,
         description="Whether `serve` also works in the background; off for replicas that only answer requests.",
     )
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="A port of its own for `/metrics`, which `port` then lacks; 0: none."
+    )
     memory_limit_mb: int = Field(
-        default=1024, ge=64, description="Memory for sorting and joining; the rest is spilled to the home's disk."
+        default_factory=usual_memory_mb,
+        ge=LEAST_MEMORY_MB,
+        description="Memory for sorting and joining; the rest is spilled to the home's disk.",
     )
     max_body_bytes: int = Field(
         default=1 << 30, ge=1 << 10, description="Largest request body; larger uploads get 413."
@@ -76,14 +93,25 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """From the environment. Raises InvalidSettings naming the variable, never its value (URLs hold passwords)."""
+        """From the environment; a secret also from the file that its setting with _FILE names.
+
+        Raises InvalidSettings naming the variable, never its value (URLs hold passwords).
+        """
         prefix = str(cls.model_config["env_prefix"])
-        known = {prefix + name.upper() for name in cls.model_fields}
-        unknown = sorted(name for name in os.environ if name.upper().startswith(prefix) and name.upper() not in known)
+        secrets = {prefix + name.upper() + "_FILE": name for name in cls.model_fields if cls._is_secret(name)}
+        known = {prefix + name.upper() for name in cls.model_fields} | set(secrets)
+        named = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(prefix)}
+        links = _links(prefix, named)
+        unknown = sorted(set(named) - known - links)
         if unknown:
             raise InvalidSettings(f"Unknown setting {unknown[0]}; the known ones are {', '.join(sorted(known))}.")
+        # what is given here goes before the environment
+        given: dict[str, Any] = {
+            name: cls.model_fields[name].get_default() for name in cls.model_fields if prefix + name.upper() in links
+        }
+        given |= {name: _in_file(file, named) for file, name in secrets.items() if file in named}
         try:
-            return cls()
+            return cls(**given)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             name = prefix + str(first["loc"][0]).upper()
@@ -93,6 +121,10 @@ class ServiceSettings(BaseSettings):
                 prefix + n.upper() for n, field in cls.model_fields.items() if get_origin(field.annotation) is tuple
             ]
             raise InvalidSettings(f"The setting {' or '.join(lists)} must be a JSON list.") from None
+
+    @classmethod
+    def _is_secret(cls, name: str) -> bool:
+        return SecretStr in get_args(cls.model_fields[name].annotation)
 
     @property
     def bounds(self) -> Bounds:
@@ -105,3 +137,27 @@ class ServiceSettings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.home.absolute() / f'{self.party}.sqlite'}"
+
+
+def _links(prefix: str, named: dict[str, str]) -> set[str]:
+    """Variables of our prefix that Kubernetes set for a service of our name: they are no settings of ours."""
+    if not any(name.endswith("_SERVICE_HOST") for name in named):
+        return set()
+    # PREFIX_PORT is ours too, unless its value is an address such as tcp://10.0.0.1:8001
+    addresses = {name for name, value in named.items() if name.endswith("_PORT") and LINKED.fullmatch(value)}
+    return addresses | {name for name in named if LINK.fullmatch(name.removeprefix(prefix))}
+
+
+def _in_file(setting: str, named: dict[str, str]) -> str:
+    """The secret in the file that `setting` names, without the line's end. Raises InvalidSettings."""
+    plain = setting.removesuffix("_FILE")
+    if plain in named:
+        raise InvalidSettings(f"Both {plain} and {setting} are set; set one of them.")
+    try:
+        secret = Path(named[setting]).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise InvalidSettings(f"The file that the setting {setting} names cannot be read ({reason}).") from None
+    if not secret:
+        raise InvalidSettings(f"The file that the setting {setting} names is empty; write the secret into it.")
+    return secret

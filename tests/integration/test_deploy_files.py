@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ SETTINGS: dict[str, Any] = {
 }
 APPS: dict[str, typer.Typer] = {"labels-party": labels_party.cli.app, "features-party": features_party.cli.app}
 PORTS = {"labels-party": 8001, "features-party": 8002}
+PINNED = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
 
 
 def prefix(party: str) -> str:
@@ -34,6 +37,12 @@ def prefix(party: str) -> str:
 
 def names(party: str) -> set[str]:
     return {prefix(party) + field.upper() for field in SETTINGS[party].model_fields}
+
+
+def names_of_files(party: str) -> set[str]:
+    """Settings that name a file with a secret in it."""
+    fields = SETTINGS[party].model_fields.items()
+    return {f"{prefix(party)}{name.upper()}_FILE" for name, field in fields if "SecretStr" in str(field.annotation)}
 
 
 def dockerfile(party: str) -> Path:
@@ -85,6 +94,11 @@ def resolve(party: str, words: list[str]) -> Any:
     return command
 
 
+def mounts(service: dict[str, Any]) -> list[str]:
+    """Volumes and files that a service is given."""
+    return [volume.split(":")[0] for volume in service.get("volumes", [])]
+
+
 def until_redirect(words: list[str]) -> list[str]:
     return words[: words.index(">")] if ">" in words else words
 
@@ -94,25 +108,34 @@ def test_every_setting_in_the_compose_file_exists(compose: dict[str, Any]) -> No
     for party in PARTIES:
         used = set(re.findall(rf"\b{prefix(party)}[A-Z_]+\b", text))
         assert used
-        assert used <= names(party)
+        assert used <= names(party) | names_of_files(party)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("party", PARTIES)
-def test_the_settings_of_a_service_load(compose: dict[str, Any], party: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_of_a_service_load(
+    compose: dict[str, Any], party: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     clear(monkeypatch)
+    side = party.split("-")[0]
     environment = compose["services"][party]["environment"]
+    script = compose["services"][f"{side}-secrets"]["command"][2].replace("$$", "$").replace("/secrets", str(tmp_path))
+    subprocess.run(["sh", "-ec", script], check=True)
     for name, value in environment.items():
         assert isinstance(value, str), f"{name} is not text and YAML may change it"
-        monkeypatch.setenv(name, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
+        file = tmp_path / value.rpartition("/")[2] if name in names_of_files(party) else value
+        if name.endswith("LABELS_API_KEY_FILE"):
+            tmp_path.joinpath("labels.key").write_text("lp_key", encoding="utf-8")
+        monkeypatch.setenv(name, str(file))
     settings = SETTINGS[party].load()
     assert settings.port == PORTS[party]
     assert settings.host == "0.0.0.0"
-    database = f"{party.split('-')[0]}-db"
-    made = compose["services"][database]["environment"]
-    password = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", made["POSTGRES_PASSWORD"])
-    assert settings.url == f"postgresql://{made['POSTGRES_USER']}:{password}@{database}:5432/{made['POSTGRES_DB']}"
-    # the same variable on both sides, or a changed password would reach one of them only
-    assert made["POSTGRES_PASSWORD"] in environment[f"{prefix(party)}DATABASE_URL"]
+    made = compose["services"][f"{side}-db"]["environment"]
+    role, password = made["PARTY_ROLE"], (tmp_path / "party").read_text(encoding="utf-8").strip()
+    assert settings.url == f"postgresql://{role}:{password}@{side}-db:5432/{role}"
+    assert made["PARTY_PASSWORD_FILE"] == "/secrets/party"
+    assert made["POSTGRES_PASSWORD_FILE"] == "/secrets/administrator"
+    assert (tmp_path / "administrator").read_text(encoding="utf-8").strip() != password
 
 
 @pytest.mark.parametrize("party", PARTIES)
@@ -132,41 +155,58 @@ def test_the_databases_are_apart(compose: dict[str, Any]) -> None:
         assert database["networks"] == [party]
         assert compose["networks"][party] == {"internal": True}
         assert "ports" not in database
-        assert "pg_isready" in " ".join(database["healthcheck"]["test"])
-    passwords = {services[f"{p}-db"]["environment"]["POSTGRES_PASSWORD"] for p in ("labels", "features")}
-    assert len(passwords) == 2
+        # its socket answers before a new volume is set up
+        assert "pg_isready -q -h 127.0.0.1" in " ".join(database["healthcheck"]["test"])
+        sharing = {name for name, service in services.items() if f"{party}-secrets" in mounts(service)}
+        assert all(name.startswith((party, f"demo-{party}")) for name in sharing), sharing
     for name, service in services.items():
-        assert not {"labels", "features"} <= set(service["networks"]), f"{name} sees both databases"
+        assert not {"labels", "features"} <= set(service.get("networks", [])), f"{name} sees both databases"
 
 
 def test_volumes_networks_and_dependencies_are_declared(compose: dict[str, Any]) -> None:
     services = compose["services"]
     for name, service in services.items():
-        for volume in service.get("volumes", []):
-            assert volume.split(":")[0] in compose["volumes"], f"{name}: {volume}"
-        assert set(service["networks"]) <= set(compose["networks"])
+        for volume in mounts(service):
+            assert volume in compose["volumes"] or (ROOT / volume).is_file(), f"{name}: {volume}"
+        assert set(service.get("networks", [])) <= set(compose["networks"])
+        assert "networks" in service or service["network_mode"] == "none"
         for other, how in service.get("depends_on", {}).items():
             assert other in services
             one_shot = services[other]["restart"] == "no"
             assert how["condition"] == ("service_completed_successfully" if one_shot else "service_healthy")
             # a service of the default profile must not wait for one that is not started
             assert "profiles" in service or "profiles" not in services[other]
-    used = {v.split(":")[0] for s in services.values() for v in s.get("volumes", [])}
+    used = {volume for service in services.values() for volume in mounts(service) if not volume.startswith(".")}
     assert used == set(compose["volumes"])
 
 
 def test_images_are_built_from_files_that_exist(compose: dict[str, Any]) -> None:
+    built = [service["image"] for service in compose["services"].values() if "build" in service]
+    assert len(built) == len(set(built)), "two services build one image, so each command makes the parties anew"
     for name, service in compose["services"].items():
         if "build" not in service:
-            assert service["image"].startswith("postgres:"), name
+            assert service["image"] in built or PINNED.search(service["image"]), name
             continue
+        assert service["build"]["args"] == ["PYTHON_IMAGE"]
         file = ROOT / service["build"]["context"] / service["build"]["dockerfile"]
         stages = re.findall(r"^FROM \S+ AS (\S+)", file.read_text(encoding="utf-8"), re.M)
         assert service["build"].get("target", stages[0]) in stages
         for entry in service.get("env_file", []):
             assert entry["required"] is False
             assert (ROOT / f"{entry['path']}.example").exists()
-        assert service["cap_drop"] == ["ALL"]
+
+
+def test_every_container_is_confined(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert {"mem_limit", "cpus", "pids_limit"} <= set(service), name
+        assert "privileged" not in service
+    for party in PARTIES:
+        service = compose["services"][party]
+        grace = int(service["stop_grace_period"].removesuffix("s"))
+        assert grace >= 2 * SETTINGS[party].model_fields["shutdown_seconds"].default
 
 
 def test_every_command_is_a_real_one(compose: dict[str, Any]) -> None:
@@ -186,14 +226,19 @@ def test_keys_are_made_where_they_are_read(compose: dict[str, Any]) -> None:
     services = compose["services"]
     made = {
         name: set(re.findall(r"(?:> |--out |cp \S+ )/handover/(\S+)", services[name]["command"][2]))
-        for name in ("handover", "demo-labels-keys", "demo-features-keys")
+        for name in ("labels-mail", "features-mail", "demo-labels-keys", "demo-features-keys")
     }
-    read = set(re.findall(r"/handover/([\w.-]+)", services["features-party"]["command"][2]))
-    assert read <= made["handover"]
+    party = services["features-party"]
+    read = set(re.findall(r"/handover/([\w.-]+)", party["command"][2] + str(party["environment"])))
+    assert {"labels.key", "labels-party.pub"} == read
+    assert read <= made["labels-mail"]
     source = (DEPLOY / "demo" / "story.py").read_text(encoding="utf-8")
     wanted = set(re.findall(r'"([\w-]+\.(?:key|pub))"', source))
     assert {"owner.key", "trainer.key", "labels-party.pub", "features-party.pub"} <= wanted
     assert wanted <= made["demo-labels-keys"] | made["demo-features-keys"]
+    # the key of receipts: without it the labels party keeps none
+    assert "--receipt-key /handover/features-party.pub" in services["labels-mail"]["command"][2]
+    assert "features-party.pub" in made["features-mail"]
 
 
 def test_the_demo_is_called_with_options_it_has(compose: dict[str, Any]) -> None:
@@ -228,13 +273,14 @@ def test_what_a_dockerfile_copies_exists_and_is_not_ignored(party: str) -> None:
     assert ignored[0] == "*"
     copied = set()
     for word, rest in instructions(dockerfile(party)):
-        assert word in {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "CMD"}
+        assert word in {"ARG", "FROM", "LABEL", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE",
+                        "HEALTHCHECK", "CMD"}  # fmt: skip
         if word == "COPY" and not rest.startswith("--from="):
             *sources, _ = rest.split()
             copied |= set(sources)
     for source in copied:
         assert (ROOT / source).exists(), source
-        assert f"!{source}" in ignored, source
+        assert {f"!{source}", f"!{Path(source).parent}"} & set(ignored), source
     packages = re.search(r"packages = \[([^\]]*)\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert packages is not None
     assert set(re.findall(r'"(\w+)"', packages[1])) <= copied, "the wheel needs every package"
@@ -243,16 +289,39 @@ def test_what_a_dockerfile_copies_exists_and_is_not_ignored(party: str) -> None:
 @pytest.mark.parametrize("party", PARTIES)
 def test_an_image_runs_as_its_own_user_without_build_tools(party: str) -> None:
     parsed = instructions(dockerfile(party))
-    assert {rest.split()[0] for word, rest in parsed if word == "FROM"} <= {"python:3.12-slim", "base"}
-    users = [rest for word, rest in parsed if word == "USER"]
-    assert users[-1] == party
-    after = parsed[max(i for i, part in enumerate(parsed) if part == ("USER", "root")) :] if "root" in users else []
-    assert not after or ("USER", party) in after, "root is given back"
+    ((first, base),) = parsed[:1]
+    assert first == "ARG"
+    assert PINNED.fullmatch(base.removeprefix("PYTHON_IMAGE="))
+    assert {base} == {instructions(dockerfile(other))[0][1] for other in PARTIES}
+    stages = [[*rest.split(), "AS", "service"][:3:2] for word, rest in parsed if word == "FROM"]
+    assert {image for image, _ in stages} <= {"${PYTHON_IMAGE}", "base", "build"}
+    final = parsed[max(i for i, part in enumerate(parsed) if part[0] == "FROM" and "PYTHON_IMAGE" in part[1]) :]
+    users = [rest for word, rest in final if word == "USER"]
+    assert users[-1] == "10001:10001"
+    roots = [i for i, part in enumerate(final) if part == ("USER", "0:0")]
+    assert all(("USER", "10001:10001") in final[i:] for i in roots), "root is given back"
     text = dockerfile(party).read_text(encoding="utf-8")
-    assert f"useradd --uid 10001 --home-dir /var/lib/{party}" in text
-    assert not re.search(r"apt-get|build-essential|gcc", text)
-    final = text.rsplit("COPY --from=build", 1)[1]
-    assert "pip install" not in final
+    assert f"useradd --uid 10001 --gid 10001 --home-dir /var/lib/{party}" in text
+    commands = " ".join(rest for word, rest in final if word == "RUN")
+    assert not re.search(r"apt-get|build-essential|gcc|pip install", commands)
+    assert "-name ensurepip" in commands
+    (label, *_) = [rest for word, rest in final if word == "LABEL"]
+    metadata = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', label))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (metadata["licenses"], metadata["version"]) == (project["license"], project["version"])
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_packages_are_installed_by_hashes_before_sources_are_copied(party: str) -> None:
+    parsed = instructions(dockerfile(party))
+    installs = [
+        (i, rest) for i, (word, rest) in enumerate(parsed) if word == "RUN" and "pip" in rest and " -r " in rest
+    ]
+    assert len(installs) == 2
+    for _, rest in installs:
+        assert "--require-hashes --no-deps -r /locks/" in rest
+    sources = min(i for i, (word, rest) in enumerate(parsed) if word == "COPY" and rest.startswith("shared"))
+    assert max(i for i, _ in installs) < sources
 
 
 @pytest.mark.parametrize("party", PARTIES)
@@ -313,6 +382,8 @@ def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch
         "labels_urls",
         "file_urls",
         "labels_api_key",
+        "labels_authority",
+        "labels_certificate",
         "threads",
         "training_memory_mb",
     }

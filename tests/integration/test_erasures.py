@@ -11,7 +11,6 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from labels_party.cli import app
-from labels_party.labels.at_rest import part_of
 from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
 from shared.errors import LabelDPError
@@ -64,7 +63,7 @@ def labels_of(party: LabelsParty, batch: str) -> dict[str, int]:
     s = party.services
     sealed = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     rows: dict[str, int] = {}
-    for ids, index in SealedLabels(s.vault, s.secrets, *(part.key for part in sealed)).chunks():
+    for ids, index in SealedLabels(s.vault, *(part.key for part in sealed)).chunks():
         rows |= dict(zip(ids.to_pylist(), index.tolist(), strict=True))
     return rows
 
@@ -99,13 +98,13 @@ def test_after_the_seal_the_label_is_deleted_from_what_is_stored(resting: Labels
 
 
 def test_a_batch_of_several_objects_is_erased_in_each(resting: LabelsParty) -> None:
-    """As an engine seals: parts with one keystream together. Every one of them is masked afresh."""
+    """As an engine seals. Every one of them is written afresh."""
     owner, s = resting.client("owner"), resting.services
     batch = opened(owner)
     seal(owner, batch)
     (whole,) = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     rows = next(iter(s.vault.scan(whole.key)))
-    parts = [part_of(whole.key, i) for i in range(2)]
+    parts = [f"{batch}/sealed-part{i}.parquet" for i in range(2)]
     for at, part in zip((0, 30), parts, strict=True):
         s.vault.put(part, [rows.slice(at, 30)], rows.schema)
 
@@ -147,15 +146,30 @@ def test_after_a_release_it_is_said_what_cannot_be_recalled(resting: LabelsParty
     assert labels_of(resting, batch)["who-3"] == 0
 
 
-def test_the_answer_is_the_same_whatever_is_known_of_an_id(resting: LabelsParty) -> None:
+def test_the_owner_is_told_which_ids_no_batch_has(resting: LabelsParty) -> None:
     owner = resting.client("owner")
     seal(owner, opened(owner))
+    purged = opened(owner, prefix="p")
+    seal(owner, purged)
+    assert owner.post(f"/v1/batches/{purged}/purge").status_code == 200
     opened(owner, prefix="o")
-    answers = [erase(owner, name) for name in ("who-1", "o1", "nobody", "who-1")]
-    for answer in answers:
-        answer.pop("requested")
-    assert all(answer == answers[0] for answer in answers)
-    assert answers[0]["examples"] == 1
+    answer = erase(owner, "who-1", "o1", "p1", "nobody", "o1", "also nobody")
+    assert (answer["examples"], answer["unmatched"]) == (5, 2)
+    assert answer["unmatched_ids"] == ["nobody", "also nobody"]
+    assert erase(owner, "who-1", "p1")["unmatched"] == 0
+
+
+def test_a_repeated_request_is_answered_alike_and_keeps_no_id(resting: LabelsParty) -> None:
+    owner = resting.client("owner")
+    owner.post("/v1/populations", json=POPULATION)
+    body, key = {"example_ids": ["who-is-this"]}, {"Idempotency-Key": "one"}
+    first, again = (owner.post("/v1/populations/shop/erasures", json=body, headers=key).json() for _ in range(2))
+    assert first == again
+    assert first["unmatched_ids"] == ["who-is-this"]
+    s = resting.services
+    rows = s.database.read("rows", lambda c: c.exec_driver_sql("SELECT * FROM idempotency").all())
+    assert rows
+    assert "who-is" not in str(rows)
 
 
 def test_a_later_label_of_an_erased_id_is_accepted_and_ignored(resting: LabelsParty) -> None:
@@ -355,6 +369,7 @@ def test_the_command_line_erases_ids_from_a_file(party: LabelsParty, monkeypatch
     done = run(app, ["erase", "--population", "shop", "--ids", str(listed), "--id", "who-5"])
     assert done.exit_code == 0, done.output
     assert "3 examples" in done.output
+    assert "No batch" not in done.output
     found = labels_of(party, batch)
     assert {i for i, label in found.items() if label == 0} == {"who-1", "who-2", "who-5"}
     assert "done" in run(app, ["erasures", "--population", "shop", "--id", "who-1"]).output

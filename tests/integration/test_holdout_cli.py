@@ -56,6 +56,19 @@ def truth(shell: Shell) -> dict[str, float]:
     return found
 
 
+def test_people_see_a_table(shell: Shell) -> None:
+    """Of true labels, and of privatized ones with their intervals and what is not identified."""
+    known = ("evaluate", "--model", "model", "--examples", "held-true.parquet", "--label-column", "revenue")
+    shown = shell.run(*known).stdout
+    assert f"{truth(shell)['mse']:.6g}" in shown
+    assert "mean absolute error" in shown
+    estimated = shell.run(*evaluate("held")).stdout
+    assert "below that of the mean" in estimated
+    assert "95 %" in estimated
+    assert "not identified" in estimated
+    assert "{" not in shown + estimated
+
+
 def test_one_bit_gives_the_gain_and_says_why_no_error(shell: Shell) -> None:
     true, found = truth(shell), shell.json(*evaluate("held"))
     gain = found["mse_below_constant"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party import on_spark
-from features_party.spark import joined
 from features_party.spark.executor.meeting import Meeting
 from shared.spark.cluster import Cluster
 from tests.integration.test_join_files import ASK, KEY, messages
 from tests.support.features_cli import Shell
+from tests.support.spark_commands import SPARK, spark_shell
 
 pytestmark = pytest.mark.processes
-SPARK = ("--engine", "spark")
 
 
 @pytest.fixture
 def shell(tmp_path: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command whose cluster is the shared session; parts of a few rows."""
-
-    @contextmanager
-    def shared(_master: str | None) -> Iterator[Cluster]:
-        yield spark
-
-    monkeypatch.setattr(on_spark, "started", shared)
-    monkeypatch.setattr(joined, "CELLS", 1)
-    monkeypatch.setattr(joined, "FEWEST_ROWS", 40)
-    return Shell(tmp_path)
+    return spark_shell(tmp_path, spark, monkeypatch, 40)
 
 
 def features(n: int) -> pa.Table:

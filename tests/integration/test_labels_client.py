@@ -29,6 +29,22 @@ def service(tmp_path: Path) -> Iterator[tuple[str, str]]:
             yield url, key
 
 
+def test_a_population_is_ensured_as_often_as_wanted(service: tuple[str, str]) -> None:
+    rules = {"label": "revenue", "domain": "0:10", "lifetime_epsilon": "4", "missing_label": 0}
+    with LabelsPartyClient(*service) as party:
+        (there,) = party.populations()
+        assert party.ensure_population("shop", **rules) == there
+        assert party.ensure_population("shop", **rules | {"lifetime_epsilon": 4.0, "domain": "0:10:1"}) == there
+        with pytest.raises(RemoteProblem, match=r"other rules \(lifetime epsilon, four eyes\)") as refused:
+            party.ensure_population("shop", **rules | {"lifetime_epsilon": "5", "four_eyes": True})
+        assert refused.value.status == 409
+        with pytest.raises(RemoteProblem, match="exists already"):
+            party.create_population("shop", **rules)
+        made = party.ensure_population("another", **rules)
+        assert party.ensure_population("another", **rules) == made
+        assert len(party.populations()) == 2
+
+
 def as_pandas(table: pa.Table) -> Any:
     return pytest.importorskip("pandas", reason="pandas is not installed").DataFrame(table.to_pydict())
 

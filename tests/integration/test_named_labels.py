@@ -48,7 +48,7 @@ def body(form: str, ids: list[str], labels: list[str]) -> bytes:
 def stored(party: LabelsParty, batch: str) -> dict[str, int]:
     s = party.services
     (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch, SEALED))
-    chunks = list(SealedLabels(s.vault, s.secrets, segment.key).chunks())
+    chunks = list(SealedLabels(s.vault, segment.key).chunks())
     return {str(i): int(p) for ids, positions in chunks for i, p in zip(ids.to_pylist(), positions, strict=True)}
 
 

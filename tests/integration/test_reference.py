@@ -57,3 +57,16 @@ def test_parameters_are_those_of_the_schemas() -> None:
     written = (GUIDES / "parameters.md").read_text(encoding="utf-8")
     again = "write it again: .venv/bin/python -m shared.schemas.reference > deploy/guides/parameters.md"
     assert written == page(), again
+
+
+def summaries(openapi: dict[str, Any]) -> list[str]:
+    return [operation["summary"] for calls in openapi["paths"].values() for operation in calls.values()]
+
+
+def test_a_summary_of_a_call_is_a_sentence(party: LabelsParty, tmp_path: Path) -> None:
+    found = summaries(party.client("owner").get("/openapi.json").json())
+    (other := tmp_path / "features").mkdir()
+    with running(other, Sender()) as api:
+        found += summaries(api.trainer.get("/openapi.json").json())
+    assert len(found) > 80
+    assert [text for text in found if not (text.endswith(".") and " " in text and text[0].isupper())] == []

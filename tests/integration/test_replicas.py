@@ -13,14 +13,17 @@ from typing import Any
 
 import pytest
 
+from labels_party.labels.erasures import Erasures
 from labels_party.labels.sorting import LabelSort
 from shared.audit import events
+from shared.errors import Conflict
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.ledger_calls import LIFETIME, Calls, found_population
 from tests.support.ledger_process import Child, Died, Nursery, Refused, Start
 from tests.support.schedule import listed, look, open_batch, population, send
 
 pytestmark = pytest.mark.processes
+RESTING = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "5", "missing_label": 0}
 
 
 class Replicas:
@@ -202,3 +205,91 @@ def test_a_dead_replicas_scheduled_seal_is_taken_over(replicas: Replicas) -> Non
     until(lambda: bool(heir.call("work")))
     assert [r["state"] for r in listed(owner, batch)] == ["published"]
     assert replicas.kinds()[events.BATCH_SEALED] == replicas.kinds()[events.CHARGED] == 1
+
+
+# --- seals that were asked for, purges, erasures --------------------------------------------------------------
+
+
+def test_a_seal_that_two_replicas_are_asked_for_is_done_once(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = [LabelsParty(tmp_path, database_url=database_url, worker=False) for _ in range(2)]
+    owner = parties[0].client()
+    population(owner)
+    batch = open_batch(owner, release=None)
+    send(owner, batch)
+    sorts: list[str] = []
+    of = LabelSort.of
+
+    def slow(self: LabelSort, *arguments: Any, **options: Any) -> Any:
+        sorts.append("sort")
+        time.sleep(0.5)
+        return of(self, *arguments, **options)
+
+    monkeypatch.setattr(LabelSort, "of", slow)
+    ended: list[str] = []
+
+    def seal(party: LabelsParty) -> None:
+        try:
+            ended.append(party.services.sealer.seal(batch, "test")[1]["state"])
+        except Conflict:
+            ended.append("conflict")
+
+    threads = [threading.Thread(target=seal, args=(party,)) for party in parties for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended) == ["conflict", "conflict", "conflict", "sealed"]
+    assert sorts == ["sort"]
+    for party in parties:
+        party.services.close()
+
+
+@pytest.mark.parametrize("point", ["purge.begin:after-commit", "purge.delete:begin", "purge.forget:before-commit"])
+def test_a_purge_survives_its_worker(point: str, replicas: Replicas) -> None:
+    batch, _ = replicas.charged(0)
+    dead, heir = replicas.start("host-a", kill=point, lease_seconds=3.0), replicas.start("host-b")
+    with pytest.raises(Died):
+        dead.call("purge", batch)
+    s = replicas.party.services
+
+    def finished() -> bool:
+        heir.call("work")
+        return s.database.read("left", s.retention.unfinished) == []
+
+    until(finished)
+    assert not list((replicas.party.home / "labels" / batch).glob("*.parquet"))
+    with pytest.raises(FileNotFoundError):
+        s.keys._read(batch)
+    assert replicas.kinds()[events.BATCH_PURGED] == 1
+
+
+def test_one_replica_at_a_time_erases(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each used to write the whole batch again, and all but one threw it away."""
+    parties = [LabelsParty(tmp_path, database_url=database_url, worker=False) for _ in range(3)]
+    s = parties[0].services
+    parties[0].client().post("/v1/populations", json=RESTING)
+    found = s.database.read("p", lambda c: s.populations.get(c, "shop"))
+    batch = s.database.write("b", lambda c: s.batches.create(c, found, "public")).id
+    s.intake.add_labels(batch, label_table(50, prefix="c"), owner=True)
+    s.sealer.seal(batch, "test")
+    s.erasures.request("shop", [label_table(50, prefix="c")["example_id"][3].as_py()], "test")
+    written: list[str] = []
+    erase = Erasures._erase
+
+    def slow(self: Erasures, *arguments: Any) -> None:
+        written.append("batch")
+        time.sleep(0.5)
+        erase(self, *arguments)
+
+    monkeypatch.setattr(Erasures, "_erase", slow)
+    threads = [threading.Thread(target=party.services.erasures.finish) for party in parties]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written == ["batch"]
+    assert s.erasures.finish() == 0
+    for party in parties:
+        party.services.close()

@@ -67,9 +67,9 @@ def test_labels_go_a_set_time_after_publication_and_the_rest_stays(timed: Labels
     timed.services.worker.drain()
     shown = owner.get(f"/v1/batches/{batch}").json()
     assert (shown["state"], shown["purged"], shown["examples"]) == ("purged", "2030-01-31T00:00:00Z", 41)
-    assert stored(timed, batch) == {"examples.parquet", "examples.run", "sealed.run"}
+    assert stored(timed, batch) == {"examples.run", "sealed.run"}
     left = timed.services.database.read("s", lambda c: c.execute(sa.select(segments.c.kind, segments.c.of)).all())
-    assert {tuple(row) for row in left} == {("examples", ""), ("runs", "examples"), ("runs", "sealed")}
+    assert {tuple(row) for row in left} == {("runs", "examples"), ("runs", "sealed")}
     assert timed.bundle(published).envelope() == before
     verify(timed.bundle(published).path, timed.services.key.public, "features-party")
     assert timed.client("features").get(f"/v1/releases/{published}/message").status_code == 200

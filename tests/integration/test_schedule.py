@@ -174,3 +174,73 @@ def test_many_open_batches_release_each_with_its_own_epsilon(timed: LabelsParty,
     assert [r["id"] for r in owner.get("/v1/populations/shop/releases").json()] == [r["id"] for r in releases]
     failed = owner.get("/v1/populations/shop/releases", params={"state": "failed"})
     assert failed.json() == []
+
+
+def key_of(party: LabelsParty, batch: str) -> str:
+    found = party.services.database.read("look", lambda c: party.services.batches.get(c, batch))[0]
+    return str(found.scheduled_by).removeprefix("apikey:")
+
+
+def test_what_a_revoked_key_scheduled_is_not_done_before_an_owner_asks_again(
+    timed: LabelsParty, clock: FakeClock
+) -> None:
+    gone, owner = timed.client(), timed.client()
+    population(owner)
+    batch, other = open_batch(gone), open_batch(owner)
+    send(owner, batch)
+    send(owner, other, prefix="o")
+    timed.services.apikeys.revoke(key_of(timed, batch))
+    clock.move(days=1)
+    timed.services.worker.drain()
+    assert [r["state"] for r in listed(owner, other)] == ["published"]  # the other's is done
+    now = look(owner, batch)
+    assert (now["state"], listed(owner, batch)) == ("open", [])
+    assert "was revoked" in now["schedule_problem"]["detail"]
+    # a colleague who moves the time does not stand in for the key; one who names the release again does
+    later = "2031-01-01T00:00:00Z"
+    assert owner.patch(f"/v1/batches/{batch}", json={"seal_at": later}).status_code == 200
+    assert key_of(timed, batch) != key_of(timed, other)
+    assert owner.patch(f"/v1/batches/{batch}", json={"release": now["release_template"]}).status_code == 200
+    assert key_of(timed, batch) == key_of(timed, other)
+    clock.move(days=400)
+    timed.services.worker.drain()
+    assert [r["state"] for r in listed(owner, batch)] == ["published"]
+    assert timed.spent(batch) == "0.5"
+
+
+@pytest.mark.parametrize("point", ["seal.prepared", "seal.store:after-commit"])
+def test_a_key_that_is_revoked_meanwhile_charges_nothing(point: str, tmp_path: Path, clock: FakeClock) -> None:
+    seen: list[str] = []
+
+    def revoke(at: str) -> None:
+        if at == point and not seen:
+            seen.append(at)
+            party.services.apikeys.revoke(key_of(party, batch))
+
+    with LabelsParty(tmp_path / "home", clock=clock, faults=revoke, worker=False) as party:
+        gone, owner = party.client(), party.client()
+        population(gone)
+        batch = open_batch(gone)
+        send(gone, batch)
+        clock.move(days=1)
+        party.services.worker.drain()
+        party.services.worker.drain()
+        now = look(owner, batch)
+        assert seen == [point]
+        assert now["state"] == ("open" if point == "seal.prepared" else "sealed")
+        assert "was revoked" in now["schedule_problem"]["detail"]
+        assert (listed(owner, batch), party.spent(batch)) == ([], "0")
+
+
+def test_what_an_expired_key_scheduled_is_not_done(timed: LabelsParty, clock: FakeClock) -> None:
+    owner = timed.client()
+    population(owner)
+    _, key = timed.services.apikeys.create("owner", expires="1")
+    owner.headers["Authorization"] = f"Bearer {key}"
+    batch = open_batch(owner, seal_at="2030-01-04T00:00:00Z")
+    send(owner, batch)
+    clock.move(days=5)
+    timed.services.worker.drain()
+    again = timed.client()
+    assert "has expired" in look(again, batch)["schedule_problem"]["detail"]
+    assert timed.spent(batch) == "0"

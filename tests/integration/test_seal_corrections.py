@@ -53,7 +53,7 @@ def sealed(party: LabelsParty, batch: Batch) -> dict[str, int]:
     s = party.services
     s.sealer.seal(batch.id, "test")
     (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch.id, SEALED))
-    found = list(SealedLabels(s.vault, s.secrets, segment.key).chunks())
+    found = list(SealedLabels(s.vault, segment.key).chunks())
     ids = [i for chunk, _ in found for i in chunk.to_pylist()]
     index = [int(x) for _, positions in found for x in positions]
     assert ids == sorted(ids, key=lambda i: i.encode())
@@ -150,6 +150,7 @@ def test_nothing_that_the_sort_writes_shows_a_label(party: LabelsParty, monkeypa
     same = {f"i{i:04d}": 3 for i in range(2000)}
     send(party, batch, [(UPSERT, same), (UPSERT, same)])
     monkeypatch.setattr("labels_party.labels.spool.IN_MEMORY", 0)
+    monkeypatch.setattr("labels_party.labels.spool.CHUNK", 64)
     monkeypatch.setattr("labels_party.labels.by_id.sort.BLOCK_ROWS", 1)
     monkeypatch.setattr(party.services.sealer.sort, "memory_mb", 0)
     monkeypatch.setattr("labels_party.labels.spool.os.write", watch)

@@ -72,7 +72,7 @@ def sealed(party: LabelsParty, batch: str) -> tuple[list[str], list[int], int]:
     s = party.services
     found = s.database.read("look", lambda c: s.batches.segments(c, batch, SEALED))
     ids, index = [], []
-    for part, positions in SealedLabels(s.vault, s.secrets, *(f.key for f in found)).chunks():
+    for part, positions in SealedLabels(s.vault, *(f.key for f in found)).chunks():
         ids += part.to_pylist()
         index += positions.tolist()
     return ids, index, len(found)
@@ -176,7 +176,7 @@ def test_what_no_seal_takes_is_refused_and_leaves_nothing(
 def test_a_task_that_dies_after_it_wrote_is_done_again(
     party: LabelsParty, spark: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Whether it masked labels or wrote a range of them; the draw is let alone."""
+    """Whether it took labels in or wrote a range of them; the draw is let alone."""
     (tmp_path / "notes").mkdir()
 
     def faulty(task: Any) -> Any:

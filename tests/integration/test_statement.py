@@ -273,7 +273,7 @@ def test_both_parties_make_the_same_page_and_only_the_owner_sees_what_happened_s
     assert for_them.status_code == 200
     assert for_them.headers["content-type"].startswith("text/html")
     assert "style-src 'sha256-" in for_them.headers["content-security-policy"]
-    assert "What happened since" not in for_them.text
+    assert "what happened since" not in for_them.text
     for role in ("owner", "auditor"):
         page = party.client(role).get(f"/v1/releases/{release}/statement").text
         assert "labels of this batch were deleted" in parsed(page)
@@ -292,7 +292,7 @@ def test_both_parties_make_the_same_page_and_only_the_owner_sees_what_happened_s
     assert isinstance(run(features_app, words).exception, LabelDPError)  # no file is replaced unasked
     mine = run(labels_app, ["statement", release, "--out", str(tmp_path / "mine.html")])
     assert mine.exit_code == 0, mine.output
-    assert "What happened since" in (tmp_path / "mine.html").read_text("utf-8")
+    assert "what happened since" in (tmp_path / "mine.html").read_text("utf-8")
 
 
 def test_no_statement_of_what_is_not_published(party: LabelsParty) -> None:

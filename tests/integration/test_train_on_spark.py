@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features_party import on_spark
-from features_party.spark import joined
 from features_party.spark import training as spark_training
 from shared.spark.cluster import Cluster
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit
+from tests.support.spark_commands import SPARK, spark_shell
 
 pytestmark = pytest.mark.processes
-SPARK = ("--engine", "spark", "--model", "trees")
+TREES = (*SPARK, "--model", "trees")
 KEY = ("--labels-key", "labels-signing.pub", "--id-column", "id")
 N = 6000
 
 
 @pytest.fixture
 def shell(tmp_path: Path, spark: Cluster, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command whose cluster is the shared session; parts of a few rows."""
-
-    @contextmanager
-    def shared(_master: str | None) -> Iterator[Cluster]:
-        yield spark
-
-    monkeypatch.setattr(on_spark, "started", shared)
-    monkeypatch.setattr(joined, "CELLS", 1)
-    monkeypatch.setattr(joined, "FEWEST_ROWS", 1500)
-    return Shell(tmp_path)
+    return spark_shell(tmp_path, spark, monkeypatch, 1500)
 
 
 def examples(seed: int = 0) -> tuple[pa.Table, np.ndarray[Any, Any]]:
@@ -80,7 +68,7 @@ def trained(shell: Shell, *more: object, named: tuple[str, ...] = ("m1.parquet",
     ask = ("train", *messages, *KEY, "--features", "features.parquet", *more)
     cards = [
         shell.json(*ask, "--out", "local", "--model", "trees"),
-        shell.json(*ask, "--out", "spark", *SPARK),
+        shell.json(*ask, "--out", "spark", *TREES),
     ]
     for engine in ("local", "spark"):
         at = ("--features", "features.parquet", "--id-column", "id", "--out", f"{engine}.parquet")
@@ -124,7 +112,7 @@ def test_the_model_is_that_of_the_local_trees(shell: Shell) -> None:
     assert kept["body"]["xgboost"]["learner"]["feature_types"].count("c") == 1
     assert not list((shell.folder / "home" / "spill").iterdir())
     # the same again is the same, and events say what was trained
-    shell.json("train", "--message", "m1.parquet", *KEY, "--features", "features.parquet", "--out", "again", *SPARK)
+    shell.json("train", "--message", "m1.parquet", *KEY, "--features", "features.parquet", "--out", "again", *TREES)
     assert (shell.folder / "again" / "model.json").read_bytes() == (shell.folder / "spark" / "model.json").read_bytes()
     events = shell.json("audit", "show")
     assert [event["kind"] for event in events].count("model-trained") == 3
@@ -165,6 +153,6 @@ def test_codes_that_the_driver_cannot_hold_are_refused(shell: Shell, monkeypatch
     monkeypatch.setattr(spark_training, "SHARE", 10.0)
     world(shell)
     shell.env["FEATURES_PARTY_TRAINING_MEMORY_MB"] = "1"
-    spark_only = ("--message", "m1.parquet", *KEY, "--features", "features.parquet", "--out", "model", *SPARK)
+    spark_only = ("--message", "m1.parquet", *KEY, "--features", "features.parquet", "--out", "model", *TREES)
     told = shell.refused("train", *spark_only, code=2)
     assert "Raise FEATURES_PARTY_TRAINING_MEMORY_MB" in told

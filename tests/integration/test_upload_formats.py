@@ -23,7 +23,7 @@ def stored(party: LabelsParty, batch: str) -> dict[str, int]:
     """Ids of a sealed batch with the positions of their labels."""
     s = party.services
     (segment,) = s.database.read("test.segments", lambda c: s.batches.segments(c, batch, SEALED))
-    chunks = list(SealedLabels(s.vault, s.secrets, segment.key).chunks())
+    chunks = list(SealedLabels(s.vault, segment.key).chunks())
     ids = [i for found, _ in chunks for i in found.to_pylist()]
     return dict(zip(ids, (int(p) for _, found in chunks for p in found), strict=True))
 

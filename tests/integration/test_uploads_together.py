@@ -73,7 +73,7 @@ class Shop:
         answer = self.owner.post(f"{self.path}/seal")
         assert answer.status_code == 200, answer.text
         s = self.services
-        chunks = [c for found in self.segments(SEALED) for c in SealedLabels(s.vault, s.secrets, found.key).chunks()]
+        chunks = [c for found in self.segments(SEALED) for c in SealedLabels(s.vault, found.key).chunks()]
         return {i: int(p) for ids, places in chunks for i, p in zip(ids.to_pylist(), places, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""Masked objects that nothing names are removed after a day, and nothing else is."""
+"""Objects that nothing names are removed after a day, and nothing else is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def objects(party: LabelsParty) -> set[str]:
 def leftover(party: LabelsParty, folder: str) -> str:
     path = party.home / "labels" / folder / "labels-0123456789abcdef.parquet"
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"masked")
+    path.write_bytes(b"labels")
     return f"{folder}/{path.name}"
 
 

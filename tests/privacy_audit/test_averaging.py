@@ -179,7 +179,7 @@ def test_control_a_refusal_that_tells_of_labels_is_seen(tmp_path: Path, monkeypa
     def telling(connection: sa.Connection, batch_id: str, **asked: Any) -> None:
         services = current[-1].party.services
         found = services.batches.segments(connection, batch_id, SEALED)
-        labels = [SealedLabels(services.vault, services.secrets, s.key).chunks() for s in found]
+        labels = [SealedLabels(services.vault, s.key).chunks() for s in found]
         try:
             refuse(connection, batch_id, **asked)
         except AlreadyReleased as error:
@@ -257,7 +257,7 @@ def unit_bound_holds(world: World, population: str, batches: list[str]) -> bool:
         if message.manifest.batch not in batches:
             continue
         found = services.database.read("t", lambda c, b=message.manifest.batch: services.batches.segments(c, b, SEALED))
-        sealed_labels = SealedLabels(services.vault, services.secrets, found[0].key)
+        sealed_labels = SealedLabels(services.vault, found[0].key)
         kept = sum(int((index == world.y).sum()) for _, index in sealed_labels.chunks())
         worst *= message.worst**kept
         counts = world.counts.get(message.manifest.id)

@@ -12,6 +12,7 @@ requests, are not excluded; neither is what a neighbour on the same processor ca
 
 from __future__ import annotations
 
+import io
 import random
 import time
 import timeit
@@ -26,7 +27,7 @@ import pytest
 from scipy.stats import wilcoxon
 
 from labels_party.kinds.prediction.methods import METHODS
-from labels_party.labels.digests import mask
+from labels_party.labels.ciphered import ciphered
 from labels_party.labels.parsing import floats_of, positions
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
@@ -133,10 +134,17 @@ EIGHT = (Cells.even(len(IDS), 8),)
 BINS = BinnedMeans(DOMAIN, EIGHT, len(IDS), Epsilon.parse("1"))
 MEDIANS = BinnedMedians(DOMAIN, EIGHT, len(IDS), HARDLY)
 SCORES, GRID, CONVEX = np.arange(len(IDS)), Poset.grid(2, 3), ShapeOptions(knots=2, steps=1, values=3)
+
+
+def encrypting(index: Index) -> None:
+    with ciphered(io.BytesIO(), bytes(32), "bat_1/labels-1.parquet") as file:
+        file.write(index.astype(np.uint32).tobytes())
+
+
 PLACES = np.random.default_rng(3).integers(0, 64, (len(IDS), 1))
 RANKS = plan_quantiles(["0.5"], Epsilon.parse("1"), len(IDS), DOMAIN.k, method=EACH)
 STEPS: dict[str, Step] = {name: drawing(name) for name in MECHANISMS}
-STEPS |= {"reading": reading, "masking": lambda index: mask(IDS, index, b"0123456789abcdef")}
+STEPS |= {"reading": reading, "encryption": encrypting}
 STEPS |= {"histogram": lambda index: np.bincount(index, minlength=DOMAIN.k)}
 STEPS |= {"isotonic": lambda index: isotonic(np.arange(index.size), index, DOMAIN, index.size, Epsilon.parse("0.1"))}
 STEPS |= {f"isotonic, {loss}": fitting(loss) for loss in ("squared", "absolute")}
@@ -204,7 +212,7 @@ def test_no_step_takes_longer_for_one_label_than_for_another(name: str) -> None:
         assert chance(STEPS[name], least, most) > ALPHA
 
 
-@pytest.mark.parametrize("name", ["one-bit", "reading", "masking"])
+@pytest.mark.parametrize("name", ["one-bit", "reading", "encryption"])
 def test_control_a_fifth_longer_for_one_label_is_found(name: str) -> None:
     step, (low, high) = STEPS[name], vectors()
     usual = float(np.median(timeit.repeat(lambda: step(low), number=1, repeat=200)))

@@ -129,7 +129,7 @@ class CommandLine:
         label = json.loads((self.folder / model / "card.json").read_text())["label"]
         done = self.run(
             "features-party", "evaluate", "--model", self.folder / model, "--examples", self.folder / "test.parquet",
-            "--label-column", label, "--clip",
+            "--label-column", label, "--clip", "--json",
         )  # fmt: skip
         found: dict[str, Any] = json.loads(done.stdout)
         return found

@@ -27,6 +27,7 @@ from shared.documents.kinds.registry import KINDS as ANSWERS
 from shared.documents.manifest import Clipping, FileEntry, Manifest, Mechanism, PriorRef
 from shared.documents.members import PopulationRef, Unit
 from shared.documents.receipt import Receipt
+from shared.documents.rehearsal import Rehearsal
 from shared.documents.signed import Charged
 from shared.documents.signing import SigningKey
 from shared.domain import Domain
@@ -114,7 +115,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def test_formats_and_payload_types() -> None:
-    for document in (Manifest, Answer, Receipt, AuditExport):
+    for document in (Manifest, Rehearsal, Answer, Receipt, AuditExport):
         assert f"| `{document.FORMAT}` | `{document.TYPE}` |" in PAGE
         assert document.model_fields["format"].default == document.FORMAT
 

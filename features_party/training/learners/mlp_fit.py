@@ -32,6 +32,7 @@ from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Input
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore
 from shared.errors import InvalidInput
+from shared.installing import pip_install
 from shared.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
@@ -64,7 +65,7 @@ class Settings:
 def check_torch() -> None:
     """Raises InvalidInput where PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
-        raise InvalidInput("The model 'mlp' is trained with PyTorch: pip install 'label-dp-service[torch]'.")
+        raise InvalidInput(f"The model 'mlp' is trained with PyTorch: {pip_install('torch')}.")
 
 
 Fitted = tuple[

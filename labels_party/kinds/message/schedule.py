@@ -4,7 +4,8 @@ Exactly once over restarts and several workers: the seal is one transaction that
 the same, and the charge notes its release on the batch in the transaction that charges. Of several replicas one at a
 time works on a batch, so that a large one is not sorted by all of them. What is refused is kept with
 the batch, for its owner, and tried again when an upload or a change of the schedule may have mended it; what may pass
-by itself (a full disk, a lost database) is tried again with growing pauses.
+by itself (a full disk, a lost database) is tried again with growing pauses. What a key asked for is not done once it
+was revoked: the transaction that would do it looks.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class Schedule:
         works: Works,
         message: MessageKind,
         leases: Leases,
+        stands: Callable[[Connection, str], bool],
     ) -> None:
+        """`stands` says whether what an actor left to be done may be done."""
+        self.stands = stands
         self.database, self.batches, self.sealer, self.works = database, batches, sealer, works
         self.message, self.leases, self.clock = message, leases, batches.clock
         self._pauses: dict[str, tuple[float, float]] = {}  # batch → (not before, this pause), on the monotonic clock
@@ -110,6 +114,8 @@ class Schedule:
             raise InvalidInput("A release template belongs to a time: give seal_at as well.")
         # who wrote the template asks for its release: a colleague who moves the time does not stand in for them
         kept = template is not None and template == batch.release_template
+        if RELEASE in changes and batch.scheduled_by is not None and not self.stands(connection, batch.scheduled_by):
+            kept = False  # whoever names it once more asks for it in the place of a key that was revoked
         by = batch.scheduled_by if kept else actor
         values = {"seal_at": when, "release_template": template, "scheduled_by": by, "schedule_problem": None}
         if SEAL_AT in changes:
@@ -173,6 +179,7 @@ class Schedule:
             with self.leases.hold(f"schedule {batch.id}") as mine:
                 if not mine:
                     return
+                self.database.read("schedule.same", lambda c: self._same(c, batch))
                 if batch.state == OPEN:
                     by = f"{SCHEDULE}{batch.scheduled_by}"
                     self.sealer.seal(batch.id, by, guard=lambda c: self._same(c, batch))
@@ -202,6 +209,12 @@ class Schedule:
         now, _ = self.batches.get(connection, batch.id)
         if _watched(now) != _watched(batch):
             raise Changed(f"The schedule of batch '{batch.id}' changed meanwhile.")
+        if batch.scheduled_by is not None and not self.stands(connection, batch.scheduled_by):
+            raise Conflict(
+                f"The key that asked for this, '{batch.scheduled_by}', was revoked or has expired, so it is not done. "
+                f"An owner names it once more: PATCH /v1/batches/{batch.id} with its release, or with seal_at where "
+                "it has none."
+            )
 
     def _refused(self, batch: Batch, error: Exception) -> None:
         """Keep why with the batch, unless it changed meanwhile; pause where it may pass by itself."""

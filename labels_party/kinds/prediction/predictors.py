@@ -78,7 +78,7 @@ class Predictors:
     ) -> None:
         self.database, self.batches, self.ledger, self.vault, self.secrets = database, batches, ledger, vault, secrets_
         self.leases = leases
-        self.features, self.states = features, StateStore(vault, secrets_)
+        self.features, self.states = features, StateStore(vault)
 
     # --- making one ---------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Predictors:
         return (predictor, population, sealed) if predictor.state == TRAINING and sealed else None
 
     def _learn(self, predictor: Predictor, population: Population, sealed: list[str]) -> Any:
-        plan, labels = predictor.plan, SealedLabels(self.vault, self.secrets, *sealed)
+        plan, labels = predictor.plan, SealedLabels(self.vault, *sealed)
         key = self.secrets.derive("predictor-parts:" + predictor.id)
         kept = [
             (codes, positions, (siphash128(ids, key)[0] % np.uint64(plan.parts or 1)).astype(np.int64))

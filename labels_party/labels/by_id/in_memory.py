@@ -6,7 +6,6 @@ order, and equal ids keep the order in which they came (Frazer & McKellar 1970, 
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,8 +16,9 @@ import numpy.typing as npt
 
 from labels_party.labels.by_id.blocks import Block, total
 from labels_party.labels.digests import kernels
+from shared.service.quota import processors
 
-THREADS = min(8, os.cpu_count() or 1)
+THREADS = min(8, processors())
 PART = 1 << 15  # rows that a part of the sample's choice has on average
 MOST = 1 << 17  # rows of a part that is not divided again
 MOST_BUCKETS = 1 << 9

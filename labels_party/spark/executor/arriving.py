@@ -1,6 +1,6 @@
-"""Labels on their way in: checked, turned into positions and masked before anything of them leaves the task.
+"""Labels on their way in: checked, turned into positions and encrypted before anything of them leaves the task.
 
-What goes on is blocks: the ids of one range, and their masked labels, as few rows of bytes. Ranges never split an id.
+What goes on is blocks: the ids of one range, and their encrypted labels, as few rows of bytes. Ranges split no id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.digests import id_buffers, mask
+from labels_party.labels.ciphered import disclosed, enclosed
+from labels_party.labels.digests import id_buffers
 from labels_party.labels.parsing import canonical_column, classes_of, floats_of, positions, prefixed
 from shared.domain import Domain
 from shared.errors import InvalidRows, InvalidTable
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LABELLED, LISTED, REFUSED = 0, 1, 2  # kinds of blocks
-BLOCK = {"part": "int", "kind": "int", "lengths": "binary", "text": "binary", "masked": "binary"}
+BLOCK = {"part": "int", "kind": "int", "lengths": "binary", "text": "binary", "labels": "binary"}
+PLACE = "block"
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,13 @@ class Arriving:
                     refused += max(1, batch.num_rows)
                 else:
                     if not refused and len(ids):
-                        yield self._blocks(kind, ids, mask(ids, index, self.key))
+                        yield self._blocks(kind, ids, index)
         except Exception as error:
             raise TaskFailed(type(error).__name__) from None
         if refused:
             yield _rows([0], [REFUSED], [np.array([refused], "<i8").tobytes()], [b""], [b""])
 
-    def _blocks(self, kind: int, ids: pa.Array, masked: npt.NDArray[np.uint32]) -> pa.RecordBatch:
+    def _blocks(self, kind: int, ids: pa.Array, index: npt.NDArray[np.int64]) -> pa.RecordBatch:
         import pyarrow as pa
 
         part = ranges_of(ids, self.bounds)
@@ -82,15 +84,22 @@ class Arriving:
         present, first = np.unique(part[order], return_index=True)
         ends = [*first[1:].tolist(), len(order)]
         offsets, data = id_buffers(ids)
-        lengths, masked = np.diff(offsets).astype("<u2"), masked[order].astype("<u4")
+        lengths, labels = np.diff(offsets).astype("<u2"), index[order].astype("<u4")
         pieces = list(zip(first.tolist(), ends, strict=True))
         return _rows(
             present.tolist(),
             [kind] * len(pieces),
             [lengths[a:b].tobytes() for a, b in pieces],
             [data[offsets[a] : offsets[b]].tobytes() for a, b in pieces],
-            [masked[a:b].tobytes() for a, b in pieces] if kind == LABELLED else [b""] * len(pieces),
+            [enclosed(self.key, labels[a:b].tobytes(), PLACE) for a, b in pieces]
+            if kind == LABELLED
+            else [b""] * len(pieces),
         )
+
+
+def labels_of(block: bytes, key: bytes) -> npt.NDArray[np.uint32]:
+    """Domain positions uint32[m] of a block. Raises DamagedObject."""
+    return np.frombuffer(disclosed(key, block, PLACE), "<u4")
 
 
 def ranges_of(ids: pa.Array, bounds: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint16]:

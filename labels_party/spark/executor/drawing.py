@@ -1,4 +1,4 @@
-"""The draw of a slice: unmasked, sampled under a fresh key of the operating system, written by our own writer.
+"""The draw of a slice: read, sampled under a fresh key of the operating system, written by our own writer.
 
 Nothing is handed on row by row: what a task draws is in one file of a random name, which counts only if the driver's
 one action names it. The file keeps the space that was set aside for it, so that no other task sees how small it is.
@@ -49,7 +49,7 @@ class Drawing(Task):
         part, name = self.labels.slices[number], f"{token_hex(16)}.parquet"
         path, ends = Path(self.staging) / name, _Ends()
         try:
-            reserve(path, largest_encoding(part.rows, part.id_bytes, part.rows))  # before a label is unmasked
+            reserve(path, largest_encoding(part.rows, part.id_bytes, part.rows))  # before a label is read
             with path.open("r+b") as file:
                 rows = write_rows(file, ends.of(self._sampled(number)), self.channel)
                 size = file.tell()

@@ -1,6 +1,6 @@
 """One range of ids: sorted, each id once, all of them listed, none without a label; written as one sealed object.
 
-Labels stay masked here. A range is held in memory: about its ids and 60 bytes for each.
+A range is held in memory: about its ids and 60 bytes for each.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.digests import id_buffers, mask, siphash128
-from labels_party.labels.masked import masked_schema
+from labels_party.labels.columns import label_rows, label_schema
+from labels_party.labels.digests import id_buffers, siphash128
 from labels_party.labels.runs import sort_run
-from labels_party.labels.vault import write_masked, write_run
-from labels_party.spark.executor.arriving import LABELLED, LISTED, REFUSED
+from labels_party.labels.vault import write_object, write_run
+from labels_party.spark.executor.arriving import LABELLED, LISTED, REFUSED, labels_of
 from shared.spark.task import TaskFailed, as_batch
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ LARGEST = (1 << 31) - 1  # bytes of ids
 
 @dataclass(frozen=True, eq=False)
 class Sealing:
-    """Picklable; from blocks of one range to one record. `missing_index` stands for a listed id without a label.
+    """Picklable; from blocks of one range to one record. `missing_index` stands for a listed id without a label. `key`
+    is of the batch whose objects are in the folder `room` of the vault.
 
     A record counts what is wrong: `refused` rows, ids `repeated`, `unlisted`, `listed_again` (with the digests of some,
     16 bytes each) or `missing` (with some of them, which were listed). Then nothing was written.
@@ -54,6 +55,7 @@ class Sealing:
     listed: bool
     missing_index: int | None
     staging: str
+    room: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises TaskFailed."""
@@ -69,11 +71,11 @@ class Sealing:
         refused = sum(int(np.frombuffer(row[2], "<i8")[0]) for row in blocks if row[1] == REFUSED)
         if refused:
             return found | {"refused": refused}
-        ids, masked = _sorted([row for row in blocks if row[1] == LABELLED])
+        ids, positions = self._sorted([row for row in blocks if row[1] == LABELLED])
         wrong = {"repeated": _repeated(ids)}
         missing = ids.slice(0, 0)
         if self.listed:
-            listed, _ = _sorted([row for row in blocks if row[1] == LISTED])
+            listed, _ = self._sorted([row for row in blocks if row[1] == LISTED])
             wrong |= {"unlisted": _without(ids, listed), "listed_again": _repeated(listed)}
             missing = _without(listed, ids)
         found |= {name: len(some) for name, some in wrong.items()}
@@ -84,22 +86,36 @@ class Sealing:
         if any(map(len, wrong.values())):
             return found
         if len(missing):
-            filled = mask(missing, np.full(len(missing), self.missing_index), self.key)
-            ids, masked = _in_order(_joined([ids, missing]), np.concatenate([masked, filled]))
-        return found | self._written(ids, masked)
+            filled = np.full(len(missing), self.missing_index, np.uint32)
+            ids, positions = _in_order(_joined([ids, missing]), np.concatenate([positions, filled]))
+        return found | self._written(ids, positions)
 
     def _digests(self, ids: pa.Array) -> bytes:
         low, high = siphash128(ids, self.digest_key)
         return np.stack([low, high], 1).astype("<u8").tobytes()
 
-    def _written(self, ids: pa.Array, masked: npt.NDArray[np.uint32]) -> dict[str, Any]:
+    def _sorted(self, blocks: list[tuple[Any, ...]]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
+        """Ids in bytewise order and their positions (none of a list)."""
+        import pyarrow as pa
+
+        lengths = np.concatenate([np.zeros(0, "<u2"), *(np.frombuffer(row[2], "<u2") for row in blocks)])
+        text = b"".join(row[3] for row in blocks)
+        if len(text) > LARGEST:
+            raise MemoryError
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
+        ids = pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(text))
+        labels = [labels_of(row[4], self.key) for row in blocks if row[1] == LABELLED]
+        return _in_order(ids, np.concatenate([np.zeros(0, np.uint32), *labels]))
+
+    def _written(self, ids: pa.Array, positions: npt.NDArray[np.uint32]) -> dict[str, Any]:
         import pyarrow as pa
 
         name = token_hex(16)
         rows, run = Path(self.staging) / f"{name}.parquet", Path(self.staging) / f"{name}.run"
-        table = pa.table([ids, pa.array(masked)], schema=masked_schema())
+        table = pa.Table.from_batches([label_rows(ids, positions)])
         try:
-            write_masked(rows, table.to_batches(CHUNK), masked_schema())
+            write_object(rows, self.key, object_name(self.room, name), table.to_batches(CHUNK), label_schema())
             write_run(run, *sort_run(*siphash128(ids, self.digest_key))[0])
         except BaseException:
             for path in (rows, run):
@@ -109,25 +125,16 @@ class Sealing:
         return {"name": name, "rows": len(ids), "id_bytes": ids.nbytes}
 
 
-def _sorted(blocks: list[tuple[Any, ...]]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
-    """Ids in bytewise order and their masked labels (none of a list)."""
-    import pyarrow as pa
-
-    lengths = np.concatenate([np.zeros(0, "<u2"), *(np.frombuffer(row[2], "<u2") for row in blocks)])
-    text = b"".join(row[3] for row in blocks)
-    if len(text) > LARGEST:
-        raise MemoryError
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
-    ids = pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(text))
-    return _in_order(ids, np.frombuffer(b"".join(row[4] for row in blocks), "<u4"))
+def object_name(room: str, name: str) -> str:
+    """What the file `name` of a task is in the vault: a task binds its bytes to that."""
+    return f"{room}/sealed-{name}.parquet"
 
 
-def _in_order(ids: pa.Array, masked: npt.NDArray[np.uint32]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
+def _in_order(ids: pa.Array, labels: npt.NDArray[np.uint32]) -> tuple[pa.Array, npt.NDArray[np.uint32]]:
     import pyarrow as pa
 
     order = order_of(ids)
-    return ids.take(pa.array(order)), masked[order] if len(masked) else masked
+    return ids.take(pa.array(order)), labels[order] if len(labels) else labels
 
 
 def order_of(ids: pa.Array) -> npt.NDArray[np.int64]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.labels.masked import positions_of
+from labels_party.labels.columns import positions_of
+from labels_party.labels.vault import read_object
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,9 +21,11 @@ CHUNK = 1 << 17
 
 @dataclass(frozen=True)
 class Slice:
-    """Row groups `first` … `last` of the object at `path`, masked by `key`. `rows` and `id_bytes` are public."""
+    """Row groups `first` … `last` of the object `name` at `path`, under the key of its batch. `rows` and `id_bytes` are
+    public."""
 
     path: str
+    name: str
     key: bytes = field(repr=False)
     first: int
     last: int
@@ -41,7 +45,10 @@ class SlicedLabels:
         import pyarrow.parquet as pq
 
         part = self.slices[number]
-        with pq.ParquetFile(part.path, pre_buffer=False) as file:
+        with (
+            read_object(Path(part.path), part.key, part.name) as source,
+            pq.ParquetFile(source, pre_buffer=False) as file,
+        ):
             for rows in file.iter_batches(batch_size=CHUNK, row_groups=list(range(part.first, part.last + 1))):
-                index = positions_of(rows, part.key).astype(np.int64)
+                index = positions_of(rows).astype(np.int64)
                 yield rows.column(0), index if self.ends is None else np.clip(index, *self.ends) - self.ends[0]

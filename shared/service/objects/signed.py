@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from shared.errors import InvalidSettings, Unavailable
+from shared.installing import pip_install
 from shared.service.objects.address import Address
 
 SECONDS = 600
@@ -15,7 +16,7 @@ class SignedUrls:
 
     def __init__(self, address: Address, room: str) -> None:
         if find_spec("botocore") is None:
-            raise InvalidSettings("Signed URLs need botocore: pip install 'label-dp-service[s3]'.")
+            raise InvalidSettings(f"Signed URLs need botocore: {pip_install('s3')}.")
         import botocore.session
         from botocore.config import Config
 

@@ -1,9 +1,8 @@
-"""SipHash-2-4-128 against the reference vectors and an independent implementation; masks undo themselves."""
+"""SipHash-2-4-128 against the reference vectors and an independent implementation."""
 
 from __future__ import annotations
 
 import random
-import secrets
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labels_party.labels.at_rest import digest_key, mask_key
+from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import label_scope
-from labels_party.labels.digests import CHUNK, mask, siphash128
+from labels_party.labels.digests import CHUNK, siphash128
 from labels_party.storage.secrets import Secrets
 
 KEY = bytes(range(16))
@@ -123,33 +122,10 @@ def test_more_ids_than_one_chunk() -> None:
         assert found[i] == reference(texts[i].encode(), KEY)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=20, unique=True), st.data())
-def test_masking_twice_gives_the_positions_back(ids: list[str], data: st.DataObject) -> None:
-    index = np.array(data.draw(st.lists(st.integers(0, 2**32 - 1), min_size=len(ids), max_size=len(ids))))
-    array, key = pa.array(ids), secrets.token_bytes(16)
-    masked = mask(array, index, key)
-    assert masked.dtype == np.uint32
-    assert mask(array, masked, key).tolist() == index.tolist()
-
-
-def test_a_mask_hides_equal_labels_and_differs_by_batch() -> None:
-    ids = pa.array([f"click-{i}" for i in range(2000)])
-    held = Secrets(bytes(32))
-    zeros = np.zeros(len(ids), np.int64)
-    monday, tuesday = (mask(ids, zeros, mask_key(held, batch)) for batch in ("bat_1", "bat_2"))
-    assert len(set(monday.tolist())) > 1990
-    assert np.count_nonzero(monday == tuesday) < 5
-    # every bit of a masked label is set for about half of the ids
-    shares = [np.mean(monday >> np.uint32(bit) & np.uint32(1)) for bit in range(32)]
-    assert all(0.4 < share < 0.6 for share in shares)
-
-
 def test_digests_are_keyed_by_party_and_by_label_name() -> None:
     ours, theirs = Secrets(bytes(32)), Secrets(bytes(31) + b"\1")
     assert digest_key(ours, "revenue") != digest_key(theirs, "revenue")
     assert digest_key(ours, "revenue") != digest_key(ours, "weeks")
-    assert digest_key(ours, "revenue") != mask_key(ours, "revenue")
 
 
 @pytest.mark.parametrize("spelling", ["Revenue", "REVENUE", " revenue ", "ｒｅｖｅｎｕｅ", "revenue\u00a0"])

@@ -27,7 +27,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         metadata = sa.MetaData()
         table = idempotency_table(metadata)
-        self.vault, self.database = LabelVault(FolderObjects(folder / "labels")), Database(f"sqlite:///{folder / 'db'}")
+        self.vault = LabelVault(FolderObjects(folder / "labels"), lambda _: bytes(32))
+        self.database = Database(f"sqlite:///{folder / 'db'}")
         self.database.write("create", lambda c: metadata.create_all(c))
         mac = partial(hmac.new, b"secret", digestmod="sha256")
         self.keys = IdempotencyKeys(self.database, table, mac)

@@ -42,8 +42,8 @@ CALLS = [
 LABELS = """
     add_labels allow_calibrations answer answer_document answers approve audit_export batch batches budget calibrate
     calibration_allowance cancel create_population create_predictor create_webhook decide decline delete_labels
-    delete_webhook discard erase linear_model manifest median open_batch plan plan_linear_model plan_rectangle
-    population populations predict predictor predictors purge put_examples put_features rectangle release
+    delete_webhook discard ensure_population erase linear_model manifest median open_batch plan plan_linear_model
+    plan_rectangle population populations predict predictor predictors purge put_examples put_features rectangle release
     release_state releases reschedule retire_predictor seal set_aside statement wait wait_answer wait_predictor webhooks
 """
 FEATURES = """
@@ -91,6 +91,7 @@ def test_help_shows_signatures_and_members() -> None:
 ASKING = [p for p in CALLS if isinstance(p.values[3], Asking)]
 SCHEMAS: dict[str, Any] = {
     "create_population": Population,
+    "ensure_population": Population,
     "create_webhook": Webhook,
     "open_batch": Batch,
     "plan": PlanOf,

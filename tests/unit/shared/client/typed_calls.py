@@ -23,6 +23,7 @@ def blocking(labels: LabelsPartyClient, features: FeaturesPartyClient) -> None:
     assert_type(labels.release("bat_1", epsilon=0.5, mechanism="one-bit"), Json)
     assert_type(labels.release("bat_1", Release(epsilon="1")), Json)
     assert_type(labels.create_population(name="s", label="l", domain=[0, 1.5], lifetime_epsilon="3"), Json)
+    assert_type(labels.ensure_population(name="s", label="l", domain="0:1", lifetime_epsilon="3"), Json)
     assert_type(features.events("tr_1"), Iterator[Json])
     assert_type(features.train_and_wait(feature_table="ft_1", messages=["rel_1"], progress=True), str)
     labels.seal()  # type: ignore[call-arg]  # no batch
@@ -31,6 +32,9 @@ def blocking(labels: LabelsPartyClient, features: FeaturesPartyClient) -> None:
     labels.release("bat_1", epsilon="1", epsilom="1")  # type: ignore[call-overload]  # no such member
     labels.release("bat_1", epsilon="1", prior_method="guess")  # type: ignore[call-overload]  # no such method
     labels.release("bat_1", Training(feature_table="ft_1", messages=[]))  # type: ignore[call-overload]  # another schema
+    labels.decide("bat_1", "upl_1", "drp")  # type: ignore[arg-type]  # no such decision
+    features.export_model("m_1", "pickle")  # type: ignore[arg-type]  # no such format
+    features.trainings(state="done")  # type: ignore[arg-type]  # no such state
     labels.predictor("prd_1").lower()  # type: ignore[attr-defined]  # not a text
 
 

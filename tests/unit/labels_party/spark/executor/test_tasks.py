@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labels_party.labels.digests import mask
-from labels_party.labels.vault import read_run
+from labels_party.labels.vault import read_object, read_run
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from labels_party.spark.executor.arriving import LABELLED, Arriving, Rules, ranges_of
+from labels_party.spark.executor.arriving import LABELLED, Arriving, Rules, labels_of, ranges_of
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
-from labels_party.spark.executor.sealing import Sealing, order_of
+from labels_party.spark.executor.sealing import Sealing, object_name, order_of
 from labels_party.spark.executor.slices import Slice, SlicedLabels
 from shared.documents.rows import largest_encoding
 from shared.domain import Domain
@@ -29,7 +28,7 @@ from shared.privacy import Epsilon
 from shared.spark.staging import staging, take
 from shared.spark.task import TaskFailed
 
-KEY, DIGESTS = bytes(range(16)), bytes(range(16, 32))
+KEY, DIGESTS, ROOM = bytes(range(32)), bytes(range(16, 32)), "bat_1"
 RULES = Rules("id", "label", Domain.parse("0:10"), "clip")
 IDS = [f"c{i:05d}" for i in range(3000)]
 LABELS = np.random.default_rng(0).integers(0, 11, len(IDS))
@@ -49,33 +48,37 @@ def of_part(found: list[pa.RecordBatch], part: int) -> Iterator[pa.RecordBatch]:
 
 def sealed(folder: Path, bounds: list[bytes]) -> list[dict[str, Any]]:
     found = blocks(bounds)
-    seal = Sealing(KEY, DIGESTS, listed=False, missing_index=None, staging=str(folder))
+    seal = Sealing(KEY, DIGESTS, listed=False, missing_index=None, staging=str(folder), room=ROOM)
     return [next(seal(of_part(found, part))).to_pylist()[0] for part in range(len(bounds) + 1)]
 
 
 def test_no_label_leaves_a_task_as_it_is() -> None:
-    """Blocks hold the masked labels of their ids, and what is masked is not what was sent."""
-    masked, ids = np.zeros(0, np.uint32), list[str]()
+    """Blocks hold the encrypted labels of their ids, and what is encrypted is not what was sent."""
+    hidden, found, ids = np.zeros(0, np.uint32), np.zeros(0, np.uint32), list[str]()
     for batch in blocks([b"c01000"]):
         for row in batch.to_pylist():
             assert row["kind"] == LABELLED
             lengths = np.frombuffer(row["lengths"], "<u2")
             ends = np.cumsum(lengths)
             ids += [row["text"][b - n : b].decode() for b, n in zip(ends, lengths, strict=True)]
-            masked = np.concatenate([masked, np.frombuffer(row["masked"], "<u4")])
+            hidden = np.concatenate([hidden, np.frombuffer(row["labels"][12:-16], "<u4")])
+            found = np.concatenate([found, labels_of(row["labels"], KEY)])
     wanted = LABELS[[int(name[1:]) for name in ids]]
-    assert (masked == wanted).mean() < 0.01
-    assert mask(pa.array(ids), masked, KEY).tolist() == wanted.tolist()
+    assert (hidden == wanted).mean() < 0.01
+    assert found.tolist() == wanted.tolist()
 
 
 def test_ranges_of_ids_are_sealed_in_order(tmp_path: Path) -> None:
     records = sealed(tmp_path, [b"c01000", b"c02"])
-    tables = [pq.read_table(tmp_path / f"{r['name']}.parquet") for r in records]
+    tables = list[pa.Table]()
+    for record in records:
+        path = tmp_path / f"{record['name']}.parquet"
+        with read_object(path, KEY, object_name(ROOM, record["name"])) as source:
+            tables.append(pq.read_table(source))
     whole = pa.concat_tables(tables).combine_chunks()
     assert [r["rows"] for r in records] == [1000, 1000, 1000]
     assert whole["example_id"].to_pylist() == IDS
-    found = mask(whole["example_id"].chunk(0), whole["masked"].to_numpy(), KEY)
-    assert found.tolist() == LABELS.tolist()
+    assert whole["position"].to_pylist() == LABELS.tolist()
     low, high = read_run(tmp_path / f"{records[0]['name']}.run")
     assert len(low) == 1000
     assert (np.diff(high.astype(object)) >= 0).all()
@@ -106,7 +109,9 @@ def test_ids_are_sorted_bytewise(ids: list[str], prefix: str) -> None:
 def sliced(folder: Path) -> SlicedLabels:
     (record,) = sealed(folder, [])
     path = str(folder / f"{record['name']}.parquet")
-    return SlicedLabels((Slice(path, KEY, 0, 0, record["rows"], record["id_bytes"]),), None)
+    return SlicedLabels(
+        (Slice(path, object_name(ROOM, record["name"]), KEY, 0, 0, record["rows"], record["id_bytes"]),), None
+    )
 
 
 def drawing(labels: SlicedLabels, folder: Path) -> Drawing:
@@ -128,7 +133,7 @@ def test_a_file_keeps_all_space_that_was_set_aside_until_it_is_taken(tmp_path: P
     assert pq.read_table(tmp_path / "message.parquet")["example_id"].to_pylist() == IDS
 
 
-def test_space_is_set_aside_before_a_label_is_unmasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_is_set_aside_before_a_label_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     chunks = SlicedLabels.chunks
 

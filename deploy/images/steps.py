@@ -1,0 +1,250 @@
+"""What is played, step by step: each returns what was seen, in a few words, or raises Failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from deploy.images.engine import Engine, Failed
+
+PARTIES = {"labels-party": 8001, "features-party": 8002}
+IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
+LARGEST = 900_000_000  # bytes of a party's image
+REBUILT_SECONDS = 30.0  # after an edit of a source
+READY_SECONDS = 120.0
+PROCESSORS = 1  # of a container in this play, fewer than machines have
+COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "features_party", "deploy")
+# what a party's image must not have: an installer, tests, and the other one's heaviest library
+ABSENT = {"label-dp/labels-party": "pip xgboost onnx", "label-dp/features-party": "pip opendp"}
+LOOK = """
+import importlib.util, json, os, shared.service.quota as quota
+def writable(path):
+    try: open(path, "w").close(); return True
+    except OSError: return False
+print(json.dumps({"processors": quota.processors(), "memory": quota.memory_bytes(), "uid": os.getuid(),
+                  "root": writable("/x"), "home": writable(os.environ["HOME_OF_PARTY"] + "/.look")}))
+"""
+ROLE = "SELECT rolsuper OR rolcreatedb OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+
+
+@dataclass
+class Rig:
+    engine: Engine
+    clicks: int
+    folder: Path
+
+    def ready(self) -> str:
+        """Wait until both services are; how long each took."""
+        start, took = time.monotonic(), {}
+        while len(took) < len(PARTIES):
+            for party, port in PARTIES.items():
+                if party not in took and _answers(port):
+                    took[party] = time.monotonic() - start
+            if time.monotonic() - start > READY_SECONDS:
+                raise Failed(f"not ready after {READY_SECONDS:g} s: {', '.join(PARTIES.keys() - took.keys())}")
+            time.sleep(0.2)
+        return ", ".join(f"{party} {seconds:.0f} s" for party, seconds in took.items())
+
+    def containers(self) -> str:
+        """Which containers run: others, where a command made a party anew."""
+        return self.engine.compose("ps", "--quiet", *PARTIES, "labels-db", "features-db")
+
+    def play_demo(self, clicks: int) -> None:
+        service = json.loads(self.engine.compose("config", "--format", "json", profile="demo"))["services"]["demo"]
+        self.engine.demo(*service["command"], f"--clicks={clicks}")
+
+
+def build(rig: Rig) -> str:
+    """build all images."""
+    rig.engine.compose("build", profile="demo")
+    sizes = {name: int(rig.engine.docker("image", "inspect", "--format", "{{.Size}}", name)) for name in IMAGES}
+    for name in ABSENT:
+        if sizes[name] > LARGEST:
+            raise Failed(f"{name} has {sizes[name] / 1e6:.0f} MB, more than {LARGEST / 1e6:.0f} MB")
+    return ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sizes.items())
+
+
+def look_inside(rig: Rig) -> str:
+    """what an image has and is."""
+    for name, absent in ABSENT.items():
+        config = json.loads(rig.engine.docker("image", "inspect", name))[0]["Config"]
+        if config["User"] != "10001:10001" or config["Labels"].get("org.opencontainers.image.licenses") != "Apache-2.0":
+            raise Failed(f"{name} runs as {config['User']!r}, with the labels {config['Labels']}")
+        find = " ".join(f"-o -path '*-packages/{package}'" for package in absent.split())
+        tests = "-path '*-packages/*' -a \\( -name tests -o -name test \\)"
+        there = f"find / -xdev \\( {tests} {find} -o -name 'pip3*' \\) -print"
+        found = rig.engine.docker("run", "--rm", "--network=none", name, "sh", "-c", f"{there} 2>/dev/null; true")
+        if found.strip():
+            raise Failed(f"{name} has {found.split()[:5]}")
+    return "numeric user, licence; no installer, no tests, nothing of the other party's heaviest library"
+
+
+def up(rig: Rig) -> str:
+    """docker compose up --build --detach."""
+    rig.engine.compose("up", "--build", "--detach")
+    return rig.ready()
+
+
+def confined(rig: Rig) -> str:
+    """the limits of a service, seen from inside."""
+    told = []
+    for party in PARTIES:
+        home = f"HOME_OF_PARTY=/var/lib/{party}"
+        seen = json.loads(rig.engine.compose("exec", "-T", "-e", home, party, "python", "-c", LOOK))
+        if (
+            seen["root"]
+            or not seen["home"]
+            or seen["uid"] != 10001
+            or seen["processors"] != 1
+            or seen["memory"] > 2 << 30
+        ):
+            raise Failed(f"{party}: {seen}")
+        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB")
+    for party in ("labels", "features"):
+        connect = f'PGPASSWORD=$(cat /secrets/party) psql -h 127.0.0.1 -U "$PARTY_ROLE" -d "$PARTY_ROLE" -Atc "{ROLE}"'
+        if rig.engine.compose("exec", "-T", f"{party}-db", "sh", "-c", connect).strip() != "f":
+            raise Failed(f"the role of {party}-db may do more than own its database")
+        other = "features" if party == "labels" else "labels"
+        reach = f"import socket; socket.create_connection(('{other}-db', 5432), 3)"
+        try:
+            rig.engine.compose("exec", "-T", f"{party}-party", "python", "-c", reach)
+        except Failed:
+            continue
+        raise Failed(f"{party}-party reaches {other}-db")
+    return ", ".join(told) + "; root read-only; roles without rights; no party reaches the other's database"
+
+
+def demo_twice(rig: Rig) -> str:
+    """the demo, twice."""
+    before = rig.containers()
+    for _ in range(2):
+        rig.engine.compose("run", "--build", "--rm", "-T", "demo", "true", profile="demo")
+        rig.play_demo(rig.clicks)
+    if (after := rig.containers()) != before:
+        raise Failed(f"a command made a party anew: {before.split()}, then {after.split()}")
+    return f"{rig.clicks:,} clicks each; the parties ran on"
+
+
+def try_next(rig: Rig) -> str:
+    """what the demo says to try next, and the export of its files."""
+    message = ("/demo-output/message.parquet", "--labels-key", "/demo-output/labels-party.pub")
+    rig.engine.demo("labels-party", "inspect", *message)
+    rig.engine.demo("features-party", "verify", *message)
+    names = rig.engine.demo("sh", "-c", "tar -C /demo-output -c . | tar -t").split()
+    if not {"./results.json", "./message.parquet", "./statement.html"} <= set(names):
+        raise Failed(f"the archive has {names}")
+    return f"inspect, verify, {len(names)} files"
+
+
+def one_history(rig: Rig) -> str:
+    """audit verify --against the other party's export."""
+    script = "features-party audit export --force --out ~/export > /dev/null && cat ~/export"
+    export = rig.engine.compose("exec", "-T", "features-party", "sh", "-c", script)
+    script = f"cat > ~/theirs <<'END'\n{export}\nEND\nlabels-party audit verify --against ~/theirs --json"
+    seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script))
+    if seen.get("findings"):
+        raise Failed(f"{seen['findings']}")
+    return f"{seen.get('events', '')} events, no finding, receipts on both sides"
+
+
+def killed(rig: Rig) -> str:
+    """a kill of the labels party and a restart of its database, in the middle of a demo."""
+    words = ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", "python", "-m", "deploy.demo"]
+    words += ["--labels-url=http://labels-party:8001", "--features-url=http://features-party:8002", "--keys=/handover"]
+    log = (rig.folder / "demo.log").open("wb")
+    running = subprocess.Popen(
+        [*words, "--out=/demo-output", "--clicks=50000"],
+        cwd=rig.engine.root,
+        env=os.environ | rig.engine.environment,
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        _said(rig.folder / "demo.log", "each label is drawn once", running)
+        rig.engine.compose("kill", "--signal", "KILL", "labels-party")
+        rig.engine.compose("start", "labels-party")
+        _said(rig.folder / "demo.log", "trains on its features", running)
+        rig.engine.compose("restart", "--timeout", "10", "labels-db")
+        if running.wait(600):
+            raise Failed((rig.folder / "demo.log").read_text(encoding="utf-8", errors="replace")[-1500:])
+    finally:
+        running.kill()
+        log.close()
+    return "the demo ended well"
+
+
+def stopped_and_started(rig: Rig) -> str:
+    """down, up and the demo again: homes, databases and keys stay."""
+    rig.engine.compose("down", profile="demo")
+    rig.engine.compose("up", "--detach")
+    took = rig.ready()
+    rig.play_demo(rig.clicks)
+    return took
+
+
+def rebuilt(rig: Rig) -> str:
+    """the image again after an edit of a source."""
+    context = rig.folder / "context"
+    context.mkdir()
+    for name in COPIED:
+        source = rig.engine.root / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy2
+        copy(source, context / name)
+    with (context / "shared" / "errors.py").open("a", encoding="utf-8") as file:
+        file.write("\n# edited\n")
+    argument = rig.engine.environment.get("PYTHON_IMAGE")
+    arguments = ["--build-arg", f"PYTHON_IMAGE={argument}"] if argument else []
+    start = time.monotonic()
+    rig.engine.docker("build", "-q", *arguments, "-f", str(context / "deploy/labels_party.Dockerfile"), str(context))
+    took = time.monotonic() - start
+    if took > REBUILT_SECONDS:
+        raise Failed(f"{took:.0f} s, more than {REBUILT_SECONDS:g} s")
+    return f"{took:.0f} s"
+
+
+def taken_away(rig: Rig) -> str:
+    """down --volumes takes all volumes together."""
+    rig.engine.compose("down", "--volumes", profile="demo")
+    left = rig.engine.docker("volume", "ls", "--quiet", "--filter", "label=com.docker.compose.project=label-dp")
+    if left.strip():
+        raise Failed(f"left over: {left.split()}")
+    return "none is left"
+
+
+STEPS: tuple[Callable[[Rig], str], ...] = (
+    build,
+    look_inside,
+    up,
+    confined,
+    demo_twice,
+    try_next,
+    one_history,
+    killed,
+    stopped_and_started,
+    rebuilt,
+    taken_away,
+)
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _said(log: Path, words: str, running: subprocess.Popen[bytes]) -> None:
+    """Wait until the demo said `words`."""
+    end = time.monotonic() + 300
+    while words not in log.read_text(encoding="utf-8", errors="replace"):
+        if running.poll() is not None or time.monotonic() > end:
+            raise Failed(f"the demo did not say '{words}': {log.read_text(encoding='utf-8', errors='replace')[-1500:]}")
+        time.sleep(0.1)

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Every version and its hashes, for each thing that is installed; `make lock` runs it, and with UPGRADE=1 takes newer ones.
+# The labels party has no trainer, the features party draws no noise: what only the other one uses is left out.
+set -eu
+cd "$(dirname "$0")/../.."
+locked() {
+  file=$1; shift
+  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header ${UPGRADE:+--upgrade} --output-file "deploy/locks/$file.txt" "$@"
+}
+locked labels-party pyproject.toml --extra postgres --no-emit-package xgboost-cpu --no-emit-package xgboost
+locked features-party pyproject.toml --extra postgres --extra onnx --no-emit-package opendp
+locked dev pyproject.toml --extra dev
+sed -n 's/^requires = \["\(.*\)"\]$/\1/p' pyproject.toml | locked build -

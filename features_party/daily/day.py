@@ -1,0 +1,197 @@
+"""One run of the job. Whatever stops it, `current` is a whole model, and the next run goes on.
+
+FOLDER/messages/          what was pulled
+FOLDER/models/MOMENT/     a model of each run
+FOLDER/runs/MOMENT.json   its record, as `--json` prints it, from which a report can be made
+FOLDER/current            the model that is kept: a link into models/
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from features_party.bootstrap import Services
+from features_party.daily.comparison import Comparison, compare
+from features_party.daily.held_out import read_all, split
+from features_party.daily.pipeline import CURRENT, Pipeline
+from features_party.labels_service import LabelsService
+from features_party.models.folder import SavedModel, load_model
+from features_party.models.trainer import check_learning
+from features_party.receive.accepted import AcceptedMessage
+from features_party.receive.pull_since import Patience, pull_since
+from features_party.training.learner import part
+from shared.documents.signing import VerifyingKey
+from shared.errors import Conflict, InvalidFile, InvalidInput
+from shared.service.cli import Progress
+from shared.service.folders import write_durably
+
+TODAY, YESTERDAY, UNCHANGED = "today", "yesterday", "unchanged"
+FIRST = "the first model of this folder"
+NOTHING_NEW = "no message came since the last run; --again trains all the same"
+
+
+@dataclass(frozen=True)
+class Day:
+    """`base`: what paths of the pipeline are relative to. `again`: train although nothing new came."""
+
+    party: Services
+    asked: Pipeline
+    base: Path
+    again: bool = False
+
+    @property
+    def folder(self) -> Path:
+        return self.base / self.asked.folder
+
+    @property
+    def current(self) -> Path:
+        return self.folder / "current"
+
+    def run(self, service: LabelsService | None, progress: Progress) -> dict[str, Any]:
+        """The record of this run. `service`: the labels party, where the pipeline pulls.
+
+        Raises Conflict where another run of this folder goes on, and the errors of `pull` and `train`; the kept model
+        stays then.
+        """
+        check_learning(self.asked.train)
+        with self._alone():
+            pulled = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
+            messages = self._messages()
+            kept = load_model(self.current) if self.current.exists() else None
+            now = datetime.now(UTC)
+            record = {
+                "moment": f"{now:%Y-%m-%dT%H%M%S}.{now.microsecond // 1000:03d}Z",
+                "fresh": [entry["release"] for entry in pulled if entry["fresh"]],
+                "messages": [message.release for message in messages],
+                "message_digests": [message.digest for message in messages],
+                "rehearsal": messages[0].rehearsed,
+            }
+            if kept is not None and not self.again and self._seen() == record["message_digests"]:
+                model = self.current.resolve()
+                return record | {"kept": UNCHANGED, "why": NOTHING_NEW, "model": str(model), "comparison": None}
+            return self._trained(record, messages, kept, part(progress, 0.2, 0.8))
+
+    def _trained(
+        self, record: dict[str, Any], messages: list[AcceptedMessage], kept: SavedModel | None, progress: Progress
+    ) -> dict[str, Any]:
+        asked, party = self.asked, self.party
+        whole = read_all(
+            party.settings, self.base, asked.feature_patterns, asked.id_column, list(asked.train.categorical)
+        )
+        table, held = split(whole, asked.held_out)
+        earlier, learning = None, asked.train
+        if learning.warm_start == CURRENT:
+            earlier = kept
+        elif learning.warm_start is not None:
+            earlier = party.models.named(learning.warm_start)
+        model = self.folder / "models" / str(record["moment"])
+        card = party.trainer.train(messages, table, learning, model, part(progress, 0.0, 0.9), "daily", earlier=earlier)
+        progress("comparing with yesterday's model", 0.95)
+        today, found = load_model(model), None
+        if kept is not None:
+            found = compare(today, kept, messages, held, party.settings.threads)
+        takes = not isinstance(found, Comparison) or found.takes_over(asked.replace)
+        before = str(self.current.resolve()) if kept is not None else None
+        if takes:
+            self._keep(model)
+        record |= {
+            "kept": TODAY if takes else YESTERDAY,
+            "why": _why(found, asked.replace, takes),
+            "model": str(self.current.resolve()),
+            "today": str(model),
+            "yesterday": before,
+            "comparison": found.as_json() if isinstance(found, Comparison) else None,
+            "trained_rows": card["report"]["matched"],
+            "held_out_examples": held.rows,
+            "error_estimate": card["report"]["error_estimate"],
+            "epsilon": card["epsilon"],
+            "seconds": card["seconds"],
+        }
+        (self.folder / "runs").mkdir(exist_ok=True)
+        data = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
+        write_durably(self.folder / "runs" / f"{record['moment']}.json", data)
+        return record
+
+    def _pulled(self, service: LabelsService, progress: Progress) -> list[dict[str, Any]]:
+        wish = self.asked.pull
+        assert wish is not None
+        arrivals = self.party.arrivals(self._key(), "daily")
+        found = pull_since(
+            service,
+            wish.since,
+            wish.population,
+            arrivals.choose_key,
+            self.party.settings.name,
+            self.folder / "messages",
+            Patience(wish.wait),
+            progress,
+            bring=partial(arrivals.pull, service),
+            arrived=arrivals.message,
+        )
+        arrivals.acknowledge(service)
+        if not found:
+            raise InvalidInput(f"Nothing was published for us since {wish.since}, or for that population.")
+        return found
+
+    def _messages(self) -> list[AcceptedMessage]:
+        """The newest, oldest first."""
+        named = [self.folder / "messages"] if self.asked.pull else [self.base / path for path in self.asked.messages]
+        found = self.party.messages.accept_all(named, self._key())
+        found.sort(key=lambda message: (message.manifest.created, message.release))
+        return found[-self.asked.newest :]
+
+    def _seen(self) -> list[str]:
+        """The messages of the last run that trained. Raises InvalidFile."""
+        newest = max((self.folder / "runs").glob("*.json"), default=None)
+        if newest is None:
+            return []
+        try:
+            return list(json.loads(newest.read_bytes())["message_digests"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InvalidFile(f"The record '{newest}' of an earlier run is damaged; remove it.") from None
+
+    def _key(self) -> VerifyingKey | None:
+        return None if self.asked.labels_key is None else VerifyingKey.load(self.base / self.asked.labels_key)
+
+    def _keep(self, model: Path) -> None:
+        """Whoever reads `current` meanwhile has the old model or the new one."""
+        link = self.folder / ".current"
+        link.unlink(missing_ok=True)
+        link.symlink_to(model.relative_to(self.folder))
+        link.replace(self.current)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.folder, os.O_RDONLY)
+        except OSError as error:
+            raise InvalidInput(f"The folder '{self.folder}' cannot be made ({error.strerror}).") from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(f"Another run of '{self.folder}' goes on; wait for its end.") from None
+            yield
+        finally:
+            os.close(handle)
+
+
+def _why(found: Comparison | str | None, rule: str, takes: bool) -> str:
+    if found is None:
+        return FIRST
+    if isinstance(found, str):
+        return found
+    gain, sign = found.gain, "below" if found.gain.estimate >= 0 else "above"
+    said = f"today's {found.measure} is {abs(gain.estimate):.6g} {sign} yesterday's"
+    said += f" (gain, 95 %: {gain.low:.6g} … {gain.high:.6g})"
+    return said + ("" if takes else f", and only one that is {rule.replace('-', ' ')} takes over")

@@ -1,0 +1,68 @@
+"""The examples that no model of a folder is trained on: which ones they are follows from the id alone, so that every
+day holds out the same."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from features_party.files import read_for_training
+from features_party.settings import Settings
+from features_party.tables.feature_tables import FeatureTable, feature_table
+from shared.errors import InvalidFile, InvalidTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WORD = 8  # bytes of a digest that decide
+
+
+def read_all(settings: Settings, base: Path, patterns: Iterable[str], id_column: str, text: list[str]) -> FeatureTable:
+    """The rows of all files together. Raises InvalidFile (a pattern that names none), InvalidTable (columns that do not
+    go together), InvalidRows (an id that occurs twice), TooLarge."""
+    import pyarrow as pa
+
+    tables = [
+        read_for_training(settings, path, id_column, tuple(text), narrow=False).whole for path in _paths(base, patterns)
+    ]
+    try:
+        whole = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        raise InvalidTable("The feature files have columns of one name and types that do not go together.") from None
+    return feature_table(whole, id_column)
+
+
+def _paths(base: Path, patterns: Iterable[str]) -> list[Path]:
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        path = base / pattern
+        paths = [path] if path.exists() else [Path(one) for one in sorted(glob.glob(str(path)))]  # noqa: PTH207 - the pattern may be absolute
+        if not paths:
+            raise InvalidFile(f"There is no feature file '{path}'.")
+        found |= dict.fromkeys(paths)
+    return list(found)
+
+
+def split(table: FeatureTable, share: float) -> tuple[FeatureTable, FeatureTable]:
+    """(to train on, held out). Raises InvalidTable where one of them would be empty."""
+    limit = int(share * 2 ** (8 * WORD))
+    held = np.fromiter((_place(one) < limit for one in table.ids.to_pylist()), np.bool_, table.rows)
+    if held.all() or not held.any():
+        raise InvalidTable(f"{table.rows} rows are too few to hold some out; give more, or hold a larger share out.")
+    return _part(table, ~held), _part(table, held)
+
+
+def _place(example: str) -> int:
+    return int.from_bytes(hashlib.sha256(example.encode()).digest()[:WORD], "big")
+
+
+def _part(table: FeatureTable, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> FeatureTable:
+    import pyarrow as pa
+
+    mask: pa.Array = pa.array(rows)
+    return FeatureTable(table.ids.filter(mask), table.features.filter(mask), table.id_column)

@@ -1,0 +1,169 @@
+"""Making a rehearsal: a signed message with made-up labels for the publisher's own ids, at no ε."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.tables.feature_files import FeatureFile, first_column
+from shared.channels.base import Channel
+from shared.channels.one_bit import OneBitChannel
+from shared.channels.rr import RRChannel, rr_weights
+from shared.columnar.tables import refuse_duplicates
+from shared.documents.bundle import ENVELOPE_SUFFIX
+from shared.documents.manifest import FileEntry, Mechanism, PriorRef
+from shared.documents.members import PopulationRef
+from shared.documents.rehearsal import MADE_UP, NOT_USED, Rehearsal
+from shared.documents.rows import write_message
+from shared.documents.signing import SigningKey
+from shared.domain import Domain
+from shared.errors import InvalidTable
+from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from shared.service.cli import Progress, writable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK = 1 << 17
+NAME, WHY = "rehearsal", "a rehearsal has a mechanism that needs no prior"
+LARGE_SHARE = 8.0  # of the domain, over the mean of the made-up labels that are not the first
+
+
+@dataclass(frozen=True)
+class Rehearsing:
+    """What is rehearsed. `out` is the message; its manifest and its key (.pub) lie beside it."""
+
+    features: Path
+    id_column: str | None
+    domain: Domain
+    epsilon: Epsilon
+    out: Path
+    label: str
+    audience: str
+    force: bool = False
+
+    @property
+    def key(self) -> Path:
+        return self.out.with_suffix(".pub")
+
+    @property
+    def envelope(self) -> Path:
+        return self.out.with_name(self.out.name + ENVELOPE_SUFFIX)
+
+
+def rehearse(asked: Rehearsing, progress: Progress) -> dict[str, Any]:
+    """Write it; what was written. Labels are made up without a look at the features, so nothing can be learned from
+    them; the key that signs is forgotten. Raises InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, InvalidTable.
+    """
+    channel = channel_of(asked.domain, asked.epsilon)
+    for path in (asked.out, asked.envelope, asked.key):
+        writable(path, asked.force)
+    progress("reading ids", 0.1)
+    id_column = asked.id_column or first_column(asked.features)
+    ids = _sorted_ids(asked.features, id_column)
+    progress("making labels up", 0.5)
+    rng, key, name = np.random.default_rng(), SigningKey.generate(), f"{NAME}-{secrets.token_hex(8)}"
+    chunks = ((part, _drawn(channel, _made_up(asked.domain, len(part), rng), rng)) for part in _cut(ids))
+    with tempfile.TemporaryDirectory(prefix=f".{asked.out.name}-", dir=asked.out.parent) as folder:
+        written = Path(folder) / "message.parquet"
+        write_message(written, chunks, channel)
+        manifest = _manifest(asked, channel, written, len(ids), key.public.id, name)
+        (Path(folder) / "envelope").write_bytes(manifest.sign(key))
+        asked.key.write_bytes(key.public.pem)
+        (Path(folder) / "envelope").replace(asked.envelope)
+        written.replace(asked.out)
+    return {
+        "rehearsal": True,
+        "message": str(asked.out),
+        "labels_key": str(asked.key),
+        "id_column": id_column,
+        "rows": len(ids),
+        "bytes": asked.out.stat().st_size,
+        "domain": str(asked.domain),
+        "mechanism": manifest.mechanism.name,
+        "epsilon_rehearsed": str(asked.epsilon),
+        "epsilon_spent": "0",
+    }
+
+
+def channel_of(domain: Domain, epsilon: Epsilon) -> Channel:
+    """One bit over the whole domain; randomized response for classes and for labels of two values. Both are unbiased.
+    Raises InvalidEpsilon where ε is too small for the classes."""
+    if domain.k > 2 and not domain.nominal:
+        A, B = rr_weights(epsilon, 2)
+        return OneBitChannel(domain=domain, low=domain.value(0), high=domain.value(domain.k - 1), A=A, B=B)
+    A, B = rr_weights(epsilon, domain.k)
+    values = domain.values
+    return RRChannel(domain=domain, boundaries=np.arange(domain.k + 1), outputs=values, A=A, B=B, bin_means=values)
+
+
+def _made_up(domain: Domain, n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """int64[n], positions: classes alike; of numbers half are the first, as of clicks without a sale, and few large."""
+    if domain.nominal:
+        return rng.integers(0, domain.k, n)
+    sale = np.minimum(rng.exponential(domain.k / LARGE_SHARE, n) + 1.0, domain.k - 1).astype(np.int64)
+    return np.where(rng.random(n) < 0.5, 0, sale)
+
+
+def _drawn(channel: Channel, labels: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """int64[n], outputs. No label is protected here, so an ordinary generator does."""
+    u = rng.random(labels.size)
+    if isinstance(channel, OneBitChannel):
+        return (u < channel.upper_probability[labels]).astype(np.int64)
+    edges = np.cumsum(channel.matrix(), axis=1)[labels]
+    drawn: npt.NDArray[np.int64] = np.minimum((u[:, None] >= edges).sum(axis=1), channel.m - 1)
+    return drawn
+
+
+def _sorted_ids(features: Path, id_column: str) -> pa.Array:
+    """Raises InvalidTable for none, InvalidRows for a bad one or one that occurs twice."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = [part.cast(pa.large_string()) for part in FeatureFile.open(features, id_column).ids()]
+    if not parts:
+        raise InvalidTable(f"'{features}' has a header but no rows.")
+    ids = pa.concat_arrays(parts)
+    refuse_duplicates(ids, id_column)
+    return ids.take(pc.sort_indices(ids.cast(pa.large_binary())))
+
+
+def _cut(ids: pa.Array) -> list[pa.Array]:
+    return [ids.slice(start, CHUNK) for start in range(0, len(ids), CHUNK)]
+
+
+def _manifest(asked: Rehearsing, channel: Channel, file: Path, n: int, key_id: str, name: str) -> Rehearsal:
+    with file.open("rb") as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    total = str(asked.epsilon)
+    return Rehearsal(
+        id=name,
+        batch=name,
+        population=PopulationRef(id=NAME, name=NAME, label=asked.label),
+        audiences=[asked.audience],
+        key_id=key_id,
+        created=f"{datetime.now(UTC):%Y-%m-%d}",
+        n=n,
+        domain=asked.domain.as_json(),
+        out_of_domain="clip",
+        missing_label=None,
+        presence="declared public by the owner",
+        mechanism=Mechanism(name=channel.kind, why=WHY),
+        loss="log" if asked.domain.nominal else "squared",
+        channel=channel.as_json(),
+        expected_loss=None,
+        prior=PriorRef(source=NOT_USED),
+        epsilon=EpsilonSplit(ZERO, ZERO, asked.epsilon).as_json(),
+        epsilon_spent=total,
+        epsilon_lifetime=total,
+        randomness=MADE_UP,
+        files=[FileEntry(role="message", name="message.parquet", bytes=file.stat().st_size, rows=n, sha256=sha256)],
+    )

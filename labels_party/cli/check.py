@@ -1,0 +1,77 @@
+"""`check`: a look at a file of labels on its owner's machine, before anything is sent or charged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from labels_party.cli.app import app
+from shared.service.cli import emit, progress, say, whole
+from shared.service.party_commands import Json
+
+
+@app.command()
+def check(
+    labels: Annotated[Path, typer.Option(help="Parquet or CSV file with ids and labels, as for privatize.")],
+    id_column: Annotated[str, typer.Option(help="Its column with example ids.")],
+    label_column: Annotated[str, typer.Option(help="Its column with labels.")],
+    domain: Annotated[
+        str | None, typer.Option(help="The domain that you mean to declare; without one, one is suggested.")
+    ] = None,
+    unit_column: Annotated[
+        str | None, typer.Option(help="Column with the person (or other unit) behind each example.")
+    ] = None,
+    max_examples_per_unit: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole("--max-examples-per-unit", 1),
+            metavar="INTEGER",
+            help="Examples of a unit that keep their label.",
+        ),
+    ] = None,
+    examples: Annotated[Path | None, typer.Option(help="File that lists all example ids.")] = None,
+    missing_label: Annotated[str | None, typer.Option(help="Label of listed examples that have none.")] = None,
+    out_of_domain: Annotated[
+        Literal["clip", "refuse"], typer.Option(help="What is to become of labels outside the domain.")
+    ] = "clip",
+    as_json: Json = False,
+) -> None:
+    """Look at a file of labels: nothing is sent, stored or charged. What it shows is NOT private and stays with you.
+
+    Exit code 1: privatize would refuse the file as it is.
+    """
+    from labels_party.files.check import NOTICE, FileOfLabels
+    from labels_party.files.check import check as look
+    from labels_party.files.inputs import domain_of
+
+    declared = None if domain is None else domain_of(domain)
+    of = FileOfLabels(
+        labels,
+        id_column,
+        label_column,
+        declared,
+        unit_column,
+        max_examples_per_unit,
+        examples,
+        missing_label is not None,
+        out_of_domain == "refuse",
+    )
+    with progress("check", as_json) as report:
+        report("reading", 0.1)
+        found = look(of)
+
+    def human() -> None:
+        say(NOTICE)
+        say(f"{found.found.ids.rows:,} rows, {found.found.ids.distinct:,} different ids.")
+        for sentence in found.refused:
+            say(f"privatize would refuse it: {sentence}", indent=2)
+        for sentence in found.says:
+            say(sentence, indent=2)
+        if not found.refused:
+            say("privatize would take it as it is.")
+
+    emit(found.as_json(), as_json, human)
+    if found.refused:
+        raise SystemExit(1)

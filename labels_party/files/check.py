@@ -1,0 +1,258 @@
+"""What a file of labels looks like before anything is sent or charged, in sentences for its owner."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labels_party.labels.file_check import Found, Ids, Labels, compare, look_at
+from labels_party.labels.label_file import LabelFile
+from shared.domain import Domain
+from shared.errors import InvalidDomain
+
+NOTICE = (
+    "Not private: this is made of the labels themselves, and no ε paid for it. Keep it on this machine, and show it to "
+    "nobody who may not see the labels."
+)
+PUBLISHED = (
+    "A domain is published with every message. Take this one only if you would have said so without the file; or let a "
+    "part of ε buy the bounds inside a wider domain (--clip-epsilon and --clip-quantile)."
+)
+ROUND = tuple(Decimal(d) for d in ("1", "1.5", "2", "3", "4", "5", "6", "8", "10"))
+FINEST = ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5", "1", "5", "10", "50", "100", "500", "1000", "5000", "10000")
+MOST_VALUES = 1000  # of a domain that is suggested
+INSIDE = 0.995  # of the labels, at each end
+NEARLY = 0.999  # of the labels: then "all" is said of them
+MANY = 0.2  # of the labels above the domain: then their unit is looked at
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`refused`: why `privatize` would refuse the file; `says`: what else its owner should know."""
+
+    found: Found
+    refused: list[str]
+    says: list[str]
+    suggested: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        labels = {name: value for name, value in asdict(self.found.labels).items() if name not in ("sample", "stride")}
+        units = None if self.found.units is None else asdict(self.found.units)
+        return {
+            "private": False,
+            "notice": NOTICE,
+            "rows": self.found.ids.rows,
+            "ids": asdict(self.found.ids),
+            "units": units,
+            "labels": labels,
+            "suggested_domain": self.suggested,
+            "refused": self.refused,
+            "says": self.says,
+            "ready": not self.refused,
+        }
+
+
+@dataclass(frozen=True)
+class FileOfLabels:
+    """What `privatize` would be given; the domain and the bound on units may not be known yet."""
+
+    labels: Path
+    id_column: str
+    label_column: str
+    domain: Domain | None = None
+    unit_column: str | None = None
+    max_examples_per_unit: int | None = None
+    examples: Path | None = None
+    missing_label: bool = False
+    refuse: bool = False  # labels outside the domain
+
+
+def check(of: FileOfLabels) -> Checked:
+    """Read the file once, and its ids once more where some repeat. Raises InvalidFile, InvalidTable."""
+    unit = of.unit_column if of.examples is None else None  # units come with the list where there is one
+    wanted = (of.id_column, of.label_column, *([unit] if unit is not None else []))
+    file = LabelFile.open(of.labels, wanted)
+    found = look_at(file, of.id_column, of.label_column, unit, of.domain)
+    refused = [*_ids(found.ids, of.id_column), *_labels(found.labels, of)]
+    says: list[str] = []
+    if of.examples is not None:
+        listed = LabelFile.open(of.examples, (of.id_column,), names_are_public=True)
+        refused += _listed(compare(found, listed, of.id_column), of, says)
+    if found.units is not None:
+        refused += _units(found.units, of, says)
+    suggested = _suggested(found.labels)
+    says += [*_outside(found.labels, of.domain), *_shape(found.labels, suggested, of.domain)]
+    return Checked(found, refused, says, suggested)
+
+
+# --- what would be refused ----------------------------------------------------------------------------------------
+
+
+def _ids(ids: Ids, column: str) -> list[str]:
+    told = []
+    if ids.rows == 0:
+        told.append("The file has no rows.")
+    if ids.empty:
+        told.append(f"{_rows(ids.empty)} no {column} (the first is row {_at(ids.first_empty)}).")
+    if ids.repeated:
+        some = ", ".join(repr(name) for name in ids.shown)
+        told.append(
+            f"{_rows(ids.repeated)} an id that occurs before, for instance {some}. A second label of an id is refused: "
+            "add them up, or keep the last, before you send them."
+        )
+    return told
+
+
+def _labels(labels: Labels, of: FileOfLabels) -> list[str]:
+    told = []
+    if labels.empty:
+        told.append(
+            f"{_rows(labels.empty)} no label (the first is row {_at(labels.first_empty)}). Leave such rows out, list "
+            "all ids with --examples, and say with --missing-label what an example without a label counts as."
+        )
+    if labels.strange:
+        some = ", ".join(repr(name) for name in list(labels.names or {})[:5])
+        told.append(f"{_rows(labels.strange)} a label that is none of the names of the domain{some and f': {some}'}.")
+    if of.refuse and labels.above + labels.below:
+        told.append(f"{_rows(labels.above + labels.below)} a label outside the domain (--out-of-domain refuse).")
+    if labels.no_number and not _classes(labels):
+        first = _at(labels.first_no_number)
+        told.append(f"{_rows(labels.no_number)} a label that is no finite number (the first is row {first}).")
+    return told
+
+
+def _listed(compared: tuple[Ids, int, int], of: FileOfLabels, says: list[str]) -> list[str]:
+    listed, without, unlisted = compared
+    told = [f"In the list of examples: {sentence}" for sentence in _ids(listed, of.id_column)]
+    if unlisted:
+        told.append(f"{_ids_of(unlisted)} a label and is not in the list of examples.")
+    if without and not of.missing_label:
+        told.append(f"{_ids_of(without)} no label: say with --missing-label what such an example counts as.")
+    elif without:
+        says.append(f"{_ids_of(without)} no label and takes the missing-label value.")
+    return told
+
+
+def _units(units: Ids, of: FileOfLabels, says: list[str]) -> list[str]:
+    says.append(f"{units.distinct:,} different {of.unit_column}; the commonest has {units.most:,} rows.")
+    if of.max_examples_per_unit is not None and units.most > of.max_examples_per_unit:
+        then = "take the missing-label value" if of.missing_label else "are refused, since there is no --missing-label"
+        says.append(f"Of a {of.unit_column} with more than {of.max_examples_per_unit:,} rows those in excess {then}.")
+    first = _at(units.first_empty)
+    return [f"{_rows(units.empty)} no {of.unit_column} (the first is row {first})."] if units.empty else []
+
+
+# --- what the labels look like ------------------------------------------------------------------------------------
+
+
+def _outside(labels: Labels, domain: Domain | None) -> list[str]:
+    told = []
+    if labels.negative and (domain is None or domain.names or domain.ends[0] >= 0):
+        told.append(
+            f"{_share(labels.negative, labels.numbers)} are negative: refunds? In a domain from 0 they count as 0, or "
+            "are refused (--out-of-domain); if they matter, take a domain that has them."
+        )
+    if domain is None or domain.names or not labels.numbers:
+        return told
+    low, high = domain.ends
+    above, below = (_share(n, labels.numbers) for n in (labels.above, labels.below))
+    whole = labels.multiples[1.0] >= NEARLY * labels.numbers
+    if labels.above > MANY * labels.numbers and labels.hundredth > 0.9 * labels.numbers and whole:
+        inside = _share(labels.hundredth, labels.numbers)
+        told.append(
+            f"These look like cents: {above} lie above {high:g}; divided by 100, {inside} lie inside the domain."
+        )
+    elif labels.above or labels.below:
+        told.append(f"{above} lie above {high:g} and {below} below {low:g}, outside the domain.")
+    else:
+        told.append("All lie inside the domain.")
+        if labels.sample.size and 0 < float(np.abs(labels.sample).max()) * 50 < high:
+            told.append(
+                f"The largest is {float(labels.sample.max()):g}, less than a fiftieth of the domain's upper end: is "
+                "the domain in cents, and the file not?"
+            )
+    return told
+
+
+def _shape(labels: Labels, suggested: str | None, domain: Domain | None) -> list[str]:
+    if _classes(labels) and (domain is None or not domain.names):
+        names = labels.names or {}
+        said = f"The labels are {len(names)} classes: --domain {suggested}." if suggested else "The labels are classes."
+        return [said, PUBLISHED]
+    if not labels.numbers or (domain is not None and domain.names):
+        return []
+    step = _step(labels)
+    sort = "whole numbers" if step == 1 else f"multiples of {step:g}" if step else "numbers with many decimals"
+    low, middle, high = np.quantile(labels.sample, [0, 0.5, 1])
+    inside = float(np.quantile(labels.sample, INSIDE))
+    told = [
+        f"The labels are {sort} from {low:g} to {high:g}; half lie at or below {middle:g}, 99.5 % at or below "
+        f"{inside:g}; {_share(labels.zero, labels.numbers)} are zero."
+    ]
+    if suggested is not None and (domain is None or Domain.parse(suggested) != domain):
+        told += [f"A round domain for them: --domain {suggested} ({Domain.parse(suggested).k:,} values).", PUBLISHED]
+    return told
+
+
+def _classes(labels: Labels) -> bool:
+    """Whether the column holds a few names, and hardly a number."""
+    names = labels.names or {}
+    return len(names) > 1 and labels.no_number >= NEARLY * (labels.rows - labels.empty)
+
+
+def _step(labels: Labels) -> float:
+    """The largest step of which nearly all labels are multiples; 0 for none."""
+    return next((s for s, n in labels.multiples.items() if n >= NEARLY * labels.numbers), 0.0)
+
+
+def _suggested(labels: Labels) -> str | None:
+    """A round domain in which nearly all labels lie; None where none is to be told."""
+    if _classes(labels):
+        names = sorted(labels.names or {})
+        text = ",".join(names)
+        try:
+            return text if list(Domain.parse(text).names) == names else None
+        except InvalidDomain:
+            return None
+    if not labels.numbers:
+        return None
+    lowest, highest = (float(q) for q in np.quantile(labels.sample, [1 - INSIDE, INSIDE]))
+    high = _rounded(highest) if highest > 0 else Decimal(0)
+    low = -_rounded(-lowest) if lowest < 0 else Decimal(0)
+    if high == low:
+        high = low + 1
+    finest = Decimal(repr(_step(labels))) if _step(labels) else Decimal(0)
+    for text in FINEST:
+        step = Decimal(text)
+        if step >= min(finest, (high - low) / 10) and (high - low) / step <= MOST_VALUES and (high - low) % step == 0:
+            return f"{low:f}:{high:f}" + ("" if step == 1 else f":{step:f}")
+    return None
+
+
+def _rounded(number: float) -> Decimal:
+    """The next number with one digit, or so."""
+    exact = Decimal(repr(number))
+    power = Decimal(1).scaleb(exact.adjusted())
+    found = next(digit for digit in ROUND if digit * power >= exact) * power
+    return Decimal(f"{found.normalize():f}")
+
+
+def _rows(count: int) -> str:
+    return "1 row has" if count == 1 else f"{count:,} rows have"
+
+
+def _ids_of(count: int) -> str:
+    return "1 id has" if count == 1 else f"{count:,} ids have each"
+
+
+def _share(part: int, whole: int) -> str:
+    percent = 100 * part / whole if whole else 0.0
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
+
+
+def _at(row: int | None) -> str:
+    return "?" if row is None else f"{row + 1:,}"

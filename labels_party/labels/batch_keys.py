@@ -1,0 +1,130 @@
+"""A random key for each batch, under which its objects lie; in the database it is wrapped by the party's wrapping key.
+
+To purge a batch is to erase its key: whatever is left of its objects anywhere opens no more (crypto-shredding). To
+rotate the wrapping key is to wrap these keys anew, in one transaction; no object is written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from labels_party.labels.ciphered import disclosed, enclosed
+from labels_party.storage.tables import batch_keys, installation
+from labels_party.storage.wrapping import WrappingKeys
+from shared.errors import Unavailable
+from shared.service.database import Database
+from shared.service.objects.port import DamagedObject
+
+log = logging.getLogger("label_dp.labels")
+BYTES = 32
+HELD = 10_000  # keys in memory
+
+
+class BatchKeys:
+    """Keys in use stay in memory, where they are the process's as the wrapping key is."""
+
+    def __init__(self, database: Database, wrapping: WrappingKeys) -> None:
+        self.database, self.wrapping = database, wrapping
+        self._held: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, batch: str) -> bytes:
+        """Raises FileNotFoundError (there is none: erased), Unavailable."""
+        with self._lock:
+            found = self._held.get(batch)
+        if found is None:
+            try:
+                found = self._read(batch)
+            except (Unavailable, DamagedObject):  # it was wrapped anew between two looks
+                found = self._read(batch)
+            self._hold(batch, found)
+        return found
+
+    def draft(self, batch: str) -> None:
+        """A key for a batch whose objects are written before it is in the database."""
+        self._hold(batch, secrets.token_bytes(BYTES))
+
+    def insert(self, connection: Connection, batch: str) -> None:
+        """Store the key of a drafted batch, in the transaction that stores the batch. Raises Unavailable."""
+        number = int(connection.execute(sa.select(installation.c.wrapping_key)).scalar_one())
+        wrapped = enclosed(self.wrapping.get(number), self._held[batch], batch)
+        connection.execute(sa.insert(batch_keys).values(batch=batch, wrapped_by=number, wrapped=wrapped))
+
+    def erase(self, connection: Connection, batch: str) -> None:
+        """In the transaction that purges or discards the batch; `Database.scrub` then takes it off the disk."""
+        connection.execute(sa.delete(batch_keys).where(batch_keys.c.batch == batch))
+        with self._lock:
+            self._held.pop(batch, None)
+
+    # --- the wrapping key ---------------------------------------------------------------------------------
+
+    def prepare(self) -> int:
+        """Make the next wrapping key, and use it for nothing yet; returns its number. Raises Unavailable."""
+        number = self.database.read("wrapping.look", self._number) + 1
+        try:
+            self.wrapping.make(number)
+        except OSError as error:
+            raise Unavailable(f"The new wrapping key cannot be written ({error.strerror}).") from None
+        return number
+
+    def rotate(self) -> tuple[int, int]:
+        """Wrap the keys of all batches under the next wrapping key, and remove the older ones; after a crash at any
+        instant, once more finishes it. Returns its number, and how many batches there are. Raises Unavailable."""
+        self.clear()
+        number = self.prepare()
+        self.database.fault("wrapping.prepared")
+        count = self.database.write("wrapping.rotate", lambda c: self._rotate(c, number))
+        self.database.fault("wrapping.rotated")
+        self.clear()
+        return number, count
+
+    def clear(self) -> None:
+        """Remove wrapping keys that count no more. Raises Unavailable."""
+        try:
+            self.wrapping.forget_before(self.database.read("wrapping.look", self._number))
+        except OSError as error:
+            raise Unavailable(f"An old wrapping key cannot be removed ({error.strerror}); rotate again.") from None
+
+    @staticmethod
+    def _number(connection: Connection) -> int:
+        return int(connection.execute(sa.select(installation.c.wrapping_key)).scalar_one())
+
+    def _rotate(self, connection: Connection, number: int) -> int:
+        if self._number(connection) != number - 1:
+            raise Unavailable("Another process rotated the wrapping key meanwhile; look again.")
+        new = self.wrapping.get(number)
+        old: dict[int, bytes] = {}
+        rows = connection.execute(sa.select(batch_keys)).all()
+        t = batch_keys
+        changed = sa.update(t).where(t.c.batch == sa.bindparam("one")).values(wrapped_by=number)
+        given = []
+        for row in rows:
+            if row.wrapped_by not in old:
+                old[row.wrapped_by] = self.wrapping.get(row.wrapped_by)
+            plain = disclosed(old[row.wrapped_by], row.wrapped, row.batch)
+            given.append({"one": row.batch, "wrapped": enclosed(new, plain, row.batch)})
+        if given:
+            connection.execute(changed.values(wrapped=sa.bindparam("wrapped")), given)
+        connection.execute(sa.update(installation).values(wrapping_key=number))
+        return len(rows)
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _read(self, batch: str) -> bytes:
+        query = sa.select(batch_keys).where(batch_keys.c.batch == batch)
+        row = self.database.read("batch.key", lambda c: c.execute(query).first())
+        if row is None:
+            raise FileNotFoundError(f"the key of batch {batch} was erased")
+        return disclosed(self.wrapping.get(row.wrapped_by), row.wrapped, batch)
+
+    def _hold(self, batch: str, key: bytes) -> None:
+        with self._lock:
+            self._held[batch] = key
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)

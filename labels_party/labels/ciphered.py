@@ -1,0 +1,174 @@
+"""Bytes at rest: AES-256-GCM in chunks, so that a file of any size is written as it comes and read anywhere.
+
+The nonce of a chunk is its number and whether it is the last (STREAM, Hoang, Reyhanitabar, Rogaway & Vizár 2015), so no
+chunk can be moved, dropped or cut off. Each object has a key of its own, made of its batch's, its name and a random
+salt: under another name it does not open. Tasks of an engine use it as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from shared.service.macs import derived
+from shared.service.objects.port import DamagedObject
+
+CHUNK = 1 << 17
+TAG, NONCE, SALT = 16, 12, 16
+MAGIC = b"LDPAES01"
+HEAD = len(MAGIC) + SALT
+DAMAGED = "An object of the label store is not what was put there. Restore it from a copy of the store."
+
+
+def enclosed(key: bytes, plain: bytes, place: str) -> bytes:
+    """A few bytes under `key` (32 bytes), bound to their place; at most 2³² under one key."""
+    nonce = secrets.token_bytes(NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, plain, place.encode())
+
+
+def disclosed(key: bytes, sealed: bytes, place: str) -> bytes:
+    """The inverse of `enclosed`. Raises DamagedObject."""
+    try:
+        return AESGCM(key).decrypt(sealed[:NONCE], sealed[NONCE:], place.encode())
+    except (InvalidTag, ValueError):
+        raise DamagedObject(DAMAGED) from None
+
+
+class Source(Protocol):
+    """As files of Arrow are."""
+
+    def size(self) -> int: ...
+
+    def read_at(self, nbytes: int, offset: int, /) -> bytes: ...
+
+
+class Writer(io.RawIOBase):
+    """What is written goes on to `file` encrypted; `finish` writes the last chunk. Raises what the file raises."""
+
+    def __init__(self, file: BinaryIO, key: bytes, name: str) -> None:
+        super().__init__()
+        salt = secrets.token_bytes(SALT)
+        self._file, self._cipher = file, _cipher(key, name, salt)
+        self._waiting, self._number, self._size = bytearray(), 0, 0
+        file.write(MAGIC + salt)
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: object) -> int:
+        with memoryview(data).cast("B") as view:  # type: ignore[arg-type]  # whatever has a buffer
+            at, size = 0, len(view)
+            while len(self._waiting) + size - at > CHUNK:  # a full chunk waits: it may be the last
+                taken = CHUNK - len(self._waiting)
+                if self._waiting:
+                    self._waiting += view[at : at + taken]
+                    self._put(self._waiting, last=False)
+                    self._waiting = bytearray()
+                else:
+                    self._put(view[at : at + taken], last=False)
+                at += taken
+            self._waiting += view[at:]
+            self._size += size
+        return size
+
+    def finish(self) -> None:
+        self._put(self._waiting, last=True)
+
+    def _put(self, plain: memoryview | bytearray, *, last: bool) -> None:
+        self._file.write(self._cipher.encrypt(_nonce(self._number, last=last), plain, None))
+        self._number += 1
+
+
+class Reader(io.RawIOBase):
+    """Reads anywhere; every chunk is checked before a byte of it is used. Raises DamagedObject, OSError."""
+
+    def __init__(self, source: Source, key: bytes, name: str) -> None:
+        super().__init__()
+        head, stored = source.read_at(HEAD, 0), source.size() - HEAD
+        self._chunks = -(-stored // (CHUNK + TAG))
+        self._size, self._at = stored - TAG * self._chunks, 0
+        if head[: len(MAGIC)] != MAGIC or self._chunks < 1 or self._size < 0:
+            raise DamagedObject(DAMAGED)
+        self._source, self._cipher = source, _cipher(key, name, head[len(MAGIC) :])
+        self._held = -1, b""  # the chunk read last: the next piece mostly begins in it
+        self._chunk_bytes(self._chunks - 1, self._chunks)  # that nothing was cut off shows at the end
+
+    def size(self) -> int:
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """From the current place on; fewer bytes only at the end."""
+        stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
+        if stop <= self._at:
+            return b""
+        found = self._bytes(self._at, stop)
+        self._at = stop
+        return found
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has a buffer
+        found = self.read(len(view))
+        view[: len(found)] = found
+        return len(found)
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        first, end = start // CHUNK, -(-stop // CHUNK)
+        parts: list[bytes | memoryview] = [*self._chunk_bytes(first, end)]
+        parts[-1] = memoryview(parts[-1])[: stop - CHUNK * (end - 1)]
+        parts[0] = memoryview(parts[0])[start - CHUNK * first :]
+        return b"".join(parts)
+
+    def _chunk_bytes(self, first: int, end: int) -> list[bytes]:
+        parts = [self._held[1]] if self._held[0] == first else []
+        begin, whole = first + len(parts), CHUNK + TAG
+        if begin < end:
+            with memoryview(self._source.read_at((end - begin) * whole, HEAD + begin * whole)) as raw:
+                for number in range(begin, end):
+                    nonce = _nonce(number, last=number == self._chunks - 1)
+                    try:
+                        part = raw[(number - begin) * whole : (number - begin + 1) * whole]
+                        parts.append(self._cipher.decrypt(nonce, part, None))
+                    except (InvalidTag, ValueError):
+                        raise DamagedObject(DAMAGED) from None
+        self._held = end - 1, parts[-1]
+        return parts
+
+
+@contextlib.contextmanager
+def ciphered(file: BinaryIO, key: bytes, name: str) -> Iterator[BinaryIO]:
+    """What is written in the block lies encrypted in `file`, whole once the block ended without an error."""
+    writer = Writer(file, key, name)
+    yield writer  # type: ignore[misc]  # a raw file takes all that it is given
+    writer.finish()
+
+
+def _cipher(key: bytes, name: str, salt: bytes) -> AESGCM:
+    return AESGCM(derived(key, f"object:{salt.hex()}:{name}"))
+
+
+def _nonce(number: int, *, last: bool) -> bytes:
+    return number.to_bytes(NONCE - 1, "big") + bytes([last])

@@ -1,0 +1,44 @@
+"""Examples and labels as the vault takes them: ids, and beside them units and domain positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.parsing import ID, UNIT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def example_schema(unit: bool = False) -> pa.Schema:
+    """Stored examples: id and, in a population with units, its unit."""
+    import pyarrow as pa
+
+    names = [ID, UNIT] if unit else [ID]
+    return pa.schema([pa.field(name, pa.string(), nullable=False) for name in names])
+
+
+def label_schema(unit: bool = False) -> pa.Schema:
+    """Stored labels: id, domain position and, where the records carry it, the unit."""
+    import pyarrow as pa
+
+    return example_schema(unit).insert(1, pa.field("position", pa.uint32(), nullable=False))
+
+
+def label_rows(ids: pa.Array, positions: npt.NDArray[np.integer], units: pa.Array | None = None) -> pa.RecordBatch:
+    """Stored labels of domain positions int[n] (below 2³²)."""
+    import pyarrow as pa
+
+    columns = [ids, pa.array(positions.astype(np.uint32, copy=False))]
+    if units is None:
+        return pa.record_batch(columns, schema=label_schema())
+    return pa.record_batch([*columns, units], schema=label_schema(unit=True))
+
+
+def positions_of(rows: pa.RecordBatch) -> npt.NDArray[np.uint32]:
+    """Domain positions uint32[n] of stored labels; inverse of `label_rows`."""
+    found: Any = rows.column(1).to_numpy(zero_copy_only=False)
+    return np.asarray(found, np.uint32)

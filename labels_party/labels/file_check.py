@@ -1,0 +1,248 @@
+"""A look at a file of labels before anything of it is sent, sealed or charged: the owner's own, on its own machine.
+
+What is found here is made of raw labels and no ε paid for it. It is returned to who runs the command, and neither
+stored, logged, counted nor served.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labels_party.labels.digests import U64, siphash128
+from labels_party.labels.label_file import LabelFile
+from labels_party.labels.parsing import absent, canonical_column, numbers_of
+from shared.domain import Domain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = npt.NDArray[np.float64]
+# a step of which (almost) all labels are a multiple
+STEPS = (1000.0, 500.0, 100.0, 50.0, 10.0, 5.0, 1.0, 0.5, 0.25, 0.1, 0.05, 0.01, 0.001)
+KEPT = 1 << 21  # labels from which quantiles are told; of a longer file every second, fourth, … one
+MOST_NAMES = 100  # classes
+MOST_SHOWN = 5
+
+
+@dataclass
+class Ids:
+    """Of one column of ids, or of units: how many rows have none, and which values occur more than once."""
+
+    rows: int = 0
+    empty: int = 0
+    first_empty: int | None = None
+    distinct: int = 0
+    repeated: int = 0  # rows whose value occurred before
+    most: int = 0  # rows of the commonest value
+    shown: list[str] = field(default_factory=list)  # some values that occur more than once
+
+
+@dataclass
+class Labels:
+    """Of the column of labels."""
+
+    rows: int = 0
+    empty: int = 0
+    first_empty: int | None = None
+    no_number: int = 0  # neither empty nor a finite number
+    first_no_number: int | None = None
+    negative: int = 0
+    zero: int = 0
+    below: int = 0  # the domain, if one was given
+    above: int = 0
+    hundredth: int = 0  # whose hundredth lies inside the domain
+    strange: int = 0  # of a domain of names: none of them
+    multiples: dict[float, int] = field(default_factory=lambda: dict.fromkeys(STEPS, 0))
+    names: dict[str, int] | None = field(default_factory=dict)  # texts that are no numbers; None: too many
+    sample: Floats = field(default_factory=lambda: np.zeros(0))
+    stride: int = 1  # of the labels, one in so many is in the sample
+
+    @property
+    def numbers(self) -> int:
+        return self.rows - self.empty - self.no_number
+
+
+class Digests:
+    """Hashes of a column under a key that only this process knows, 8 bytes a row."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self.key = key or secrets.token_bytes(16)
+        self.parts: list[U64] = []
+
+    def add(self, texts: pa.Array) -> None:
+        self.parts.append(self.of(texts))
+
+    def of(self, texts: pa.Array) -> U64:
+        return siphash128(texts, self.key)[1]
+
+    def sorted(self) -> U64:
+        found = np.concatenate([np.zeros(0, np.uint64), *self.parts])
+        self.parts = [found]
+        found.sort()
+        return found
+
+
+def look_at(
+    file: LabelFile, id_column: str, label_column: str, unit_column: str | None, domain: Domain | None
+) -> Found:
+    """One pass over the file, and a second one over its ids where some repeat. Raises InvalidFile and its kinds."""
+    found = Found()
+    ids, units = Digests(), Digests()
+    for table in file.chunks():
+        for column in (id_column, *([unit_column] if unit_column is not None else [])):
+            canonical_column(table[column].slice(0, 0), column)  # a kind of column that intake refuses
+        texts = _texts(table[id_column])
+        _look_at_texts(found.ids, texts, ids)
+        if unit_column is not None:
+            found.units = found.units or Ids()
+            _look_at_texts(found.units, _texts(table[unit_column]), units)
+        if domain is not None and domain.names:
+            _look_at_names(found.labels, table[label_column], domain)
+        else:
+            _look_at_labels(found.labels, table[label_column], domain)
+    found.digests = ids
+    again = _count(found.ids, ids)
+    if found.units is not None:
+        _count(found.units, units)
+    if again.size:
+        found.ids.shown = _spelled(file, id_column, ids, again)
+    return found
+
+
+@dataclass
+class Found:
+    ids: Ids = field(default_factory=Ids)
+    labels: Labels = field(default_factory=Labels)
+    units: Ids | None = None
+    digests: Digests = field(default_factory=Digests)
+
+
+def compare(found: Found, listed: LabelFile, id_column: str) -> tuple[Ids, int, int]:
+    """(what is to be said of a list of ids, listed ids without a row here, rows here that are not listed)."""
+    told, theirs = Ids(), Digests(found.digests.key)
+    for table in listed.chunks():
+        _look_at_texts(told, _texts(table[id_column]), theirs)
+    _count(told, theirs)
+    ours, wanted = np.unique(found.digests.sorted()), np.unique(theirs.sorted())
+    both = np.intersect1d(ours, wanted, assume_unique=True).size
+    return told, wanted.size - both, ours.size - both
+
+
+# --- one column -------------------------------------------------------------------------------------------------
+
+
+def _texts(column: Any) -> pa.Array:
+    """As ids are spelled; null where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], pa.large_string())
+    texts = pc.cast(whole, pa.large_string(), safe=False)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
+
+
+def _look_at_texts(ids: Ids, texts: pa.Array, digests: Digests) -> None:
+    if texts.null_count:
+        rows = np.flatnonzero(np.asarray(texts.is_null()))
+        ids.first_empty = ids.rows + int(rows[0]) if ids.first_empty is None else ids.first_empty
+        ids.empty += rows.size
+    ids.rows += len(texts)
+    digests.add(texts.drop_null())
+
+
+def _count(ids: Ids, digests: Digests) -> U64:
+    """The digests that occur more than once; fills in how often."""
+    found = digests.sorted()
+    starts = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]])) if found.size else np.zeros(0, np.int64)
+    counts = np.diff(np.append(starts, found.size))
+    ids.distinct, ids.repeated = int(starts.size), int(found.size - starts.size)
+    ids.most = int(counts.max()) if counts.size else 0
+    again: U64 = found[starts[counts > 1]]
+    return again
+
+
+def _spelled(file: LabelFile, column: str, digests: Digests, again: U64) -> list[str]:
+    """Some of the values with these (sorted) digests, as they are spelled."""
+    found: dict[str, None] = {}
+    for table in file.chunks():
+        texts = _texts(table[column]).drop_null()
+        hashes = digests.of(texts)
+        at = np.minimum(np.searchsorted(again, hashes), again.size - 1)
+        for row in np.flatnonzero(again[at] == hashes)[: MOST_SHOWN * 4]:
+            found.setdefault(texts[int(row)].as_py())
+        if len(found) >= MOST_SHOWN:
+            break
+    return list(found)[:MOST_SHOWN]
+
+
+def _look_at_labels(labels: Labels, column: Any, domain: Domain | None) -> None:
+    gone = absent(column)
+    values, bad = numbers_of(column)
+    wrong = (bad | ~np.isfinite(values)) & ~gone
+    if gone.any():
+        first = labels.rows + int(np.flatnonzero(gone)[0])
+        labels.first_empty = first if labels.first_empty is None else labels.first_empty
+    if wrong.any():
+        first = labels.rows + int(np.flatnonzero(wrong)[0])
+        labels.first_no_number = first if labels.first_no_number is None else labels.first_no_number
+        _note_names(labels, column, wrong)
+    labels.rows += len(values)
+    labels.empty += int(gone.sum())
+    labels.no_number += int(wrong.sum())
+    numbers = values[~gone & ~wrong]
+    labels.negative += int((numbers < 0).sum())
+    labels.zero += int((numbers == 0).sum())
+    if domain is not None:
+        low, high = domain.ends
+        labels.below += int((numbers < low).sum())
+        labels.above += int((numbers > high).sum())
+        labels.hundredth += int(((numbers / 100 >= low) & (numbers / 100 <= high)).sum())
+    for step in STEPS:
+        quotient = numbers / step
+        labels.multiples[step] += int((np.abs(quotient - np.round(quotient)) < 1e-6).sum())
+    _keep(labels, numbers)
+
+
+def _look_at_names(labels: Labels, column: Any, domain: Domain) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = _texts(column)
+    gone = np.asarray(texts.is_null())
+    known = np.asarray(pc.is_in(texts, value_set=pa.array(domain.names, pa.large_string())), bool)
+    strange = ~known & ~gone
+    if gone.any() and labels.first_empty is None:
+        labels.first_empty = labels.rows + int(np.flatnonzero(gone)[0])
+    if strange.any():
+        _note_names(labels, column, strange)
+    labels.rows += len(texts)
+    labels.empty += int(gone.sum())
+    labels.strange += int(strange.sum())
+
+
+def _note_names(labels: Labels, column: Any, marks: npt.NDArray[np.bool_]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if labels.names is None:
+        return
+    for entry in pc.value_counts(_texts(column).filter(pa.array(marks))).to_pylist():
+        name = str(entry["values"])
+        labels.names[name] = labels.names.get(name, 0) + int(entry["counts"])
+    if len(labels.names) > MOST_NAMES:
+        labels.names = None
+
+
+def _keep(labels: Labels, numbers: Floats) -> None:
+    """At most KEPT of the labels, evenly over the file."""
+    rows = np.arange(labels.numbers - len(numbers), labels.numbers)
+    labels.sample = np.concatenate([labels.sample, numbers[rows % labels.stride == 0]])
+    while labels.sample.size > KEPT:
+        labels.sample, labels.stride = labels.sample[::2], labels.stride * 2

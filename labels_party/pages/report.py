@@ -1,0 +1,89 @@
+"""The report about an audience: what it has, at which ε, for an auditor who gets one file."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from labels_party.bootstrap import Services
+from labels_party.labels.standing import PUBLISHED, WORKING
+from labels_party.ledger.populations import Population
+from labels_party.work.given import Given, given
+from labels_party.work.overview import summaries
+from shared.documents.report import signature_of
+from shared.errors import NotFound
+from shared.pages.report import render, write_signed
+from shared.privacy import ZERO, Epsilon
+from shared.service.paging import Page
+
+AT_ONCE = 1000
+COUNTED = (PUBLISHED, *WORKING)
+
+
+def report(party: Services, audience: str, out: Path, *, force: bool = False) -> dict[str, Any]:
+    """Write the page `out` and its signature beside it. Raises NotFound for an audience that nothing ever named,
+    InvalidFile."""
+
+    def look(connection: Connection) -> dict[str, Any]:
+        events, head = party.audit.verify(connection)
+        known = party.populations.list(connection)
+        rows = list(_rows(connection, party, audience))
+        if not rows and not any(audience in p.audiences for p in known):
+            raise NotFound(f"No population and no release names the audience '{audience}'.")
+        reached = [p for p in known if any(r["population"] == p.id for r in rows)]
+        told = zip(reached, summaries(connection, reached), strict=True)
+        return {"events": events, "head": head, "rows": rows, "totals": [_total(p, of, rows) for p, of in told]}
+
+    values = party.database.read("report", look)
+    made, key = party.audit.now()[:10], party.key
+    title = f"What {audience} has"
+    page = render(
+        "labels_party.pages",
+        "audience_report",
+        title=title,
+        made=made,
+        by=f"by the labels party, which signs with {key.public.id}.",
+        audience=audience,
+        receipts=sum(len(row["receipts"]) for row in values["rows"]),
+        file=out.name,
+        beside=signature_of(out).name,
+        key_id=key.public.id,
+        **values,
+    )
+    signed = {"party": "labels-party", "about": title, "made": made, "events": values["events"], "head": values["head"]}
+    write_signed(out, page, key, signed, force)
+    return {
+        "report": str(out),
+        "signature": str(signature_of(out)),
+        "audience": audience,
+        "given": len(values["rows"]),
+        "epsilon": [{name: t[name] for name in ("name", "label", "epsilon", "per_unit")} for t in values["totals"]],
+    }
+
+
+def _rows(connection: Connection, party: Services, audience: str) -> Any:
+    """Oldest first."""
+    cursor: str | None = None
+    while True:
+        found = given(connection, party.work, Given(audience=audience), Page(AT_ONCE, cursor))
+        yield from found.rows
+        cursor = found.cursor
+        if cursor is None:
+            return
+
+
+def _total(population: Population, summary: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What went to this audience from a population: ε of the batch of which most did."""
+    own = sorted(
+        (row for row in rows if row["population"] == population.id and row["state"] in COUNTED),
+        key=lambda row: str(row["batch"]),
+    )
+    of_batch = [
+        sum((Epsilon.parse(row["epsilon"]) for row in of), ZERO)
+        for _, of in itertools.groupby(own, key=lambda row: row["batch"])
+    ]
+    most = max(of_batch, default=ZERO)
+    return summary | {"batches": len(of_batch), "epsilon": str(most), "per_unit": population.unit.bound(most)}

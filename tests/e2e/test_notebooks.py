@@ -1,0 +1,56 @@
+"""The notebooks of the guides run from top to bottom, and what is kept of an earlier run has no error in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.support.processes import ROOT
+from tests.support.real_data import DATA
+
+pytestmark = pytest.mark.processes
+FOLDER = ROOT / "deploy" / "guides" / "notebooks"
+NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+ROWS, SECONDS = 6_000, 300
+# what a run of each must have said
+SAID = {
+    "an-officers-audit": ["VERIFIED", "REFUSED", "8 events agree"],
+    "evaluation-without-labels": ["the privatized labels said"],
+    "own-lightgbm": ["mean for everybody", "corrected labels", "LabelDPRegressor"],
+    "what-epsilon-costs": ["expected model error", "image/png"],
+}
+
+
+def outputs(notebook: nbformat.NotebookNode) -> str:
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return "\n".join(str(output) for cell in code for output in cell.outputs)
+
+
+def test_there_is_a_word_of_each() -> None:
+    assert sorted(SAID) == NOTEBOOKS
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ROWS", str(ROWS))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    retail = DATA / "online_retail_lines.parquet"
+    if retail.exists():
+        monkeypatch.setenv("ONLINE_RETAIL", str(retail))
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
+    nbclient.NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute()
+    said = outputs(notebook)
+    assert [word for word in SAID[name] if word not in said] == []
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_what_is_kept_of_a_run(name: str) -> None:
+    said = outputs(nbformat.read(FOLDER / f"{name}.ipynb", 4))
+    assert [word for word in SAID[name] if word not in said] == []
+    assert "traceback" not in said
+    assert str(ROOT) not in said
+    assert "Warning" not in said
