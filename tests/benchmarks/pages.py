@@ -34,7 +34,7 @@ def filled(party: LabelsParty, population: dict[str, Any], events: int) -> None:
     split = EpsilonSplit.from_json({"clip": "0", "prior": "0", "randomize": "1", "total": "1", "delta": "0"})
     common = {"label": "revenue", "presence": "public", "version": 1, "n": 100_000, "state": "sealed"}
     rows = [
-        {"id": name, "population": population["id"], "created": day, "sealed": day, "seal_order": i + 1} | common
+        {"id": name, "population": population["id"], "created": day, "sealed": day, "seal_order": i + 10} | common
         for i, (name, day) in enumerate(zip(names, days, strict=True))
     ]
     asked = {
