@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around notebooks soak images lock sbom clean
+.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around notebooks pictures soak images lock sbom clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -92,6 +92,10 @@ $(VENV)/.measures: $(VENV)/.dev
 	@echo "installing what measures the tests (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,measures]'
 	@touch $@
+
+# The pictures of pages in the guides, made anew; it needs Chromium.
+pictures: $(VENV)/.dev
+	@$(BIN)/python -m tests.browser.pictures
 
 clean:
 	@rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -24,6 +24,7 @@ INK, GREY, BLUE, PALE, RED = "#1a1a1a", "#5b6570", "#7fa6c9", "#eaf1f7", "#a61e1
 COLUMNS = 80  # bars that a histogram has at most
 RARE = 0.005  # of the noise on either side, left out of a picture of noise that is not clipped to the domain
 MAX_VALUES = 12  # output values that are written out in a picture
+ASIDE = 3.0  # between the lines of different labels at one output
 CURVES = ("#1f4e79", "#a61e1e", "#2e7d4f")
 
 
@@ -112,11 +113,16 @@ def _noise(channel: Channel) -> Markup:
     rows, top = (inside, top) if clipped else (rows, max(float(shares.max()) for _, shares in rows))
     body = [_box(LEFT, WIDTH - RIGHT, PALE)]
     legend = float(LEFT)
+    joined = _even(outputs)
     for place, (centres, shares), colour in zip(places, rows, CURVES, strict=False):
         points = [(x(float(c)), _y(float(s) / top)) for c, s in zip(centres, shares, strict=True)]
-        body.append(_curve(points, colour, 2))
-        if len(points) <= 20:
-            body += [_tag("circle", cx=a, cy=b, r=3, fill=colour) for a, b in points]
+        if joined:
+            body.append(_curve(points, colour, 2))
+        else:  # no line leads where no output is: each stands by itself, those of other labels beside it
+            points = [(at + ASIDE * (places.index(place) - 1), up) for at, up in points]
+            body += [_line(at, _y(0.0), at, up, colour, stroke_width="2") for at, up in points if up < _y(0.0)]
+        if len(points) <= 20 or not joined:
+            body += [_tag("circle", cx=a, cy=b, r=3, fill=colour) for a, b in points if b < _y(0.0)]
         told = f"label {number(float(labels[place]))}"
         if clipped:
             first, last = (_short_percent(float(channel.rows(place, place + 1)[0][end])) for end in (0, -1))
@@ -128,7 +134,7 @@ def _noise(channel: Channel) -> Markup:
         body.append(_line(LEFT, _y(share / top), WIDTH - RIGHT, _y(share / top), "#c3ccd4"))
         body.append(_text(LEFT - 6, _y(share / top) + 4, _short_percent(share), anchor="end"))
     name = "Chance of every output for the smallest, a middle and the largest label"
-    return _svg(name, [*body, *_axis(x, outputs)])
+    return _svg(name, [*body, *_axis(x, outputs, "output value")])
 
 
 # --- parts --------------------------------------------------------------------------------------------------
@@ -163,6 +169,12 @@ def _y(share: float) -> float:
 
 def _step(values: FloatArray) -> float:
     return float(np.median(np.diff(values))) if len(values) > 1 else 1.0
+
+
+def _even(values: FloatArray) -> bool:
+    """Whether values lie on a lattice without gaps."""
+    steps = np.diff(values)
+    return len(steps) > 0 and bool(np.allclose(steps, steps[0], rtol=1e-6))
 
 
 def _binned(values: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -208,7 +220,7 @@ def _outputs(values: list[float], x: Scale, low: float, high: float) -> list[Mar
     return drawn
 
 
-def _axis(x: Scale, labels: FloatArray) -> list[Markup]:
+def _axis(x: Scale, labels: FloatArray, what: str = "label") -> list[Markup]:
     ticks = labels if len(labels) <= 8 else _round_ticks(float(labels[0]), float(labels[-1]))
     base = HEIGHT - BOTTOM
     drawn = [_line(LEFT, base, WIDTH - RIGHT, base, INK)]
@@ -216,7 +228,7 @@ def _axis(x: Scale, labels: FloatArray) -> list[Markup]:
         at = x(float(tick))
         drawn.append(_line(at, base, at, base + 5, INK))
         drawn.append(_text(min(max(at, 20.0), WIDTH - 20.0), base + 19, number(float(tick)), anchor="middle"))
-    drawn.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "label", anchor="middle", colour=GREY))
+    drawn.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, what, anchor="middle", colour=GREY))
     return drawn
 
 

@@ -19,6 +19,7 @@ from shared.audit.show import Wanted, plain, sentence
 from shared.documents.signing import VerifyingKey, named_key
 from shared.errors import InvalidInput, LabelDPError
 from shared.pages.site import FILE_FORM, FORM, HEADERS, Visit, page_router, visitor
+from shared.schemas.numbers import PLAIN
 
 ROWS = 50
 KINDS = tuple(
@@ -40,7 +41,7 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
         work: Text = "",
         since: Text = "",
         population: Text = "",
-        before: Annotated[int | None, Query(ge=1, lt=1 << 63)] = None,
+        before: Annotated[int | None, Query(ge=1, lt=1 << 63), PLAIN] = None,
     ) -> Response:
         full = exact is None or visit.role == exact
         asked = Wanted(

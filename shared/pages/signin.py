@@ -32,7 +32,7 @@ def site_router(*roles: str, home: str) -> APIRouter:
     async def enter(request: Request) -> Response:
         """A cookie for a valid API key. Raises nothing that says why a key is refused."""
         site: Site = request.app.state.site
-        visit = Visit(request, Principal("", ""), "", {}, {})
+        visit = Visit(request, Principal("", ""), "")
         await read_form(request, visit)
         back = _path(visit.form.get("next", ""))
         try:

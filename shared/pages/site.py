@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import mimetypes
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
 from typing import Any
@@ -85,6 +85,7 @@ class Site:
         up = relative(request)
         caller: Principal | None = values.setdefault("caller", None)
         values.setdefault("csrf", None)
+        values.setdefault("name_of_caller", None)
         text = self.engine.get_template(f"{template}.html.jinja").render(
             site=self,
             here=request.url.path,
@@ -131,7 +132,9 @@ class PageRoute(APIRoute):
                 error = found
             status, body = problem(error)
             known: Visit | None = getattr(request.state, "visit", None)
-            who = {} if known is None else {"caller": known.caller, "csrf": known.csrf}
+            who: dict[str, Any] = (
+                {} if known is None else {"caller": known.caller, "csrf": known.csrf, "name_of_caller": known.name}
+            )
             return await run_in_threadpool(site.render, request, "refused", status, problem=body, **who)
 
         return shown
@@ -149,8 +152,9 @@ class Visit:
     request: Request
     caller: Principal
     csrf: str
-    form: dict[str, str]
-    files: dict[str, bytes]
+    name: str | None = None
+    form: dict[str, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def services(self) -> Any:
@@ -162,7 +166,9 @@ class Visit:
 
     def page(self, template: str, **values: Any) -> HTMLResponse:
         site: Site = self.request.app.state.site
-        return site.render(self.request, template, caller=self.caller, csrf=self.csrf, **values)
+        return site.render(
+            self.request, template, caller=self.caller, csrf=self.csrf, name_of_caller=self.name, **values
+        )
 
     def go(self, path: str, done: str | None = None) -> RedirectResponse:
         """Where a change leads to, and the short word for what was done."""
@@ -183,7 +189,7 @@ class Visitor:
         if session is None:
             raise _SignInFirst
         request.state.caller = session.caller
-        visit = request.state.visit = Visit(request, session.caller, session.csrf, {}, {})
+        visit = request.state.visit = Visit(request, session.caller, session.csrf, session.name)
         refuse_other_roles(session.caller, self.roles)
         if request.method == "POST":
             await read_form(request, visit)

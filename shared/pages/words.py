@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from shared.documents.statement_text import count, number, percent
@@ -36,10 +35,10 @@ def state(value: str) -> str:
     return STATES.get(value, value)
 
 
-def share(part: Any, whole: Any) -> int:
-    """Percent from 0 to 100, rounded up, so that nothing that was spent looks like nothing."""
-    of = Decimal(str(whole))
-    return 0 if not of else min(100, int(-(-Decimal(str(part)) * 100 // of)))
+def share(part: str, whole: str) -> int:
+    """Percent of ε from 0 to 100, rounded up, so that nothing that was spent looks like nothing."""
+    of = Epsilon.parse(whole).nano
+    return 0 if not of else min(100, -(-Epsilon.parse(part).nano * 100 // of))
 
 
 def left(lifetime: str, spent: str) -> str:

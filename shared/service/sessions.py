@@ -34,10 +34,11 @@ def session_table(metadata: sa.MetaData) -> sa.Table:
 
 @dataclass(frozen=True)
 class Session:
-    """`csrf`: what every form of this session sends back."""
+    """`csrf`: what every form of this session sends back; `name`: whose key it is, if that was said."""
 
     caller: Principal
     csrf: str
+    name: str | None
 
 
 class Sessions:
@@ -71,7 +72,7 @@ class Sessions:
             return None
         t, k = self.table, self.apikeys.table
         query = (
-            sa.select(k.c.id, k.c.role, k.c.audience, k.c.expires)
+            sa.select(k.c.id, k.c.name, k.c.role, k.c.audience, k.c.expires)
             .join(t, t.c.key_id == k.c.id)
             .where(t.c.token_sha256 == _digest(token), t.c.expires > self._now(), k.c.revoked.is_(None))
         )
@@ -79,7 +80,7 @@ class Sessions:
         if row is None or (row.expires is not None and row.expires <= self._now()):
             return None
         csrf = hmac.digest(token.encode("utf-8", "replace"), b"csrf", "sha256").hex()
-        return Session(Principal(row.id, row.role, row.audience), csrf)
+        return Session(Principal(row.id, row.role, row.audience), csrf, row.name)
 
     def close(self, token: str | None) -> None:
         """Ends a session; one that is not there is ended already."""

@@ -1,0 +1,110 @@
+"""The pictures of pages in the guides, made anew: `make pictures`, or `python -m tests.browser.pictures`.
+
+A made-up month of a labels party, and a model of a features party, as they look in Chromium.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support.browser import Person, chromium
+from tests.support.features_api import message_files, running
+from tests.support.labels import FakeClock, LabelsParty
+from tests.support.messages import Sender, one_bit, world
+from tests.support.serving import serving
+
+PICTURES = Path(__file__).parents[2] / "deploy" / "guides" / "pictures"
+DAYS, ROWS, FIRST = 24, 400, dt.datetime(2026, 11, 1, 6, tzinfo=dt.UTC)
+FOUR = {"name": "store visits", "label": "basket", "domain": "0:120", "lifetime_epsilon": "4", "four_eyes": True}
+SHOP: dict[str, Any] = {
+    "name": "orders",
+    "label": "revenue",
+    "domain": "0:60",
+    "lifetime_epsilon": "3",
+    "missing_label": "0",
+    "audiences": ["news.example", "video.example"],
+    "retention_days": 30,
+    "alert_percent": [60],
+}
+
+
+def month(party: LabelsParty, clock: FakeClock) -> None:
+    """A batch a day, most of them released; one that waits for a second person."""
+    key = party.services.apikeys.create("owner", name="Night job")[1]
+    owner = party.client("owner")
+    owner.headers["Authorization"] = f"Bearer {key}"
+    for population in (SHOP, FOUR):
+        assert owner.post("/v1/populations", json=population).status_code == 201
+    random = np.random.default_rng(1)
+    for day in range(DAYS):
+        released(party, owner, "orders", f"c{day}-", random, "1" if day % 7 < 5 else "0.5")
+        clock.move(days=1)
+    released(party, owner, "store visits", "v", random, "0.5")
+
+
+def released(
+    party: LabelsParty, owner: Any, population: str, prefix: str, random: np.random.Generator, epsilon: str
+) -> None:
+    batch = owner.post(f"/v1/populations/{population}/batches", json={"presence": "public"}).json()["id"]
+    labels = random.poisson(18, int(ROWS * random.uniform(0.7, 1.4)))
+    records = [{"example_id": f"{prefix}{i}", "label": int(label)} for i, label in enumerate(labels)]
+    owner.post(f"/v1/batches/{batch}/labels", json={"records": records})
+    owner.post(f"/v1/batches/{batch}/seal")
+    assert (
+        owner.post(f"/v1/batches/{batch}/releases", json={"epsilon": epsilon, "mechanism": "one-bit"}).status_code
+        == 202
+    )
+    party.services.worker.drain()
+
+
+def shot(person: Person, path: str, heading: str, name: str, height: int) -> None:
+    person.page.set_viewport_size({"width": 1240, "height": height})
+    person.open(path, heading)
+    person.page.screenshot(path=str(PICTURES / f"{name}.png"))
+
+
+def labels_pages(browser: Any, folder: Path) -> None:
+    clock = FakeClock()
+    clock.now = FIRST
+    with LabelsParty(folder / "labels", clock=clock, worker=False) as party:
+        month(party, clock)
+        key = party.services.apikeys.create("auditor", name="Ada Officer")[1]
+        with serving(party.application) as base:
+            person = Person(browser, base)
+            person.sign_in(key)
+            shot(person, "/overview", "Overview", "overview", 520)
+            shot(person, "/populations/orders", "orders", "population", 860)
+            shot(person, "/given?audience=news.example", "Who has what", "who-has-what", 640)
+            shot(person, "/plan?population=orders&epsilon=1&n=100000", "Plan", "plan", 800)
+            person.close()
+
+
+def features_pages(browser: Any, folder: Path) -> None:
+    sender, sent = Sender(), world(4_000)
+    with running(folder, sender, max_body_bytes=1 << 25) as api, serving(api.app.app) as base:
+        api.accept(message_files(sender, folder / "sent", sent, one_bit(epsilon=3.0)))
+        model = api.trained(api.table(sent.table()), model="gbdt", name="first model")
+        person = Person(browser, base)
+        person.sign_in(api.services.apikeys.create("trainer", name="Grace Analyst")[1])
+        shot(person, f"/models/{model}", "Model of", "model", 720)
+        person.close()
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
+        for pages in (labels_pages, features_pages):
+            within = Path(folder) / pages.__name__
+            within.mkdir()
+            pages(browser, within)
+    for path in sorted(PICTURES.glob("*.png")):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

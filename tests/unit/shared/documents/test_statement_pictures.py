@@ -1,0 +1,36 @@
+"""The statement's picture of a channel says what its axis shows, and draws lines only where outputs are."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from labels_party.mechanisms.catalogue import MECHANISMS
+from shared.documents.statement_pictures import picture
+from shared.domain import Domain
+from shared.losses import get_loss
+from shared.privacy import Epsilon
+
+JOINED = re.compile(r"<(?:polyline|path)[^>]*fill=\"none\"")
+
+
+def drawn(mechanism: str) -> str:
+    domain = Domain.parse("0:60")
+    prior = np.full(domain.k, 1 / domain.k)
+    design = MECHANISMS[mechanism].design
+    return str(picture(design(domain, prior, Epsilon.parse("1"), get_loss("squared"), {}, 10_000), prior))
+
+
+@pytest.mark.parametrize(("mechanism", "joined"), [("balanced", False), ("discrete-laplace", True)])
+def test_only_outputs_without_gaps_are_joined(mechanism: str, joined: bool) -> None:
+    found = drawn(mechanism)
+    assert ">output value<" in found
+    assert ">label<" not in found
+    assert bool(JOINED.search(found)) == joined
+    assert found.count("<line") > (3 if joined else 30)
+
+
+def test_a_picture_over_labels_says_so() -> None:
+    assert ">label<" in drawn("one-bit")
