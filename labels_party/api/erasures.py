@@ -86,7 +86,7 @@ def ask(
     return ErasureAsked(**answer)
 
 
-@router.get("/{population}/erasures", responses=LINK_DOCS)
+@router.get("/{population}/erasures", responses=LINK_DOCS | problem_responses(409))
 def erasures(
     request: Request,
     response: Response,
