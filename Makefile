@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: pictures demo test check test-processes test-torch lint coverage mutants bench tables around notebooks soak clean
+.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around notebooks pictures soak images lock sbom clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -63,6 +63,26 @@ notebooks: $(VENV)/.dev
 soak: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/soak -o python_files='soak_*.py' $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(SEED),--seed $(SEED)) $(if $(PARTS),-k "$(PARTS)")
 
+# Both images built, and the Compose section of deploy/README.md played with a real engine: the demo twice, a kill, a
+# restart, an edit. ARGS="--stand-ins FOLDER" on a Debian machine that reaches no image registry, ARGS=--help lists the options.
+images: $(VENV)/.runtime
+	@$(BIN)/python -m deploy.images $(ARGS)
+
+# Versions and hashes of all packages, for the images and for tests with LOCKED=1; UPGRADE=1 takes newer versions.
+lock: $(VENV)/.tools
+	@PATH="$(CURDIR)/$(VENV)/tools/bin:$$PATH" UPGRADE=$(UPGRADE) deploy/locks/make.sh
+
+# The bill of materials of each party in CycloneDX: dist/labels-party.cdx.json, dist/features-party.cdx.json.
+sbom: $(VENV)/.tools
+	@mkdir -p dist
+	@for party in labels-party features-party; do $(VENV)/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml \
+	  --mc-type application --output-reproducible -o dist/$$party.cdx.json deploy/locks/$$party.txt 2>/dev/null || exit 1; done
+
+$(VENV)/.tools: | $(VENV)/bin/python
+	@$(BIN)/python -m venv $(VENV)/tools
+	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9' 'cyclonedx-bom>=7'
+	@touch $@
+
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
@@ -95,5 +115,6 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing what the services and their tests need (once)"
+	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/locks/dev.txt)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+CODE = re.compile(r"[a-z][a-z0-9-]{0,60}", re.ASCII)
+
 
 class LabelDPError(Exception):
     """Base of everything this project raises on purpose. The kinds of this module have their own name as `code`, and
     that in words as title, unless they say otherwise; `tests/unit/shared/test_problems.py` holds the codes still."""
 
-    code: ClassVar[str] = "internal"
+    code: str = "internal"  # of a class; a refusal of another service carries that one's
     title: ClassVar[str] = "Internal error"
     exit_code: ClassVar[int] = 1
 
@@ -234,7 +236,8 @@ class AuditChainBroken(Refusal):
 
 
 class RemoteProblem(LabelDPError):
-    """A problem body that a service answered with; `problem_code` is its stable code, `status` the HTTP status."""
+    """A problem body that a service answered with; `code` is the stable one that it gave, `problem_code` too, also
+    where that is none; `status` the HTTP status."""
 
     title = "The other side refused"
 
@@ -243,6 +246,8 @@ class RemoteProblem(LabelDPError):
         self.status = status
         self.problem = dict(body or {})
         self.problem_code = str(self.problem.get("code", "unknown"))
+        if CODE.fullmatch(self.problem_code):
+            self.code = self.problem_code
 
     @classmethod
     def from_body(cls, status: int, body: object) -> RemoteProblem:

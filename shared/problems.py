@@ -39,9 +39,9 @@ def status_of(error: e.LabelDPError) -> int:
 
 def problem(error: e.LabelDPError) -> tuple[int, dict[str, Any]]:
     """(HTTP status, problem body) of a typed error; `code` is stable, `detail` is for people."""
-    status = status_of(error)
-    body: dict[str, Any] = {"type": f"urn:label-dp:{error.code}", "title": error.title, "status": status}
-    body |= {"detail": error.detail, "code": error.code}
+    status, code = status_of(error), type(error).code  # what another service refused is our refusal, not its
+    body: dict[str, Any] = {"type": f"urn:label-dp:{code}", "title": error.title, "status": status}
+    body |= {"detail": error.detail, "code": code}
     return status, body | error.extras()
 
 

@@ -28,22 +28,29 @@ class Engine:
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
 
-    def docker(self, *words: str, seconds: float = 600.0) -> str:
-        """What a command printed. Raises Failed with its errors."""
+    def docker(self, *words: str, given: bytes = b"", seconds: float = 600.0) -> str:
+        """What a command printed, with `given` to read. Raises Failed with its errors."""
         environment = os.environ | {"PARTY_CPUS": "1"} | self.environment
         try:
             done = subprocess.run(
-                ["docker", *words], cwd=self.root, env=environment, capture_output=True, timeout=seconds, check=False
+                ["docker", *words],
+                cwd=self.root,
+                env=environment,
+                input=given,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise Failed(f"docker {' '.join(words)} did not end within {seconds:g} s") from None
         if done.returncode:
-            raise Failed(f"docker {' '.join(words)}\n{done.stderr.decode(errors='replace')[-3000:]}")
+            raise Failed(f"docker {' '.join(words)[:500]}\n{done.stderr.decode(errors='replace')[-2000:]}")
         return done.stdout.decode(errors="replace")
 
-    def compose(self, *words: str, profile: str | None = None) -> str:
+    def compose(self, *words: str, profile: str | None = None, given: bytes = b"") -> str:
         """A command of Compose. Raises Failed."""
-        return self.docker("compose", "--progress", "quiet", *(("--profile", profile) if profile else ()), *words)
+        profiles = ("--profile", profile) if profile else ()
+        return self.docker("compose", "--progress", "quiet", *profiles, *words, given=given)
 
     def demo(self, *words: str) -> str:
         """Words run in a new container of the demo. Raises Failed."""

@@ -43,7 +43,8 @@ class Rig:
 
     def ready(self) -> str:
         """Wait until both services are; how long each took."""
-        start, took = time.monotonic(), {}
+        start = time.monotonic()
+        took: dict[str, float] = {}
         while len(took) < len(PARTIES):
             for party, port in PARTIES.items():
                 if party not in took and _answers(port):
@@ -148,8 +149,8 @@ def one_history(rig: Rig) -> str:
     """audit verify --against the other party's export."""
     script = "features-party audit export --force --out ~/export > /dev/null && cat ~/export"
     export = rig.engine.compose("exec", "-T", "features-party", "sh", "-c", script)
-    script = f"cat > ~/theirs <<'END'\n{export}\nEND\nlabels-party audit verify --against ~/theirs --json"
-    seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script))
+    script = "cat > ~/theirs && labels-party audit verify --against ~/theirs --json"
+    seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script, given=export.encode()))
     if seen.get("findings"):
         raise Failed(f"{seen['findings']}")
     return f"{seen.get('events', '')} events, no finding, receipts on both sides"

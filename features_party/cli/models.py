@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from features_party.cli.app import app, services
-from shared.service.cli import AROUND, emit, replacing, table, writable
+from shared.service.cli import AROUND, OFFICER, emit, replacing, table, writable
 from shared.service.party_commands import Force, Json
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
@@ -101,3 +101,18 @@ def models_delete(
     """Remove a model of the registry and its files. The audit store keeps saying that it was trained."""
     services(existing=True).models.delete(model)
     emit({"deleted": model}, as_json, lambda: typer.echo(f"deleted {model}"))
+
+
+@app.command("report", rich_help_panel=OFFICER)
+def model_report(
+    model: Annotated[str, typer.Option(help="An id of the registry, or the folder of a model.")],
+    out: Annotated[Path, typer.Option(help="Where the page goes (.html).")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model's card as one page with pictures: what it learned from, ε, what it looks at, what it may claim."""
+    from features_party.pages.report import model_report as made
+
+    writable(out, force)
+    told = made(_open(model), out, force=force)
+    emit(told, as_json, lambda: typer.echo(out))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from jinja2 import UndefinedError
+
 from shared.errors import InvalidFile
 
 
@@ -13,5 +15,5 @@ def reading_card() -> Iterator[None]:
     """Whatever an edited card breaks in the body is one refusal. Raises InvalidFile."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError):
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, UndefinedError):
         raise InvalidFile("The card of the model is damaged; train again or restore its folder.") from None

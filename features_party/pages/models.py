@@ -32,11 +32,13 @@ def side_by_side(visit: Reader, model: Annotated[list[str] | None, Query(max_len
 
 @router.get("/models/{name}")
 def model(name: str, visit: Reader) -> Response:
-    card = services(visit).models.open(name).card
+    return visit.page("model", name=name, **described(services(visit).models.open(name).card))
+
+
+def described(card: dict[str, Any]) -> dict[str, Any]:
+    """A card as `model_parts.html.jinja` shows it."""
     estimate = card["report"]["error_estimate"]
-    return visit.page(
-        "model", name=name, card=card, estimate=estimate, importance=_importance(card), diagram=_diagram(card)
-    )
+    return {"card": card, "estimate": estimate, "importance": _importance(card), "diagram": _diagram(card)}
 
 
 def _importance(card: dict[str, Any]) -> Markup:

@@ -120,8 +120,16 @@ class Upload:
             pass
         return "" if self._mac is None else self._mac.hexdigest()
 
-    def chunks(self, fields: tuple[str, ...], classes: bool = False, *, nulls: bool = False) -> Chunks:
-        return self.kind.chunks(self, fields, self.ctx.home.spill, nulls=nulls, classes=classes, columns=self.columns)
+    def chunks(
+        self,
+        fields: tuple[str, ...],
+        classes: bool = False,
+        usual: Mapping[str, str] | None = None,
+        *,
+        nulls: bool = False,
+    ) -> Chunks:
+        options: dict[str, Any] = {"nulls": nulls, "classes": classes, "columns": self.columns, "usual": usual}
+        return self.kind.chunks(self, fields, self.ctx.home.spill, **options)
 
 
 async def receive(
@@ -177,8 +185,8 @@ def _small(
         found.update(text)
         return found.hexdigest()
 
-    def chunks(fields: tuple[str, ...], classes: bool) -> Chunks:
-        return kind.chunks(Whole(text), fields, ctx.home.spill, classes=classes, columns=columns)
+    def chunks(fields: tuple[str, ...], classes: bool, usual: Mapping[str, str] | None = None) -> Chunks:
+        return kind.chunks(Whole(text), fields, ctx.home.spill, classes=classes, columns=columns, usual=usual)
 
     call.body_mac = mac
     return Small(chunks, call, caller.role == "owner", len(text))

@@ -44,6 +44,8 @@ def apikey_create(
     from shared.errors import InvalidInput
 
     reads = audience or ("features-party" if role == "features" else None)
+    if audience is not None and "," in audience:
+        raise InvalidInput("The name of an audience has no comma. Make a key for each of several audiences.")
     if receipt_key is not None and (role != "features" or reads is None):
         raise InvalidInput("--receipt-key goes with --role features: only an audience gives receipts.")
     key = read_key(receipt_key) if receipt_key is not None else None

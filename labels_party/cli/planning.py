@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from labels_party.cli.app import app, services
 from shared.service.cli import emit, say, table
 from shared.service.commands import command
 from shared.service.layout import number
-from shared.service.party_commands import Json
+from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
     from shared.schemas.plan import Plan
@@ -25,13 +26,21 @@ OF_CLASSES = {"share_of_information": "share of information", "labels_without_no
 def plan(
     *,
     population: Annotated[str, typer.Option(help="Name or id of the population.")],
+    out: Annotated[Path | None, typer.Option(help="Also as a page with its curve, to keep or print (.html).")] = None,
+    force: Force = False,
     asked: Plan,
     as_json: Json = False,
 ) -> None:
     """What each mechanism would give at each ε, from public or already private facts only, and which to take."""
     from labels_party.planning import planned
 
-    result = planned(services(existing=True), population, asked)
+    party = services(existing=True)
+    if out is None:
+        result = planned(party, population, asked)
+    else:
+        from labels_party.pages.report import plan_report
+
+        result = plan_report(party, population, asked, out, force=force)
 
     def human() -> None:
         classes = any("share_of_information" in m for m in result["mechanisms"])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
-from labels_party.labels.parsing import absent, canonical_column, classes_of, floats_of, positions, prefixed
+from labels_party.labels.parsing import UNIT, absent, canonical_column, classes_of, floats_of, positions, prefixed
 from labels_party.labels.submission import Submission
 from shared.errors import InvalidRows
 
@@ -64,7 +64,7 @@ def _rows(chunk: Chunk, start: int, submission: Submission) -> Rows:
     assert table is not None
     ids = canonical_column(table[submission.id_field], submission.id_field)
     ids = prefixed(ids, submission.batch.id_prefix, submission.id_field)
-    units = canonical_column(table[submission.unit_field], submission.unit_field) if submission.units else None
+    units = canonical_column(table[submission.unit_field], submission.unit_field, UNIT) if submission.units else None
     if submission.mode is None:
         return Rows(start, ids, units, None)
     if submission.mode == DELETE:

@@ -54,7 +54,7 @@ class Writer(io.RawIOBase):
 
     def __init__(self, file: BinaryIO, key: bytes, name: str) -> None:
         super().__init__()
-        salt = secrets.token_bytes(SALT)
+        salt = os.urandom(SALT)
         self._file, self._cipher = file, _cipher(key, name, salt)
         self._waiting, self._number, self._size = bytearray(), 0, 0
         file.write(MAGIC + salt)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    Sent: TypeAlias = Chunks | Callable[[tuple[str, ...], bool], Chunks] | pa.Table
+    Sent: TypeAlias = Chunks | Callable[..., Chunks] | pa.Table
 
 RETRIES = 200
 
@@ -165,5 +165,5 @@ class Intake:
 
 def _chunks(sent: Sent, submission: Submission) -> Chunks:
     if callable(sent):
-        return sent(submission.columns, bool(submission.population.domain.names))
+        return sent(submission.columns, bool(submission.population.domain.names), *submission.usual)
     return sent if isinstance(sent, Iterable) else [sent]

@@ -49,7 +49,7 @@ class LabelFile:
             raise unreadable(path, error) from None
         except (OSError, LyingFile, Expands) as error:
             raise _broken(path, error) from None
-        require_columns(names, wanted, str(path), names_are_public)
+        require_columns(names, wanted, str(path), names_are_public, csv=csv)
         return cls(path, wanted, rows, csv)
 
     def chunks(self) -> Iterator[pa.Table]:

@@ -19,6 +19,7 @@ ID, LABEL, UNIT, SCORE, SCORE_2 = "example_id", "label", "unit", "score", "score
 NUMERIC = (LABEL, SCORE, SCORE_2)  # fields that hold numbers
 FINITE = "must be a finite number"
 NUMBER = "must be a number"
+EMPTY = "has no label: leave the row out; an example without a label is one that only the list of ids names"
 CLASS = "must be one of the names of the label domain, as text"
 NO_NUMBER = "?"
 NO_NAME = ""
@@ -26,11 +27,11 @@ STRANGE = "does not begin with the id prefix of its batch"
 OUTSIDE = "lies outside the label domain, whose out-of-domain rule is 'refuse'"
 
 
-def canonical_column(column: Any, field: str) -> pa.Array:
+def canonical_column(column: Any, field: str, what: str = "id") -> pa.Array:
     """Ids or units of one chunk as a string array. Raises InvalidRows, InvalidTable."""
     import pyarrow as pa
 
-    ids = canonical_ids(_decoded(column, ""), field)
+    ids = canonical_ids(_decoded(column, ""), field, what)
     return ids if pa.types.is_string(ids.type) else ids.cast(pa.string())
 
 
@@ -84,8 +85,7 @@ def floats_of(column: Any, field: str = LABEL) -> npt.NDArray[np.float64]:
     """Finite float64[n] from a numeric or (CSV) text column. Raises InvalidRows, InvalidTable."""
     values, bad = numbers_of(column, field)
     if bad.any():
-        rows = np.flatnonzero(bad)
-        raise InvalidRows([RowProblem(int(i), field, NUMBER) for i in rows[: InvalidRows.shown]], len(rows))
+        raise _wrong(column, np.flatnonzero(bad), field, NUMBER)
     rows = np.flatnonzero(~np.isfinite(values))
     if rows.size:
         raise InvalidRows([RowProblem(int(i), field, FINITE) for i in rows[: InvalidRows.shown]], len(rows))
@@ -141,8 +141,17 @@ def classes_of(column: Any, domain: Domain, field: str = LABEL) -> npt.NDArray[n
     codes = np.asarray(pc.fill_null(found, -1), np.int64)
     rows = np.flatnonzero(codes < 0)
     if rows.size:
-        raise InvalidRows([RowProblem(int(i), field, CLASS) for i in rows[: InvalidRows.shown]], len(rows))
+        raise _wrong(column, rows, field, CLASS)
     return codes
+
+
+def _wrong(column: Any, rows: npt.NDArray[np.int64], field: str, rule: str) -> InvalidRows:
+    """Rows that break `rule`, or have nothing where a label should be."""
+    shown = rows[: InvalidRows.shown]
+    empty = f"is empty, and {rule}" if field in (SCORE, SCORE_2) else EMPTY
+    gone = absent(column.take(shown))
+    problems = [RowProblem(int(i), field, empty if none else rule) for i, none in zip(shown, gone, strict=True)]
+    return InvalidRows(problems, len(rows))
 
 
 def positions(labels: npt.NDArray[np.float64], domain: Domain, rule: str, field: str = LABEL) -> npt.NDArray[np.int64]:

@@ -56,6 +56,12 @@ class Submission:
         return has_units(self.population) and (self.mode is None or self.batch.presence == PUBLIC)
 
     @property
+    def usual(self) -> tuple[dict[str, str], ...]:
+        """What a table may call a column where the sender names none: that of units as the population does."""
+        column = self.population.unit.unit_column
+        return ({UNIT: column},) if self.units and column is not None else ()
+
+    @property
     def schema(self) -> pa.Schema:
         """Of what is stored of it."""
         return example_schema(self.units) if self.mode is None else label_schema(self.units)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Small:
     """An upload to be inserted whose body is in memory: `chunks` gives it whenever it is asked."""
 
-    chunks: Callable[[tuple[str, ...], bool], Chunks]
+    chunks: Callable[..., Chunks]  # of columns, whether labels are classes, and usual names of columns
     call: IdempotentCall
     owner: bool
     size: int = 0  # bytes of the body
@@ -112,7 +112,7 @@ class Together:
         alike: dict[pa.Schema, dict[int, pa.Table]] = {}
         for i, upload in uploads.items():
             with contextlib.suppress(Exception):  # whatever it is, the single upload says it
-                chunks = list(upload.chunks(submission.columns, bool(known.population.domain.names)))
+                chunks = list(upload.chunks(submission.columns, bool(known.population.domain.names), *submission.usual))
                 table = pa.concat_tables(chunk.table for chunk in sliced(chunks))
                 alike.setdefault(table.schema, {})[i] = table
         found: dict[int, _Read] = {}

@@ -112,6 +112,8 @@ def declare(asked: PopulationAsked, domain: Domain | None = None) -> Population:
                 f"The {what} of a population must be 1 to 200 visible, printable characters without outer or double "
                 "spaces."
             )
+    if any("," in audience for audience in audiences):
+        raise InvalidInput("The name of an audience has no comma. Name each of several audiences by itself.")
     if not audiences or len(set(audiences)) != len(audiences) or len(audiences) > 1000:
         raise InvalidInput("A population names at least one audience, each once.")
     if lifetime_delta > MAX_DELTA:

@@ -1,4 +1,4 @@
-"""The report about an audience: what it has, at which ε, for an auditor who gets one file."""
+"""Reports: what an audience has, for an auditor who gets one file; a plan, for whoever decides of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from sqlalchemy.engine import Connection
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
+from labels_party.pages.plan import described
 from labels_party.work.given import Given, given
 from labels_party.work.overview import summaries
 from shared.documents.report import signature_of
 from shared.errors import NotFound
-from shared.pages.report import render, write_signed
+from shared.pages.report import render, write, write_signed
 from shared.privacy import ZERO, Epsilon
+from shared.schemas.plan import Plan
+from shared.service.cli import writable
 from shared.service.paging import Page
 
 AT_ONCE = 1000
@@ -62,6 +65,17 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
         "given": len(values["rows"]),
         "epsilon": [{name: t[name] for name in ("name", "label", "epsilon", "per_unit")} for t in values["totals"]],
     }
+
+
+def plan_report(party: Services, population: str, asked: Plan, out: Path, *, force: bool = False) -> dict[str, Any]:
+    """Write a plan as a page; returns what `planned` does. Raises as that, and InvalidInput for `out`."""
+    writable(out, force)
+    told = described(party, population, asked)
+    by = "by the labels party. Expected errors are a model's for ranking, not a promise."
+    values = told | {"population": population}
+    page = render("labels_party.pages", "plan_report", title="Plan", made=party.audit.now()[:10], by=by, **values)
+    write(out, page, force)
+    return dict(told["found"])
 
 
 def _rows(connection: Connection, party: Services, audience: str) -> Any:

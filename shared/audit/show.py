@@ -41,6 +41,8 @@ class Wanted:
             raise InvalidInput("'since' is a day such as 2026-11-20, or a time such as 2026-11-20T12:00:00Z, in UTC.")
         if not all(value is None or value.isprintable() for value in self.columns.values()):
             raise InvalidInput("A filter of audit events is a printable id or kind.")
+        if self.kind is not None and self.kind not in kinds.KINDS:
+            raise InvalidInput(f"There is no kind of event '{self.kind}'; there are {', '.join(kinds.KINDS)}.")
 
     @property
     def columns(self) -> dict[str, str]:

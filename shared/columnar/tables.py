@@ -145,24 +145,29 @@ def _read_csv(
     return table
 
 
-def require_columns(present: Sequence[str], wanted: Sequence[str], shown: str, public: bool = True) -> None:
-    """Raises InvalidTable naming the missing column and, where names are public, the ones there are."""
+def require_columns(
+    present: Sequence[str], wanted: Sequence[str], shown: str, public: bool = True, *, csv: bool = True
+) -> None:
+    """Raises InvalidTable naming the missing column and, where names are public, the ones there are. `csv`: whether it
+    is a text whose first line should name them."""
     for column in wanted:
         if list(present).count(column) != 1:
-            separator = separator_of(present[0]) if len(present) == 1 else None
+            separator = separator_of(present[0]) if csv and len(present) == 1 else None
             if separator is not None:
                 raise InvalidTable(
                     f"'{shown}' separates its values by {separator}; separate them by commas, with a point as the "
                     "decimal sign."
                 )
             named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
-            there = named if public else f"It has {len(present)} columns; a CSV file's first line must name them."
+            count = f"It has {len(present)} column{'' if len(present) == 1 else 's'}"
+            unnamed = f"{count}; a CSV file's first line must name them." if csv else f"{count}."
+            there = named if public else unnamed
             how = "no" if column not in present else "more than one"
             raise InvalidTable(f"'{shown}' has {how} column '{column}'. {there}")
 
 
-def canonical_ids(column: Any, field: str) -> pa.Array:
-    """Example ids as a string array: text as it is, whole numbers in canonical decimal.
+def canonical_ids(column: Any, field: str, what: str = "id") -> pa.Array:
+    """Example ids as a string array: text as it is, whole numbers in canonical decimal. `what`: id or unit.
 
     Raises InvalidRows naming row and rule for null, empty or overlong ids; InvalidTable for other types.
     """
@@ -186,14 +191,16 @@ def canonical_ids(column: Any, field: str) -> pa.Array:
     elif pa.types.is_null(kind):
         ids = array.cast(pa.string())
     else:
-        raise InvalidTable(f"The id column '{field}' must hold text or whole numbers; it holds {kind}.")
+        raise InvalidTable(f"The {what} column '{field}' must hold text or whole numbers; it holds {kind}.")
     lengths = pc.fill_null(pc.binary_length(ids), 0)
     bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MAX_ID_BYTES))
     total = pc.sum(bad).as_py() or 0
     if total:
         rows = pc.indices_nonzero(bad).slice(0, InvalidRows.shown).to_pylist()
-        rule = f"an id must be between 1 and {MAX_ID_BYTES} bytes long"
-        raise InvalidRows([RowProblem(row, field, rule) for row in rows], total)
+        article = "an" if what[0] in "aeio" else "a"
+        long = f"{article} {what} must be between 1 and {MAX_ID_BYTES} bytes long"
+        rules = [f"is empty: each row needs {article} {what}" if not lengths[row].as_py() else long for row in rows]
+        raise InvalidRows([RowProblem(row, field, rule) for row, rule in zip(rows, rules, strict=True)], total)
     return ids
 
 

@@ -39,13 +39,14 @@ LINES |= dict.fromkeys(MATHEMATICS, 150)
 NOT_RUN = {
     "make demo": "the demo has tests of its own, and `make test` is this run",
     "pip install .": "needs a machine for each party",
-    "docker compose up --build --detach": "needs Docker; tests/integration/test_deploy_files.py reads the files",
-    "LABELS_DB_PASSWORD=…": "lines of a file",
+    "docker compose up --build --detach": "needs Docker; `make images` plays it",
+    "kubectl create namespace labels-party": "needs a cluster; tests/integration/test_kubernetes.py reads the files",
+    "deploy/proxies/authority.sh tls labels.advertiser.example features.publisher.example": "test_proxies.py does it",
     "LABELS_PARTY_DATABASE_URL=postgresql://…": "lines of a file; tests/integration/test_object_store.py starts two",
     "labels-party audit verify --against features-audit.dsse.json": "the officer's guide runs it on real files",
 }
 # languages that are shown and not run
-SHOWN = {"text", "caddyfile"}
+SHOWN = {"text"}
 
 
 def blocks(document: Path, language: str) -> list[str]:

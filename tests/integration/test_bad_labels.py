@@ -23,6 +23,7 @@ from tests.support.labels import LabelsParty
 
 NUMBER = "must be a number"
 FINITE = "must be a finite number"
+EMPTY = "has no label: leave the row out"
 OUTSIDE = "outside the label domain"
 
 JSON_LABELS = [
@@ -36,7 +37,7 @@ JSON_LABELS = [
     ('"seven-319462851"', NUMBER),
     ("true", NUMBER),
     ("false", NUMBER),
-    ("null", NUMBER),
+    ("null", EMPTY),
     ("[7319462851]", NUMBER),
     ('{"deep":7319462851}', NUMBER),
     ("[[[[7319462851]]]]", NUMBER),
@@ -77,8 +78,8 @@ CSV_LABELS = [
     ("0x7319462851", NUMBER),
     ("7319_462851", NUMBER),
     ("true", NUMBER),
-    ("", NUMBER),
-    ('""', NUMBER),
+    ("", EMPTY),
+    ('""', EMPTY),
     ("NA", NUMBER),
     ("null", NUMBER),
     ("7319462851.625", OUTSIDE),
@@ -107,13 +108,13 @@ PARQUET_LABELS: list[tuple[Any, str, str]] = [
     (pa.array([1.0, math.nan]), "invalid-rows", FINITE),
     (pa.array([1.0, math.inf]), "invalid-rows", FINITE),
     (pa.array([1.0, -math.inf]), "invalid-rows", FINITE),
-    (pa.array([1.0, None]), "invalid-rows", NUMBER),
+    (pa.array([1.0, None]), "invalid-rows", EMPTY),
     (pa.array([1.0, 1.5e308]), "invalid-rows", OUTSIDE),
     (pa.array([1, 7319462851]), "invalid-rows", OUTSIDE),
     (pa.array([1, -1319462851], pa.int32()), "invalid-rows", OUTSIDE),
     (pa.array([1, 2**64 - 1], pa.uint64()), "invalid-rows", OUTSIDE),
     (pa.array(["1", "seven7319462851"]), "invalid-rows", NUMBER),
-    (pa.array(["1", None]), "invalid-rows", NUMBER),
+    (pa.array(["1", None]), "invalid-rows", EMPTY),
     (pa.array([1, 7319462851]).cast(pa.decimal128(30, 2)), "invalid-rows", OUTSIDE),
     (pa.array(["1", "7319462851"]).dictionary_encode(), "invalid-rows", OUTSIDE),
     (pa.array([1.0, 60000.0], pa.float16()), "invalid-rows", OUTSIDE),

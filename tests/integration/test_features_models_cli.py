@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from shared.pages.report import MOST_BYTES
 from tests.support.features_api import WORLD, message_files, running
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender
@@ -82,3 +84,23 @@ def test_a_warm_start_is_named_by_folder_or_id(shell: Shell, tmp_path: Path) -> 
     assert "leave the warm start out" in shell.refused(*asked, "--warm-start", linear, "--out", "four", code=2)
     assert "There is no model 'm_none'" in shell.refused(*asked, "--warm-start", "m_none", "--out", "four", code=1)
     assert not (tmp_path / "four").exists()
+
+
+def test_a_model_as_one_page(shell: Shell, tmp_path: Path) -> None:
+    """Of a folder and of the registry; it stands alone, and a damaged card is refused with nothing written."""
+    (first, *_) = (row["id"] for row in shell.json("models", "list"))
+    for model, kind in (("one", "trees"), (first, "linear")):
+        told = shell.json("report", "--model", model, "--out", f"{kind}.html")
+        page = (tmp_path / f"{kind}.html").read_text(encoding="utf-8")
+        assert told["model_sha256"] in page
+        assert f"{kind}, squared loss" in page
+        assert re.findall(r"""(?:src|href|url)\s*[=(]""", page.replace('href="#', "").replace("url(#", "")) == []
+        assert len(page.encode()) < MOST_BYTES
+        assert ("<svg" in page) == any(shell.json("models", "show", model)["importance"].values())
+    assert "exists already" in shell.refused("report", "--model", "one", "--out", "trees.html", code=2)
+    card = tmp_path / "one" / "card.json"
+    edited = json.loads(card.read_text())
+    del edited["capacity"]["effective_rows"]
+    card.write_text(json.dumps(edited))
+    assert "damaged" in shell.refused("report", "--model", "one", "--out", "again.html", code=2)
+    assert not (tmp_path / "again.html").exists()

@@ -60,11 +60,11 @@ def test_up_down_up(database: Database) -> None:
 
 def test_upgrading_twice_changes_nothing(database: Database) -> None:
     upgrade(database, MIGRATIONS, HEAD)
-    insert = sa.text("INSERT INTO installation VALUES (1, 'x')")
+    insert = sa.text("INSERT INTO installation VALUES (1, 'x', 1)")
     database.write("w", lambda c: c.execute(insert) and None)
     upgrade(database, MIGRATIONS, HEAD)
     rows = database.read("r", lambda c: c.execute(sa.text("SELECT * FROM installation")).all())
-    assert [tuple(r) for r in rows] == [(1, "x")]
+    assert [tuple(r) for r in rows] == [(1, "x", 1)]
 
 
 def _migrate(url: str) -> None:

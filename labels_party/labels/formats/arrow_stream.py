@@ -20,6 +20,7 @@ def read_arrow(source: Source, wanted: Wanted) -> Iterator[Chunk]:
     file = pa.PythonFile(guarded, mode="r")
     try:
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
+            wanted = wanted.among(reader.schema.names)
             check_schema(reader.schema, wanted)
             for found in reader:
                 batch = found.select(list(wanted.fields))

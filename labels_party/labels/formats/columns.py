@@ -18,7 +18,7 @@ def check_schema(schema: Any, wanted: Wanted) -> None:
     """
     import pyarrow as pa
 
-    require_columns(schema.names, wanted.fields, SHOWN, public=False)
+    require_columns(schema.names, wanted.fields, SHOWN, public=False, csv=False)
     for name in wanted.fields:
         kind = schema.field(name).type
         inner = kind.value_type if pa.types.is_dictionary(kind) else kind

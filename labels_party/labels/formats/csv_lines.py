@@ -24,7 +24,6 @@ SHOWN = "the upload"
 def read_csv(source: Source, wanted: Wanted) -> Iterator[Chunk]:
     """Chunks of the records, every column as text: whoever takes them tells what a field without text means. Raises
     InvalidFile, InvalidTable."""
-    fields = wanted.fields
     held = (source.read()).removeprefix(b"\xef\xbb\xbf")
     end = _records_end(held, at_end=False)
     while not end and len(held) <= MOST_RECORD and (more := source.read()):
@@ -35,6 +34,7 @@ def read_csv(source: Source, wanted: Wanted) -> Iterator[Chunk]:
     first = _first_record_end(held)
     header, line = held[:first], 1 + held.count(b"\n", 0, first)
     names = _names(header)
+    fields = wanted.among(names).fields
     require_columns(names, fields, SHOWN, public=False)
     held = held[first:]
     while True:

@@ -35,9 +35,11 @@ class Format:
         nulls: bool = False,
         classes: bool = False,
         columns: Mapping[str, str] | None = None,
+        usual: Mapping[str, str] | None = None,
     ) -> Iterator[Chunk]:
-        """Chunks with the columns `fields`, which a table may call as `columns` says; labels are names where they
-        are `classes`. Temporary files go below `folder`. Raises InvalidFile, InvalidTable, InvalidInput, TooLarge."""
+        """Chunks with the columns `fields`, which a table calls as `columns` says, or may call as `usual` says; labels
+        are names where they are `classes`. Temporary files go below `folder`. Raises InvalidFile, InvalidTable,
+        InvalidInput, TooLarge."""
         if not self.table and columns:
             raise InvalidInput("Columns are named for CSV, Arrow and Parquet; in JSON the members have fixed names.")
         named = columns or {}
@@ -46,8 +48,10 @@ class Format:
             raise InvalidInput("Each of the columns, for id, labels, scores and units, needs a name of its own.")
         label = (named.get(LABEL, LABEL),) if classes else ()
         numeric = tuple(named.get(field, field) for field in fields if field in NUMERIC)
-        found = self.read(source, Wanted(theirs, folder, nulls, tuple(n for n in numeric if n not in label), label))
-        return found if theirs == fields else _renamed(found, fields)
+        instead = tuple((f, n) for f, n in (usual or {}).items() if self.table and f in theirs and n not in theirs)
+        numbers = tuple(n for n in numeric if n not in label)
+        found = self.read(source, Wanted(theirs, folder, nulls, numbers, label, instead))
+        return found if theirs == fields and not instead else _renamed(found, fields)
 
 
 def _renamed(chunks: Iterator[Chunk], fields: tuple[str, ...]) -> Iterator[Chunk]:

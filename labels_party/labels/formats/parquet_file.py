@@ -39,6 +39,7 @@ def _decoded(spool: Spool, wanted: Wanted) -> Iterator[Chunk]:
     most = DECODED_FLOOR + DECODED_RATIO * spool.size()
     try:
         with ParquetRows.open(cast("BinaryIO", spool), once=MOST_AT_ONCE) as rows:
+            wanted = wanted.among(rows.schema.names)
             check_schema(rows.schema, wanted)
             for table in rows.tables(wanted.fields, most=most, most_rows=ROWS_AT_ONCE):
                 yield Chunk(table, table.num_rows)

@@ -12,7 +12,7 @@ import numpy as np
 
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.source import Wanted
-from labels_party.labels.parsing import CLASS, ID, NUMBER, NUMERIC
+from labels_party.labels.parsing import CLASS, EMPTY, ID, LABEL, NUMBER, NUMERIC
 from shared.errors import InvalidRows, RowProblem
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ def _ids(values: list[Any], field: str) -> pa.Array:
 def _require(values: list[Any], kinds: set[type], field: str, rule: str) -> None:
     if not set(map(type, values)) <= kinds:
         bad = [i for i, v in enumerate(values) if type(v) not in kinds]
-        raise InvalidRows([RowProblem(i, field, rule) for i in bad], len(bad))
+        empty = EMPTY if field == LABEL else rule
+        raise InvalidRows([RowProblem(i, field, empty if values[i] is None else rule) for i in bad], len(bad))
 
 
 def _decimal(value: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,14 @@ class Wanted:
     nulls: bool = False
     numeric: tuple[str, ...] = NUMERIC
     classes: tuple[str, ...] = ()
+    otherwise: tuple[
+        tuple[str, str], ...
+    ] = ()  # names of columns, and what is read where a table has none of that name
+
+    def among(self, names: Sequence[str]) -> Wanted:
+        """The same of a table whose columns are so named."""
+        instead = {a: b for a, b in self.otherwise if a not in names and b in names}
+        return replace(self, fields=tuple(instead.get(f, f) for f in self.fields)) if instead else self
 
 
 class Source(Protocol):

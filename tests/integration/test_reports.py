@@ -1,4 +1,4 @@
-"""`labels-party report`: what an audience has, as one page that stands alone, with a signature beside it."""
+"""Reports of the labels party: pages that stand alone, and what is signed beside them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from labels_party.pages.report import report
+from labels_party.pages.report import plan_report, report
+from labels_party.planning import planned
 from shared.documents.report import signature_of, verified_report
 from shared.documents.signing import SigningKey
 from shared.errors import DigestMismatch, InvalidFile, InvalidInput, NotFound, SignatureInvalid, VerificationFailed
 from shared.pages.report import MOST_BYTES
+from shared.schemas.plan import Plan
 from tests.support.labels import LabelsParty, label_table
 
 HOSTILE = '<script>alert("x")</script>'
@@ -117,3 +119,19 @@ def test_nothing_is_written_for_nobody_and_nothing_overwritten(lite: LabelsParty
         assert {path.name: path.read_bytes() for path in tmp_path.glob("r.html*")} == before
         assert json.loads(before["r.html.dsse.json"])["payloadType"].endswith("report+json")
         report(party.services, "ads", out, force=True)
+
+
+def test_a_plan_as_one_page(lite: LabelsParty, tmp_path: Path) -> None:
+    out = tmp_path / "plan.html"
+    with lite as party:
+        published(party, "shop", "0.5", ["ads"])
+        asked = Plan(epsilon=["0.5", "1"], n=10_000)
+        found = plan_report(party.services, "shop", asked, out)
+        assert found == planned(party.services, "shop", asked)
+        with pytest.raises(InvalidInput, match="exists already"):
+            plan_report(party.services, "shop", asked, out)
+    page = out.read_text(encoding="utf-8")
+    assert page.count("Mechanisms at ε") == 2
+    assert page.count("<svg") == 1
+    assert "style=" not in page
+    assert len(page.encode()) < MOST_BYTES
