@@ -74,3 +74,13 @@ class Settings(ServiceSettings):
         with contextlib.suppress(OSError, ValueError):  # no control group, or no limit ("max")
             physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
         return max(physical // 2, 1 << 20)
+
+
+# MLflow would tell its makers of each run, and print addresses among what programs read
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+
+
+def quiet_mlflow() -> None:
+    """Before MLflow is imported: its own settings, unless the environment has them."""
+    for variable, value in QUIET.items():
+        os.environ.setdefault(variable, value)
