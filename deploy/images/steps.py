@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -31,6 +32,12 @@ def writable(path):
     except OSError: return False
 print(json.dumps({"processors": quota.processors(), "memory": quota.memory_bytes(), "uid": os.getuid(),
                   "root": writable("/x"), "home": writable(os.environ["HOME_OF_PARTY"] + "/.look")}))
+"""
+LIST = """
+import sys, urllib.request
+key = open("/handover/owner.key").read().strip()
+asked = urllib.request.Request(sys.argv[1] + "/v1/releases", headers={"Authorization": "Bearer " + key})
+print(urllib.request.urlopen(asked, timeout=20).read().decode())
 """
 ROLE = "SELECT rolsuper OR rolcreatedb OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 
@@ -58,9 +65,21 @@ class Rig:
         """Which containers run: others, where a command made a party anew."""
         return self.engine.compose("ps", "--quiet", *PARTIES, "labels-db", "features-db")
 
-    def play_demo(self, clicks: int) -> None:
+    def demo_words(self, clicks: int) -> list[str]:
+        """The demo as the compose file plays it, on so many clicks."""
         service = json.loads(self.engine.compose("config", "--format", "json", profile="demo"))["services"]["demo"]
-        self.engine.demo(*service["command"], f"--clicks={clicks}")
+        return [*service["command"], f"--clicks={clicks}"]
+
+    def play_demo(self) -> None:
+        self.engine.demo(*self.demo_words(self.clicks))
+
+    def releases(self, host: str = "labels-party") -> list[dict[str, Any]]:
+        """What a labels party tells its owner."""
+        found: list[dict[str, Any]] = json.loads(self.engine.demo("python", "-c", LIST, f"http://{host}:8001"))
+        return found
+
+    def states(self) -> set[str]:
+        return {release["state"] for release in self.releases()}
 
 
 def build(rig: Rig) -> str:
@@ -128,7 +147,7 @@ def demo_twice(rig: Rig) -> str:
     before = rig.containers()
     for _ in range(2):
         rig.engine.compose("run", "--build", "--rm", "-T", "demo", "true", profile="demo")
-        rig.play_demo(rig.clicks)
+        rig.play_demo()
     if (after := rig.containers()) != before:
         raise Failed(f"a command made a party anew: {before.split()}, then {after.split()}")
     return f"{rig.clicks:,} clicks each; the parties ran on"
@@ -157,29 +176,52 @@ def one_history(rig: Rig) -> str:
 
 
 def killed(rig: Rig) -> str:
-    """a kill of the labels party and a restart of its database, in the middle of a demo."""
-    words = ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", "python", "-m", "deploy.demo"]
-    words += ["--labels-url=http://labels-party:8001", "--features-url=http://features-party:8002", "--keys=/handover"]
-    log = (rig.folder / "demo.log").open("wb")
-    running = subprocess.Popen(
-        [*words, "--out=/demo-output", "--clicks=50000"],
-        cwd=rig.engine.root,
-        env=os.environ | rig.engine.environment,
-        stdout=log,
-        stderr=log,
-    )
+    """a kill of the labels party in the middle of a draw, and a restart of its database."""
+    log = rig.folder / "demo.log"
+    with log.open("wb") as file:
+        words = rig.demo_words(50_000)
+        running = subprocess.Popen(
+            ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", *words],
+            cwd=rig.engine.root,
+            env=os.environ | rig.engine.environment,
+            stdout=file,
+            stderr=file,
+        )
+        try:
+            _said(log, "each label is drawn once", running)
+            rig.engine.compose("kill", "--signal", "KILL", "labels-party")
+            rig.engine.compose("start", "labels-party")
+            running.wait(600)  # it may have waited, or given up
+        finally:
+            running.kill()
+    rig.ready()
+    rig.engine.compose("restart", "--timeout", "10", "labels-db")
+    end = time.monotonic() + READY_SECONDS
+    while (states := rig.states()) != {"published"}:
+        if time.monotonic() > end:
+            raise Failed(f"releases stay {states}")
+        time.sleep(1)
+    ended = "waited and ended well" if running.returncode == 0 else "gave up"
+    return f"the demo {ended}; every release is published; {one_history(rig)}"
+
+
+def replica(rig: Rig) -> str:
+    """a second labels party that only answers, on the same home and database."""
+    name = "label-dp-replica"
+    off = ("-e", "LABELS_PARTY_WORKER=false")
+    rig.engine.compose("run", "--detach", "--no-deps", "--name", name, *off, "labels-party")
     try:
-        _said(rig.folder / "demo.log", "each label is drawn once", running)
-        rig.engine.compose("kill", "--signal", "KILL", "labels-party")
-        rig.engine.compose("start", "labels-party")
-        _said(rig.folder / "demo.log", "trains on its features", running)
-        rig.engine.compose("restart", "--timeout", "10", "labels-db")
-        if running.wait(600):
-            raise Failed((rig.folder / "demo.log").read_text(encoding="utf-8", errors="replace")[-1500:])
+        end = time.monotonic() + READY_SECONDS
+        while rig.engine.docker("inspect", "-f", "{{.State.Health.Status}}", name).strip() != "healthy":
+            if time.monotonic() > end:
+                raise Failed(rig.engine.docker("logs", name)[-1500:])
+            time.sleep(0.5)
+        first, second = rig.releases(), rig.releases(name)
     finally:
-        running.kill()
-        log.close()
-    return "the demo ended well"
+        rig.engine.docker("rm", "--force", name)
+    if not first or first != second:
+        raise Failed(f"the two tell of different releases: {first[:1]} and {second[:1]}")
+    return f"the same {len(first)} releases"
 
 
 def stopped_and_started(rig: Rig) -> str:
@@ -187,7 +229,7 @@ def stopped_and_started(rig: Rig) -> str:
     rig.engine.compose("down", profile="demo")
     rig.engine.compose("up", "--detach")
     took = rig.ready()
-    rig.play_demo(rig.clicks)
+    rig.play_demo()
     return took
 
 
@@ -229,6 +271,7 @@ STEPS: tuple[Callable[[Rig], str], ...] = (
     try_next,
     one_history,
     killed,
+    replica,
     stopped_and_started,
     rebuilt,
     taken_away,
