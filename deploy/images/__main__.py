@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deploy.images import steps
 from deploy.images.engine import Engine, Failed, stand_ins
+from deploy.images.rig import Rig
+from deploy.images.steps import STEPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,8 +36,8 @@ def play(engine: Engine, clicks: int, tell: Callable[[str], None]) -> list[dict[
     """Every step until one fails: its name, seconds, what was seen, and whether it did what it has to."""
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        rig = steps.Rig(engine, clicks, Path(folder))
-        for step in steps.STEPS:
+        rig = Rig(engine, clicks, Path(folder))
+        for step in STEPS:
             name, start, passed = (step.__doc__ or "").rstrip("."), time.monotonic(), True
             tell(name)
             try:

@@ -8,19 +8,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import httpx
+from deploy.images.engine import Failed
+from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said
 
-from deploy.images.engine import Engine, Failed
-
-PARTIES = {"labels-party": 8001, "features-party": 8002}
 IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
 LARGEST = 900_000_000  # bytes of a party's image
 REBUILT_SECONDS = 30.0  # after an edit of a source
-READY_SECONDS = 120.0
 PROCESSORS = 1  # of a container in this play, fewer than machines have
 COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "features_party", "deploy")
 # what a party's image must not have: an installer, tests, and the other one's heaviest library
@@ -33,53 +27,7 @@ def writable(path):
 print(json.dumps({"processors": quota.processors(), "memory": quota.memory_bytes(), "uid": os.getuid(),
                   "root": writable("/x"), "home": writable(os.environ["HOME_OF_PARTY"] + "/.look")}))
 """
-LIST = """
-import sys, urllib.request
-key = open("/handover/owner.key").read().strip()
-asked = urllib.request.Request(sys.argv[1] + "/v1/releases", headers={"Authorization": "Bearer " + key})
-print(urllib.request.urlopen(asked, timeout=20).read().decode())
-"""
 ROLE = "SELECT rolsuper OR rolcreatedb OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
-
-
-@dataclass
-class Rig:
-    engine: Engine
-    clicks: int
-    folder: Path
-
-    def ready(self) -> str:
-        """Wait until both services are; how long each took."""
-        start = time.monotonic()
-        took: dict[str, float] = {}
-        while len(took) < len(PARTIES):
-            for party, port in PARTIES.items():
-                if party not in took and _answers(port):
-                    took[party] = time.monotonic() - start
-            if time.monotonic() - start > READY_SECONDS:
-                raise Failed(f"not ready after {READY_SECONDS:g} s: {', '.join(PARTIES.keys() - took.keys())}")
-            time.sleep(0.2)
-        return ", ".join(f"{party} {seconds:.0f} s" for party, seconds in took.items())
-
-    def containers(self) -> str:
-        """Which containers run: others, where a command made a party anew."""
-        return self.engine.compose("ps", "--quiet", *PARTIES, "labels-db", "features-db")
-
-    def demo_words(self, clicks: int) -> list[str]:
-        """The demo as the compose file plays it, on so many clicks."""
-        service = json.loads(self.engine.compose("config", "--format", "json", profile="demo"))["services"]["demo"]
-        return [*service["command"], f"--clicks={clicks}"]
-
-    def play_demo(self) -> None:
-        self.engine.demo(*self.demo_words(self.clicks))
-
-    def releases(self, host: str = "labels-party") -> list[dict[str, Any]]:
-        """What a labels party tells its owner."""
-        found: list[dict[str, Any]] = json.loads(self.engine.demo("python", "-c", LIST, f"http://{host}:8001"))
-        return found
-
-    def states(self) -> set[str]:
-        return {release["state"] for release in self.releases()}
 
 
 def build(rig: Rig) -> str:
@@ -127,7 +75,9 @@ def confined(rig: Rig) -> str:
             or seen["memory"] > 2 << 30
         ):
             raise Failed(f"{party}: {seen}")
-        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB")
+        container = rig.engine.compose("ps", "--quiet", party).strip()
+        used = rig.engine.docker("stats", "--no-stream", "--format", "{{.MemUsage}}", container).split()[0]
+        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB, {used} at rest")
     for party in ("labels", "features"):
         connect = f'PGPASSWORD=$(cat /secrets/party) psql -h 127.0.0.1 -U "$PARTY_ROLE" -d "$PARTY_ROLE" -Atc "{ROLE}"'
         if rig.engine.compose("exec", "-T", f"{party}-db", "sh", "-c", connect).strip() != "f":
@@ -188,7 +138,7 @@ def killed(rig: Rig) -> str:
             stderr=file,
         )
         try:
-            _said(log, "each label is drawn once", running)
+            said(log, "each label is drawn once", running)
             rig.engine.compose("kill", "--signal", "KILL", "labels-party")
             rig.engine.compose("start", "labels-party")
             running.wait(600)  # it may have waited, or given up
@@ -276,19 +226,3 @@ STEPS: tuple[Callable[[Rig], str], ...] = (
     rebuilt,
     taken_away,
 )
-
-
-def _answers(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=5).is_success
-    except httpx.HTTPError:
-        return False
-
-
-def _said(log: Path, words: str, running: subprocess.Popen[bytes]) -> None:
-    """Wait until the demo said `words`."""
-    end = time.monotonic() + 300
-    while words not in log.read_text(encoding="utf-8", errors="replace"):
-        if running.poll() is not None or time.monotonic() > end:
-            raise Failed(f"the demo did not say '{words}': {log.read_text(encoding='utf-8', errors='replace')[-1500:]}")
-        time.sleep(0.1)
