@@ -16,10 +16,13 @@ from deploy.images.engine import Engine, Failed
 PARTIES = {"labels-party": 8001, "features-party": 8002}
 READY_SECONDS = 120.0
 LIST = """
-import sys, urllib.request
+import json, sys, urllib.request
 key = open("/handover/owner.key").read().strip()
-asked = urllib.request.Request(sys.argv[1] + "/v1/releases", headers={"Authorization": "Bearer " + key})
-print(urllib.request.urlopen(asked, timeout=20).read().decode())
+def get(path):
+    asked = urllib.request.Request(sys.argv[1] + path, headers={"Authorization": "Bearer " + key})
+    return json.load(urllib.request.urlopen(asked, timeout=20))
+populations = [population["id"] for population in get("/v1/populations")]
+print(json.dumps([release for each in populations for release in get("/v1/populations/" + each + "/releases")]))
 """
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
 
-from deploy.images.engine import Failed
+from deploy.images.engine import PROJECT, Failed
 from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said
 
 IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
@@ -133,7 +132,7 @@ def killed(rig: Rig) -> str:
         running = subprocess.Popen(
             ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", *words],
             cwd=rig.engine.root,
-            env=os.environ | rig.engine.environment,
+            env=rig.engine.variables(),
             stdout=file,
             stderr=file,
         )
@@ -206,7 +205,7 @@ def rebuilt(rig: Rig) -> str:
 def taken_away(rig: Rig) -> str:
     """down --volumes takes all volumes together."""
     rig.engine.compose("down", "--volumes", profile="demo")
-    left = rig.engine.docker("volume", "ls", "--quiet", "--filter", "label=com.docker.compose.project=label-dp")
+    left = rig.engine.docker("volume", "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
     if left.strip():
         raise Failed(f"left over: {left.split()}")
     return "none is left"
