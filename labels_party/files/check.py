@@ -226,7 +226,7 @@ def _suggested(labels: Labels) -> str | None:
     low = -_rounded(-lowest) if lowest < 0 else Decimal(0)
     if high == low:
         high = low + 1
-    finest = decimal_of(_step(labels)) if _step(labels) else Decimal(0)
+    finest = decimal_of(_step(labels) or 0)
     for text in FINEST:
         step = Decimal(text)
         if step >= min(finest, (high - low) / 10) and (high - low) / step <= MOST_VALUES and (high - low) % step == 0:

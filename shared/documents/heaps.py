@@ -35,7 +35,7 @@ class Heap:
 
     @property
     def told(self) -> str:
-        from shared.documents.statement_text import number, percent  # for few: what is read of every message is light
+        from shared.documents.statement_text import number, percent  # where there is something to say
 
         beyond = f" Whatever lies beyond counts as {number(self.label)}." if self.clipped else ""
         return (

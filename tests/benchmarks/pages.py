@@ -10,6 +10,7 @@ import hashlib
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,25 @@ def filled(party: LabelsParty, population: dict[str, Any], events: int) -> None:
         for i in range(RELEASES)
     ]
 
-    def event(sequence: int, kind: str, at: int) -> dict[str, Any]:
+    @cache
+    def body(kind: str, at: int) -> bytes:
+        """Of an event number 1, which stands in it once."""
         subject = Subject(population["id"], population["name"], "revenue", names[at], f"rel_{at:024x}")
-        charged = kind == CHARGED
-        told = Event(
-            kind, subject, audiences=("features-party",), actor="apikey:x", **({"split": split} if charged else {})
-        )
-        placed = told.placed(store="0" * 32, party="labels-party", sequence=sequence, previous="0" * 64, time=days[at])
+        given = {"split": split} if kind == CHARGED else {}
+        told = Event(kind, subject, audiences=("features-party",), actor="apikey:x", **given)
+        placed = told.placed(store="0" * 32, party="labels-party", sequence=1, previous="0" * 64, time=days[at])
+        return placed.body()
+
+    def event(sequence: int, kind: str, at: int) -> dict[str, Any]:
         return {
             "sequence": sequence,
             "digest": hashlib.sha256(str(sequence).encode()).hexdigest(),
-            "body": placed.body(),
+            "body": body(kind, at).replace(b'"sequence":1,', b'"sequence":%d,' % sequence),
             "kind": kind,
             "population": population["id"],
             "batch": names[at],
             "work": f"rel_{at:024x}",
-            "epsilon_nano": split.total.nano if charged else 0,
+            "epsilon_nano": split.total.nano if kind == CHARGED else 0,
             "delta_atto": 0,
             "at": days[at],
         }

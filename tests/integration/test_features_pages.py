@@ -1,0 +1,126 @@
+"""The features party's pages: who sees which, changes with a token only, and a form made from a model's columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.features_api import Api, message_files, running
+from tests.support.messages import Sender
+from tests.support.pages import Looker, signed_in
+
+BOTH, TRAINER, AUDITOR = {"trainer", "auditor"}, {"trainer"}, {"auditor"}
+PAGES = {
+    "/inbox": BOTH,
+    "/tables": BOTH,
+    "/trainings": BOTH,
+    "/trainings/{training}": BOTH,
+    "/models": BOTH,
+    "/models/{model}": BOTH,
+    "/models/compare?model={model}&model={second}": BOTH,
+    "/models/{model}/predict": TRAINER,
+    "/audit": AUDITOR,
+    "/audit/export": AUDITOR,
+}
+CHANGES = {
+    "/trainings/{training}/cancel": TRAINER,
+    "/models/{model}/predict": TRAINER,
+    "/audit/verify": AUDITOR,
+    "/audit/compare": AUDITOR,
+}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    folder: Path = tmp_path_factory.mktemp("pages")
+    sender = Sender()
+    with running(folder, sender) as found:
+        found.accept(message_files(sender, folder / "sent"))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def names(api: Api) -> dict[str, str]:
+    model, second = api.trained(name="<i>first</i>"), api.trained()
+    training = api.trainer.get(f"/v1/models?limit=1&training={model.replace('m_', 'tr_')}").json()[0]["training"]
+    return {"model": model, "second": second, "training": training}
+
+
+@pytest.mark.parametrize("role", sorted(BOTH))
+def test_a_page_is_there_for_its_roles_alone(api: Api, names: dict[str, str], role: str) -> None:
+    person = signed_in(api.client(role))
+    unknown = {name: f"{value[:3]}unknown" for name, value in names.items()}
+    for path, roles in PAGES.items():
+        assert person.get(path.format(**names)).status_code == (200 if role in roles else 404), path
+        if "{" in path:
+            assert person.get(path.format(**unknown)).status_code == 404, path
+    token = person.token("/inbox")
+    for path, roles in CHANGES.items():
+        assert person.post(path.format(**names), None).status_code == (422 if role in roles else 404), path
+        if role not in roles:
+            assert person.post(path.format(**names), token).status_code == 404, path
+
+
+def test_nobody_sees_a_page_without_a_session(api: Api, names: dict[str, str]) -> None:
+    stranger = Looker(api.client("trainer"))
+    for path in [*PAGES, "/trainings/{training}/events"]:
+        assert stranger.get(path.format(**names)).headers["location"].partition("?")[0].endswith("/sign-in"), path
+
+
+def test_a_key_of_the_other_party_opens_nothing(api: Api) -> None:
+    stranger = Looker(api.client("trainer"))
+    assert stranger.sign_in("lp_" + "x" * 43).status_code == 401
+    stranger.client.cookies.set("lp_session", "x" * 43)
+    assert stranger.get("/inbox").status_code == 303
+
+
+def test_a_prediction_is_that_of_the_call(api: Api, names: dict[str, str]) -> None:
+    person = signed_in(api.client("trainer"))
+    path = f"/models/{names['model']}/predict"
+    page = person.get(path).text
+    fields = dict(re.findall(r'<label for="(column-\d+)">([^<]+)<', page))
+    columns = {c["name"]: c for c in api.trainer.get(f"/v1/models/{names['model']}/schema").json()["columns"]}
+    assert set(fields.values()) == set(columns)
+    row = {name: 41.5 if c["kind"] == "number" else c["categories"][0] for name, c in columns.items()}
+    told = api.trainer.post(f"/v1/models/{names['model']}/predict", json={"rows": [row]}).json()["predictions"][0]
+    answer = person.post(path, person.token(path), **{field: str(row[name]) for field, name in fields.items()})
+    shown = re.search(r"<strong>[^:]+: ([−\d.,]+)<", answer.text)
+    assert shown is not None
+    assert float(shown.group(1).replace("−", "-").replace(",", "")) == pytest.approx(told, rel=1e-3)
+
+
+def test_a_cell_that_is_no_number_is_refused_by_its_column(api: Api, names: dict[str, str]) -> None:
+    person = signed_in(api.client("trainer"))
+    path = f"/models/{names['model']}/predict"
+    number = next(
+        field
+        for field, name in re.findall(r'<label for="(column-\d+)">([^<]+)<', person.get(path).text)
+        if re.search(f'id="{field}"[^>]*inputmode="decimal"', person.get(path).text)
+    )
+    answer = person.post(path, person.token(path), **{number: "many"})
+    assert answer.status_code == 422
+    assert "takes a number, or nothing" in answer.text
+
+
+def test_what_has_ended_is_not_cancelled(api: Api, names: dict[str, str]) -> None:
+    person = signed_in(api.client("trainer"))
+    path = f"/trainings/{names['training']}"
+    page = person.get(path).text
+    assert "Cancel this training" not in page
+    assert "&lt;i&gt;first" in page
+    answer = person.post(f"{path}/cancel", person.token(path))
+    assert answer.status_code == 409
+    assert "there is nothing to cancel" in answer.text
+
+
+def test_the_audit_pages_verify_and_compare(api: Api) -> None:
+    person = signed_in(api.client("auditor"))
+    token, export = person.token("/audit"), person.get("/audit/export").content
+    assert "events hold" in person.post("/audit/verify", token).text
+    sent = {"export": ("a.json", export, "application/json")}
+    answer = person.client.post("/audit/compare", data={"csrf": token}, files=sent)
+    assert "agree with the export of this party" in answer.text
+    assert "message accepted" in person.get("/audit").text
