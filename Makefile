@@ -3,25 +3,29 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-processes test-torch lint coverage mutants bench tables around notebooks pictures soak images lock sbom clean
+.PHONY: demo test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
 
 # Everything that protects a promise, in the processes of pytest alone: minutes, after each change.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes and not torch"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes and not torch and not mlflow"
 
 # The rest, before a change is handed in: linters, strict types, import contracts, the tests that start services, kill
 # them or run commands and documents as a user does, and the network. Each test belongs to exactly one of the two.
-check: lint test-processes test-torch
+check: lint test-processes test-torch test-mlflow
 
 test-processes: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "processes and not torch"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "processes and not torch and not mlflow"
 
 # The paper's network and all that trains it, with PyTorch, which no other target needs.
 test-torch: $(VENV)/.torch
 	@REQUIRE_TORCH=1 $(BIN)/python -m pytest -m torch tests/unit
+
+# MLflow's own servers. The tracking server has libraries of its own, older than ours.
+test-mlflow: $(VENV)/.mlflow
+	@REQUIRE_MLFLOW=1 $(BIN)/python -m pytest -n 0 tests/integration/test_mlflow.py -m mlflow
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -86,6 +90,12 @@ $(VENV)/.tools: | $(VENV)/bin/python
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "installing PyTorch (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
+	@touch $@
+
+$(VENV)/.mlflow: $(VENV)/.dev
+	@echo "installing MLflow's server (once)"
+	@$(PYTHON) -m venv $(VENV)/mlflow-server
+	@$(VENV)/mlflow-server/bin/python -m pip install --quiet --disable-pip-version-check 'mlflow>=3.1'
 	@touch $@
 
 $(VENV)/.measures: $(VENV)/.dev

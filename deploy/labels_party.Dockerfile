@@ -33,8 +33,8 @@ LABEL org.opencontainers.image.title="label-DP labels party" \
       org.opencontainers.image.version="0.1.0"
 RUN find / -xdev -depth \( -path '*-packages/pip*' -o -name ensurepip -o -path '*/bin/pip*' \) -exec rm -rf {} + \
  && groupadd --gid 10001 labels-party \
- && useradd --uid 10001 --gid 10001 --home-dir /var/lib/labels-party --create-home --shell /usr/sbin/nologin labels-party \
- && chmod 0700 /var/lib/labels-party \
+ && useradd --uid 10001 --gid 10001 --home-dir /var/lib/labels-party --no-create-home --shell /usr/sbin/nologin labels-party \
+ && install -d -o 10001 -g 10001 -m 0700 /var/lib/labels-party \
  && install -d -o 10001 -g 10001 -m 0700 /handover \
  && install -d -o 10001 -g 10001 -m 0755 /secrets
 COPY --from=packages /opt/label-dp /opt/label-dp

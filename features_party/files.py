@@ -22,7 +22,7 @@ from features_party.models.calibrating import (
 )
 from features_party.models.evaluation import categories, evaluate_on_messages, model_scores, require_own_predictions
 from features_party.models.folder import SavedModel, load_model
-from features_party.models.plots import require_plots, save_diagram
+from features_party.models.plots import save_diagram
 from features_party.models.trainer import check_one_label
 from features_party.receive.acceptances import PLAIN
 from features_party.receive.answers import SignedAnswer
@@ -266,7 +266,6 @@ class CalibrateJob:
             if self.examples is not None or self.label_column is not None or self.messages or self.clip:
                 raise InvalidInput("Labels are for diagrams: say --plots FOLDER.")
             return
-        require_plots()
         if self.scores is not None and self.label_column is None:
             raise InvalidInput("Diagrams need labels: --label-column.")
         if self.model is not None:

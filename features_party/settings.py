@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from functools import partial
 from pathlib import Path
@@ -82,3 +83,13 @@ class Settings(ServiceSettings):
         if self.training_memory_mb is not None:
             return self.training_memory_mb << 20
         return max(memory_bytes() // 2, 1 << 20)
+
+
+# MLflow would tell its makers of each run, and print addresses among what programs read
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+
+
+def quiet_mlflow() -> None:
+    """Before MLflow is imported: its own settings, unless the environment has them."""
+    for variable, value in QUIET.items():
+        os.environ.setdefault(variable, value)

@@ -293,6 +293,18 @@ class NotFound(LabelDPError):
     """Also given for objects that exist but are not the caller's: a uniform denial."""
 
 
+class TooManyCalls(LabelDPError):
+    """Of one key in a short time; `seconds` until the next one is taken."""
+
+    title = "Too many calls with this API key"
+
+    def __init__(self, per_minute: int, seconds: int) -> None:
+        super().__init__(
+            f"This API key may call {per_minute} times a minute; try again in {seconds} s. Nothing was done."
+        )
+        self.seconds = seconds
+
+
 class Unauthenticated(LabelDPError):
     """`reason` and `key_id` (of a key that was valid once) are for the log; the caller is told neither."""
 

@@ -24,6 +24,7 @@ STATUS: dict[type[e.LabelDPError], int] = {
     e.NotFound: 404,
     e.Unauthenticated: 401,
     e.RequestTimeout: 408,
+    e.TooManyCalls: 429,
     e.Unavailable: 503,
     e.RemoteProblem: 502,
     e.LabelDPError: 500,

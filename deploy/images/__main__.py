@@ -8,12 +8,13 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from deploy.images import steps
 from deploy.images.engine import Engine, Failed, stand_ins
+from deploy.images.rig import Rig
+from deploy.images.steps import STEPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,12 +32,23 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@contextlib.contextmanager
+def cleared(engine: Engine) -> Iterator[None]:
+    """Nothing of an earlier play before, and nothing of this one afterwards."""
+    engine.compose("down", "--volumes", profile="demo")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Failed):
+            engine.compose("down", "--volumes", profile="demo")
+
+
 def play(engine: Engine, clicks: int, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """Every step until one fails: its name, seconds, what was seen, and whether it did what it has to."""
     results: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        rig = steps.Rig(engine, clicks, Path(folder))
-        for step in steps.STEPS:
+    with tempfile.TemporaryDirectory() as folder, cleared(engine):
+        rig = Rig(engine, clicks, Path(folder))
+        for step in STEPS:
             name, start, passed = (step.__doc__ or "").rstrip("."), time.monotonic(), True
             tell(name)
             try:
@@ -48,8 +60,6 @@ def play(engine: Engine, clicks: int, tell: Callable[[str], None]) -> list[dict[
             )
             if not passed:
                 break
-        with contextlib.suppress(Failed):
-            engine.compose("down", "--volumes", profile="demo")
     return results
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 STAND_INS = Path(__file__).with_name("stand_ins.sh")
 START_SECONDS = 900.0
+PROJECT = "label-dp-images"  # of its own: what somebody keeps in the compose file's is not touched
 # build arguments and variables of docker-compose.yml that name the stand-ins
 STAND_IN_IMAGES = {"PYTHON_IMAGE": "stand-in/python:3.12-slim", "POSTGRES_IMAGE": "stand-in/postgres:17-alpine"}
 
@@ -28,14 +29,16 @@ class Engine:
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
 
+    def variables(self) -> dict[str, str]:
+        return os.environ | {"PARTY_CPUS": "1", "COMPOSE_PROJECT_NAME": PROJECT} | self.environment
+
     def docker(self, *words: str, given: bytes = b"", seconds: float = 600.0) -> str:
         """What a command printed, with `given` to read. Raises Failed with its errors."""
-        environment = os.environ | {"PARTY_CPUS": "1"} | self.environment
         try:
             done = subprocess.run(
                 ["docker", *words],
                 cwd=self.root,
-                env=environment,
+                env=self.variables(),
                 input=given,
                 capture_output=True,
                 timeout=seconds,

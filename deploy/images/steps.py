@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
-import httpx
+from deploy.images.engine import PROJECT, Failed
+from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said
 
-from deploy.images.engine import Engine, Failed
-
-PARTIES = {"labels-party": 8001, "features-party": 8002}
 IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
 LARGEST = 900_000_000  # bytes of a party's image
 REBUILT_SECONDS = 30.0  # after an edit of a source
-READY_SECONDS = 120.0
 PROCESSORS = 1  # of a container in this play, fewer than machines have
 COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "features_party", "deploy")
 # what a party's image must not have: an installer, tests, and the other one's heaviest library
@@ -33,34 +27,6 @@ print(json.dumps({"processors": quota.processors(), "memory": quota.memory_bytes
                   "root": writable("/x"), "home": writable(os.environ["HOME_OF_PARTY"] + "/.look")}))
 """
 ROLE = "SELECT rolsuper OR rolcreatedb OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
-
-
-@dataclass
-class Rig:
-    engine: Engine
-    clicks: int
-    folder: Path
-
-    def ready(self) -> str:
-        """Wait until both services are; how long each took."""
-        start = time.monotonic()
-        took: dict[str, float] = {}
-        while len(took) < len(PARTIES):
-            for party, port in PARTIES.items():
-                if party not in took and _answers(port):
-                    took[party] = time.monotonic() - start
-            if time.monotonic() - start > READY_SECONDS:
-                raise Failed(f"not ready after {READY_SECONDS:g} s: {', '.join(PARTIES.keys() - took.keys())}")
-            time.sleep(0.2)
-        return ", ".join(f"{party} {seconds:.0f} s" for party, seconds in took.items())
-
-    def containers(self) -> str:
-        """Which containers run: others, where a command made a party anew."""
-        return self.engine.compose("ps", "--quiet", *PARTIES, "labels-db", "features-db")
-
-    def play_demo(self, clicks: int) -> None:
-        service = json.loads(self.engine.compose("config", "--format", "json", profile="demo"))["services"]["demo"]
-        self.engine.demo(*service["command"], f"--clicks={clicks}")
 
 
 def build(rig: Rig) -> str:
@@ -108,7 +74,9 @@ def confined(rig: Rig) -> str:
             or seen["memory"] > 2 << 30
         ):
             raise Failed(f"{party}: {seen}")
-        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB")
+        container = rig.engine.compose("ps", "--quiet", party).strip()
+        used = rig.engine.docker("stats", "--no-stream", "--format", "{{.MemUsage}}", container).split()[0]
+        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB, {used} at rest")
     for party in ("labels", "features"):
         connect = f'PGPASSWORD=$(cat /secrets/party) psql -h 127.0.0.1 -U "$PARTY_ROLE" -d "$PARTY_ROLE" -Atc "{ROLE}"'
         if rig.engine.compose("exec", "-T", f"{party}-db", "sh", "-c", connect).strip() != "f":
@@ -128,7 +96,7 @@ def demo_twice(rig: Rig) -> str:
     before = rig.containers()
     for _ in range(2):
         rig.engine.compose("run", "--build", "--rm", "-T", "demo", "true", profile="demo")
-        rig.play_demo(rig.clicks)
+        rig.play_demo()
     if (after := rig.containers()) != before:
         raise Failed(f"a command made a party anew: {before.split()}, then {after.split()}")
     return f"{rig.clicks:,} clicks each; the parties ran on"
@@ -157,29 +125,52 @@ def one_history(rig: Rig) -> str:
 
 
 def killed(rig: Rig) -> str:
-    """a kill of the labels party and a restart of its database, in the middle of a demo."""
-    words = ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", "python", "-m", "deploy.demo"]
-    words += ["--labels-url=http://labels-party:8001", "--features-url=http://features-party:8002", "--keys=/handover"]
-    log = (rig.folder / "demo.log").open("wb")
-    running = subprocess.Popen(
-        [*words, "--out=/demo-output", "--clicks=50000"],
-        cwd=rig.engine.root,
-        env=os.environ | rig.engine.environment,
-        stdout=log,
-        stderr=log,
-    )
+    """a kill of the labels party in the middle of a draw, and a restart of its database."""
+    log = rig.folder / "demo.log"
+    with log.open("wb") as file:
+        words = rig.demo_words(50_000)
+        running = subprocess.Popen(
+            ["docker", "compose", "--profile", "demo", "run", "--rm", "-T", "demo", *words],
+            cwd=rig.engine.root,
+            env=rig.engine.variables(),
+            stdout=file,
+            stderr=file,
+        )
+        try:
+            said(log, "each label is drawn once", running)
+            rig.engine.compose("kill", "--signal", "KILL", "labels-party")
+            rig.engine.compose("start", "labels-party")
+            running.wait(600)  # it may have waited, or given up
+        finally:
+            running.kill()
+    rig.ready()
+    rig.engine.compose("restart", "--timeout", "10", "labels-db")
+    end = time.monotonic() + READY_SECONDS
+    while (states := rig.states()) != {"published"}:
+        if time.monotonic() > end:
+            raise Failed(f"releases stay {states}")
+        time.sleep(1)
+    ended = "waited and ended well" if running.returncode == 0 else "gave up"
+    return f"the demo {ended}; every release is published; {one_history(rig)}"
+
+
+def replica(rig: Rig) -> str:
+    """a second labels party that only answers, on the same home and database."""
+    name = "label-dp-replica"
+    off = ("-e", "LABELS_PARTY_WORKER=false")
+    rig.engine.compose("run", "--detach", "--no-deps", "--name", name, *off, "labels-party")
     try:
-        _said(rig.folder / "demo.log", "each label is drawn once", running)
-        rig.engine.compose("kill", "--signal", "KILL", "labels-party")
-        rig.engine.compose("start", "labels-party")
-        _said(rig.folder / "demo.log", "trains on its features", running)
-        rig.engine.compose("restart", "--timeout", "10", "labels-db")
-        if running.wait(600):
-            raise Failed((rig.folder / "demo.log").read_text(encoding="utf-8", errors="replace")[-1500:])
+        end = time.monotonic() + READY_SECONDS
+        while rig.engine.docker("inspect", "-f", "{{.State.Health.Status}}", name).strip() != "healthy":
+            if time.monotonic() > end:
+                raise Failed(rig.engine.docker("logs", name)[-1500:])
+            time.sleep(0.5)
+        first, second = rig.releases(), rig.releases(name)
     finally:
-        running.kill()
-        log.close()
-    return "the demo ended well"
+        rig.engine.docker("rm", "--force", name)
+    if not first or first != second:
+        raise Failed(f"the two tell of different releases: {first[:1]} and {second[:1]}")
+    return f"the same {len(first)} releases"
 
 
 def stopped_and_started(rig: Rig) -> str:
@@ -187,7 +178,7 @@ def stopped_and_started(rig: Rig) -> str:
     rig.engine.compose("down", profile="demo")
     rig.engine.compose("up", "--detach")
     took = rig.ready()
-    rig.play_demo(rig.clicks)
+    rig.play_demo()
     return took
 
 
@@ -214,7 +205,7 @@ def rebuilt(rig: Rig) -> str:
 def taken_away(rig: Rig) -> str:
     """down --volumes takes all volumes together."""
     rig.engine.compose("down", "--volumes", profile="demo")
-    left = rig.engine.docker("volume", "ls", "--quiet", "--filter", "label=com.docker.compose.project=label-dp")
+    left = rig.engine.docker("volume", "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
     if left.strip():
         raise Failed(f"left over: {left.split()}")
     return "none is left"
@@ -229,23 +220,8 @@ STEPS: tuple[Callable[[Rig], str], ...] = (
     try_next,
     one_history,
     killed,
+    replica,
     stopped_and_started,
     rebuilt,
     taken_away,
 )
-
-
-def _answers(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=5).is_success
-    except httpx.HTTPError:
-        return False
-
-
-def _said(log: Path, words: str, running: subprocess.Popen[bytes]) -> None:
-    """Wait until the demo said `words`."""
-    end = time.monotonic() + 300
-    while words not in log.read_text(encoding="utf-8", errors="replace"):
-        if running.poll() is not None or time.monotonic() > end:
-            raise Failed(f"the demo did not say '{words}': {log.read_text(encoding='utf-8', errors='replace')[-1500:]}")
-        time.sleep(0.1)

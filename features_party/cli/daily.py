@@ -10,7 +10,7 @@ import typer
 
 from features_party.cli.app import app, services
 from features_party.cli.door import labels_party
-from shared.service.cli import AROUND, emit, progress, table
+from shared.service.cli import AROUND, allow_pandas, emit, progress, table
 from shared.service.party_commands import Json
 
 
@@ -31,6 +31,8 @@ def daily(
     from features_party.daily.pipeline import read_pipeline
 
     asked, base = read_pipeline(pipeline), pipeline.parent
+    if asked.mlflow is not None:
+        allow_pandas()
     with progress("daily", as_json) as report, ExitStack() as stack:
         service = None
         if asked.pull is not None:
@@ -49,6 +51,8 @@ def _show(data: dict[str, Any]) -> None:
     if "today" in data:
         rows.append(["trained on", f"{data['trained_rows']:,} rows; {data['held_out_examples']:,} examples held out"])
         rows += [[f"ε per example of {one['name']}", one["epsilon_per_example"]] for one in data["epsilon"]]
+    if "mlflow" in data:
+        rows.append(["MLflow", data["mlflow"].get("problem") or f"run {data['mlflow']['run']}"])
     if data["rehearsal"]:
         rows.append(["note", "a rehearsal: labels are made up"])
     table("Daily run", ["", ""], rows)

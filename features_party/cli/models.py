@@ -94,6 +94,33 @@ def models_export(
     emit(result, as_json, lambda: typer.echo(f"{out}: {len(data):,} bytes"))
 
 
+@models.command("log")
+def models_log(
+    model: Model,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow's server, such as http://127.0.0.1:5000; default MLFLOW_TRACKING_URI.")
+    ] = None,
+    experiment: Annotated[str, typer.Option(help="Its experiment; made where there is none.")] = "label-dp",
+    registered_model: Annotated[str | None, typer.Option(help="Register the model under this name.")] = None,
+    run_name: Annotated[str | None, typer.Option(help="What to call the run.")] = None,
+    with_code: Annotated[
+        bool, typer.Option("--with-code", help="Send this software along, for servers where it is not installed.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Log a model as a run of MLflow: its ε, messages, mechanism, gain with interval, card, and itself as a pyfunc."""
+    from features_party.tracking import Tracking, log_run, require_mlflow
+    from shared.service.cli import allow_pandas
+
+    require_mlflow()
+    allow_pandas()
+    tracking = Tracking(
+        tracking_uri=tracking_uri, experiment=experiment, registered_model=registered_model, with_code=with_code
+    )
+    result = log_run(_open(model), tracking, name=run_name)
+    emit(result, as_json, lambda: typer.echo(f"run {result['run']} of experiment {experiment}: {result['model']}"))
+
+
 @models.command("delete")
 def models_delete(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An id of the registry.")], as_json: Json = False

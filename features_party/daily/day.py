@@ -28,9 +28,10 @@ from features_party.models.folder import SavedModel, load_model
 from features_party.models.trainer import check_learning
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.pull_since import Patience, pull_since
+from features_party.tracking import log_run, require_mlflow
 from features_party.training.learner import part
 from shared.documents.signing import VerifyingKey
-from shared.errors import Conflict, InvalidFile, InvalidInput
+from shared.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 from shared.service.cli import Progress
 from shared.service.folders import write_durably
 
@@ -63,6 +64,8 @@ class Day:
         stays then.
         """
         check_learning(self.asked.train)
+        if self.asked.mlflow is not None:
+            require_mlflow()
         with self._alone():
             pulled = [] if service is None else self._pulled(service, part(progress, 0.0, 0.2))
             messages = self._messages()
@@ -116,6 +119,12 @@ class Day:
             "epsilon": card["epsilon"],
             "seconds": card["seconds"],
         }
+        if asked.mlflow is not None:
+            tags = {"label_dp.kept": str(record["kept"]), "label_dp.why": str(record["why"])}
+            try:
+                record["mlflow"] = log_run(today, asked.mlflow, name=str(record["moment"]), more=tags)
+            except Unavailable as error:  # the model is kept all the same
+                record["mlflow"] = {"problem": error.detail}
         (self.folder / "runs").mkdir(exist_ok=True)
         data = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
         write_durably(self.folder / "runs" / f"{record['moment']}.json", data)

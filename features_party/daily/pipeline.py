@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from features_party.tracking import Tracking
 from shared.errors import InvalidFile, InvalidInput, InvalidRequest
 from shared.schemas.base import Ask
 from shared.schemas.training import Learning
@@ -53,6 +54,8 @@ class Pipeline(Ask):
     train: Learning = Field(
         default=Learning(), description="As the options of `train`; a `warm_start` of 'current' is the kept model."
     )
+
+    mlflow: Tracking | None = Field(default=None, description="Where each run is logged, kept or not.")
 
     @property
     def feature_patterns(self) -> list[str]:

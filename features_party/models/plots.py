@@ -1,4 +1,4 @@
-"""Reliability diagrams as PNG, with matplotlib, which is an extra (`plots`)."""
+"""Reliability diagrams as PNG, with matplotlib."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from features_party.models.reliability import Reliability
-from shared.errors import InvalidFile, InvalidInput
-from shared.installing import pip_install
-
-
-def require_plots() -> None:
-    """Raises InvalidInput where matplotlib is missing; call it before long work."""
-    try:
-        import matplotlib  # noqa: F401 - only whether it is there
-    except ModuleNotFoundError:
-        raise InvalidInput(f"Diagrams need the package matplotlib: {pip_install('plots')}.") from None
+from shared.errors import InvalidFile
 
 
 def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:

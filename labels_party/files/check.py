@@ -13,6 +13,7 @@ from labels_party.labels.file_check import Found, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
 from shared.domain import Domain
 from shared.errors import InvalidDomain
+from shared.numbers import decimal_of
 
 NOTICE = (
     "Not private: this is made of the labels themselves, and no ε paid for it. Keep it on this machine, and show it to "
@@ -225,7 +226,7 @@ def _suggested(labels: Labels) -> str | None:
     low = -_rounded(-lowest) if lowest < 0 else Decimal(0)
     if high == low:
         high = low + 1
-    finest = Decimal(repr(_step(labels))) if _step(labels) else Decimal(0)
+    finest = decimal_of(_step(labels) or 0)
     for text in FINEST:
         step = Decimal(text)
         if step >= min(finest, (high - low) / 10) and (high - low) / step <= MOST_VALUES and (high - low) % step == 0:
@@ -235,7 +236,7 @@ def _suggested(labels: Labels) -> str | None:
 
 def _rounded(number: float) -> Decimal:
     """The next number with one digit, or so."""
-    exact = Decimal(repr(number))
+    exact = decimal_of(number)
     power = Decimal(1).scaleb(exact.adjusted())
     found = next(digit for digit in ROUND if digit * power >= exact) * power
     return Decimal(f"{found.normalize():f}")

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.documents.manifest import Manifest
-from shared.documents.statement_text import number, percent
 
 Prior = npt.NDArray[np.float64]
 
@@ -36,6 +35,8 @@ class Heap:
 
     @property
     def told(self) -> str:
+        from shared.documents.statement_text import number, percent  # where there is something to say
+
         beyond = f" Whatever lies beyond counts as {number(self.label)}." if self.clipped else ""
         return (
             f"About {percent(self.share)} of the labels pile up at the {self.end} end of the domain, "

@@ -24,6 +24,7 @@ from shared.service.http import problem_responses
 from shared.service.json_bodies import JsonRoute
 from shared.service.methods import Methods, known_request
 from shared.service.metrics import install_metrics
+from shared.service.rates import Rates
 from shared.service.refusals import install_handlers
 
 VERSION = version("label-dp-service")  # looked up once: it reads a file
@@ -75,7 +76,8 @@ def application(
     # the last one added is met first
     app.add_middleware(Methods, api=app)
     app.add_middleware(Bodies, bounds=services.settings.bounds)
-    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures)
+    rates = Rates(services.settings.calls_per_minute)
+    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures, rates=rates)
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)

@@ -7,18 +7,22 @@ import re
 import secrets
 import time
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import MutableHeaders
 
-from shared.errors import LabelDPError, Unauthenticated
+from shared.errors import LabelDPError, TooManyCalls, Unauthenticated
 from shared.problems import http_problem
 from shared.service.apikeys import ApiKeys, Principal
 from shared.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
 from shared.service.calls import Calls, refuse_other_roles
 from shared.service.gathered import Gathered
 from shared.service.logs import FIELDS, Sparse, access, coarse_milliseconds
+from shared.service.rates import Rates
 from shared.service.refusals import refusal, request_id, respond
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
 
 log = logging.getLogger("label_dp.http")
 
@@ -76,13 +80,29 @@ class RequestLog:
 
 
 class Failures:
-    """Callers without a valid key, by bearer token or at the sign-in: logged by key where it is known, otherwise by
-    address, once a minute each, with their number."""
+    """Callers without a valid key, by bearer token or at the sign-in: counted, and logged by key where it is known,
+    otherwise by address, once a minute each, with their number."""
 
     def __init__(self) -> None:
         self.seen = Sparse()
+        self.counter: Counter | None = None  # by reason, for alerts
+
+    def _count(self, reason: str) -> None:
+        if self.counter is not None:
+            self.counter.labels(reason).inc()
+
+    def note_rate(self, key_id: str) -> None:
+        """A key that calls more often than it may."""
+        self._count("too many calls")
+        count = self.seen.due(f"too many calls {key_id}")
+        if count:
+            fields = {"reason": "too many calls", "key": key_id, "failures": count}
+            access.warning(
+                "key %s calls too often, %d times since the last such line", key_id, count, extra={FIELDS: fields}
+            )
 
     def note(self, error: Unauthenticated, scope: Scope) -> None:
+        self._count(error.reason)
         address = (scope.get("client") or ("unknown",))[0]
         who = f"key {error.key_id}" if error.key_id else f"address {address}"
         count = self.seen.due(f"{error.reason} {who}")
@@ -101,8 +121,8 @@ class Front:
     None of them has a byte of its body read or decoded, and neither have unknown paths and methods.
     """
 
-    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls, failures: Failures) -> None:
-        self.app, self.calls, self.failures = app, calls, failures
+    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls, failures: Failures, rates: Rates) -> None:
+        self.app, self.calls, self.failures, self.rates = app, calls, failures, rates
         self.callers = Gathered[str | None, Principal](lambda _, secrets: apikeys.authenticate_all(secrets))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,11 +144,14 @@ class Front:
             try:
                 caller = await self.callers.do("", bearer_of(scope))
                 scope["state"]["caller"] = caller
+                self.rates.take(caller.key_id)
                 if call is not None and call.roles is not None:
                     refuse_other_roles(caller, call.roles)
             except LabelDPError as error:
                 if isinstance(error, Unauthenticated):
                     self.failures.note(error, scope)
+                elif isinstance(error, TooManyCalls):
+                    self.failures.note_rate(scope["state"]["caller"].key_id)
                 await refusal(error)(scope, receive, send)
                 return
         await self.app(scope, receive, send)

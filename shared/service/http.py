@@ -25,6 +25,7 @@ _REFUSALS = {
     415: ("unsupported-media-type", "Unsupported content type"),
     416: ("range-not-satisfiable", "Range cannot be served"),
     422: ("invalid-input", "Invalid input"),
+    429: ("too-many-calls", "Too many calls with this API key; try again after Retry-After"),
     502: ("remote-problem", "The other side refused"),
     503: ("busy", "Busy, or temporarily unavailable; try again after Retry-After"),
 }
@@ -40,7 +41,7 @@ def problem_responses(*statuses: int) -> Responses:
     return found
 
 
-PROBLEM_RESPONSES = problem_responses(401, 404, 422)
+PROBLEM_RESPONSES = problem_responses(401, 404, 422, 429)
 
 
 def require(*roles: str) -> Any:

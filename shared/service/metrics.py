@@ -53,6 +53,12 @@ def install_metrics(app: FastAPI, *, here: bool, silent: frozenset[str] = frozen
         ["route", "method", "status"],
         registry=registry,
     )
+    app.state.failures.counter = Counter(
+        "label_dp_refused_keys_total",
+        "Calls that were refused for their API key, by reason.",
+        ["reason"],
+        registry=registry,
+    )
     app.add_middleware(CountRequests, requests=requests, silent=silent)
     app.state.metrics = registry
     if not here:

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from shared.errors import IdempotencyInFlight, LabelDPError
+from shared.errors import IdempotencyInFlight, LabelDPError, TooManyCalls
 from shared.problems import PROBLEM_JSON, http_problem, problem
 from shared.service.asgi import allowed_methods
 from shared.service.validation import explain
@@ -46,7 +46,8 @@ def respond(status: int, body: dict[str, Any], headers: dict[str, str] | None = 
 
 
 def refusal(error: LabelDPError) -> ProblemResponse:
-    return respond(*problem(error))
+    wait = {"Retry-After": str(error.seconds)} if isinstance(error, TooManyCalls) else None
+    return respond(*problem(error), wait)
 
 
 def install_handlers(app: FastAPI) -> None:

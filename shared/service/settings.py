@@ -73,6 +73,9 @@ class ServiceSettings(BaseSettings):
     uploads_at_once: int = Field(
         default=32, ge=1, le=1000, description="Uploads taken in at the same time; further ones get 503."
     )
+    calls_per_minute: int = Field(
+        default=0, ge=0, le=1_000_000, description="Calls that an API key may make in a minute; further ones get 429."
+    )
     shutdown_seconds: int = Field(
         default=20, ge=1, description="How long requests may go on after SIGTERM before they are cut off."
     )

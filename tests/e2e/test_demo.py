@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from deploy.demo.__main__ import Stopped, orderly
 from deploy.demo.clicks import DOMAIN
-from deploy.demo.ending import show_table
+from deploy.demo.ending import show_end, show_table
 from deploy.demo.folder import MARKER, prepare
 from deploy.demo.services import Service
 from deploy.demo.telling import Teller
@@ -232,6 +233,16 @@ def test_the_table_fits_a_terminal_whatever_the_split(prior: str, capsys: pytest
     lines = capsys.readouterr().out.split("test MSE: ")[0].rstrip().splitlines()
     assert len(lines) == 3 + 2 + len(MECHANISMS)
     assert max(len(line) for line in lines) <= 80
+
+
+def test_in_a_container_the_commands_to_try_are_those_of_a_visitor_outside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_end(Teller(), tmp_path, {}, ["docker", "compose", "run", "demo"])
+    told = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
+    for command_line in ("labels-party inspect", "features-party verify", "tar -C"):
+        assert f"docker compose run demo {command_line}" in told
+    assert Path(sys.executable).parent.name + "/labels-party" not in told
 
 
 @pytest.fixture

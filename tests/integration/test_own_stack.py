@@ -22,13 +22,18 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from features_party.bootstrap import bootstrap
 from features_party.frames import labeled_frame, noise_weights
+from features_party.pyfunc_model import Predictor
 from features_party.scoring import PrivatizedScorer
 from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.tables.feature_tables import feature_table
+from labels_party.mechanisms.rr_with_prior import rr_channel
 from shared.documents.signing import SigningKey, VerifyingKey
+from shared.domain import Domain
 from shared.errors import InvalidInput, InvalidMechanism, InvalidTable
+from shared.privacy import Epsilon
 from shared.schemas.training import Learning
 from tests.simulation.test_holdout_coverage import k_ary
+from tests.support.classes import ClassWorld
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, rr, world
 
@@ -144,6 +149,30 @@ def test_scores_of_classes_and_of_two_values(folder: Path) -> None:
         scorer(type("Wide", (), {"predict": lambda self, X: np.zeros((len(X), 2))})(), X)
 
 
+def test_named_classes_are_scored_and_served(folder: Path) -> None:
+    world_ = ClassWorld.of(2000, 3, seed=4)
+    ids, channel = (
+        [f"c{at:04d}" for at in range(2000)],
+        rr_channel(Domain.parse("books,garden,toys"), Epsilon.parse("4")),
+    )
+    sender = Sender()
+    sender.public_key(folder)
+    sender.write(folder / "m.parquet", ids, world_.labels, channel, epsilon="4", release="rel_k", batch="k")
+    given = world_.features.to_pandas().assign(id=ids)
+    model = LabelDPClassifier(**asked(folder), model="trees").fit(given)
+    scorer = PrivatizedScorer(**asked(folder))
+    shares = model.predict_proba(given)
+    own = -np.log(np.maximum(shares[np.arange(2000), world_.labels.astype(int)], 1e-6)).mean()
+    means = np.bincount(world_.labels.astype(int)) / 2000
+    found = scorer.interval(model, given)
+    assert abs(found.estimate - (-(means * np.log(means)).sum() - own)) < 4 * found.standard_error
+    served = Predictor(model.model_).predict(given)
+    assert served["prediction"].tolist() == model.predict(given).tolist()
+    assert np.array_equal(served[[f"probability_{name}" for name in model.classes_]].to_numpy(), shares)
+    with pytest.raises(InvalidInput, match="predict_proba"):
+        scorer(Fixed(), given)
+
+
 def test_what_cannot_be_scored_says_why(folder: Path) -> None:
     sender = Sender()
     sender.public_key(folder)
@@ -208,25 +237,6 @@ def test_the_guide_s_line_trains_a_better_model(noisy: Any, learner: str) -> Non
     plain = kind(**options).fit(given, z)
     errors = [np.mean((model.predict(given) - WORLD.labels) ** 2) for model in (weighted, plain)]
     assert errors[0] < 0.7 * errors[1]
-
-
-@pytest.mark.torch
-def test_the_guide_s_line_trains_a_network(noisy: Any) -> None:
-    import torch
-
-    torch.manual_seed(0)
-    x = torch.as_tensor(np.column_stack([(noisy["age"] - 40) / 10, noisy["country"] - 1.5]))
-    net = torch.nn.Sequential(torch.nn.Linear(2, 1, dtype=torch.float64), torch.nn.Flatten(0))
-    best = torch.optim.Adam(net.parameters(), lr=0.05)
-    known: dict[str, Any] = {"torch": torch, "noise_weights": noise_weights, "frame": noisy, "net": net, "x": x}
-    known["z"] = noisy["corrected_label"].to_numpy()
-    for _ in range(400):
-        best.zero_grad()
-        exec(RECIPES["PyTorch"], known)  # the project's own guide
-        known["loss"].backward()
-        best.step()
-    found = net(x).detach().numpy()
-    assert np.mean((found - WORLD.labels) ** 2) < 0.4 * np.var(WORLD.labels)
 
 
 def test_an_index_that_pandas_wrote_is_no_feature_and_ids_keep_their_type(folder: Path) -> None:

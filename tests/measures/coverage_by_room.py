@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PARTIES = ("labels_party", "features_party", "shared")
-ALL = ("-n", "2", "--dist", "worksteal", "-m", "not torch")
+ALL = ("-n", "2", "--dist", "worksteal", "-m", "not torch and not mlflow")
 CONFIG = f"""
 [run]
 branch = true

@@ -58,7 +58,7 @@ def reach(checkout: Path, folder: Path, tests: Sequence[str]) -> Reach:
     config.write_text(f"[run]\nsource = {checkout}\nomit = */tests/*\ndata_file = {data}\n", encoding="utf-8")
     options = [f"--cov-config={config}", "--cov", "--cov-context=test", "--cov-report=", "-p", "tests.measures.seconds"]
     environment = os.environ | {"TEST_SECONDS": str(seconds), "PYTHONPATH": f"{checkout}{os.pathsep}{ROOT}"}
-    asked = [*tests] or ["-n", "2", "--dist", "worksteal", "-m", "not processes and not torch"]
+    asked = [*tests] or ["-n", "2", "--dist", "worksteal", "-m", "not processes and not torch and not mlflow"]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *asked]
     if subprocess.run(command, cwd=checkout, env=environment, check=False).returncode:
         raise SystemExit("The tests fail before anything is changed.")

@@ -28,3 +28,10 @@ def serving(app: Any, **config: Any) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(10)
+
+
+def free_port() -> str:
+    """One that nobody listens on, for a process that takes a number."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])

@@ -1,0 +1,82 @@
+"""What is played with: both parties of docker-compose.yml on an engine, asked from outside and from the demo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from deploy.images.engine import Engine, Failed
+
+PARTIES = {"labels-party": 8001, "features-party": 8002}
+READY_SECONDS = 120.0
+LIST = """
+import json, sys, urllib.request
+key = open("/handover/owner.key").read().strip()
+def get(path):
+    asked = urllib.request.Request(sys.argv[1] + path, headers={"Authorization": "Bearer " + key})
+    return json.load(urllib.request.urlopen(asked, timeout=20))
+populations = [population["id"] for population in get("/v1/populations")]
+print(json.dumps([release for each in populations for release in get("/v1/populations/" + each + "/releases")]))
+"""
+
+
+@dataclass
+class Rig:
+    engine: Engine
+    clicks: int
+    folder: Path
+
+    def ready(self) -> str:
+        """Wait until both services are; how long each took."""
+        start = time.monotonic()
+        took: dict[str, float] = {}
+        while len(took) < len(PARTIES):
+            for party, port in PARTIES.items():
+                if party not in took and _answers(port):
+                    took[party] = time.monotonic() - start
+            if time.monotonic() - start > READY_SECONDS:
+                raise Failed(f"not ready after {READY_SECONDS:g} s: {', '.join(PARTIES.keys() - took.keys())}")
+            time.sleep(0.2)
+        return ", ".join(f"{party} {seconds:.0f} s" for party, seconds in took.items())
+
+    def containers(self) -> str:
+        """Which containers run: others, where a command made a party anew."""
+        return self.engine.compose("ps", "--quiet", *PARTIES, "labels-db", "features-db")
+
+    def demo_words(self, clicks: int) -> list[str]:
+        """The demo as the compose file plays it, on so many clicks."""
+        service = json.loads(self.engine.compose("config", "--format", "json", profile="demo"))["services"]["demo"]
+        return [*service["command"], f"--clicks={clicks}"]
+
+    def play_demo(self) -> None:
+        self.engine.demo(*self.demo_words(self.clicks))
+
+    def releases(self, host: str = "labels-party") -> list[dict[str, Any]]:
+        """What a labels party tells its owner."""
+        found: list[dict[str, Any]] = json.loads(self.engine.demo("python", "-c", LIST, f"http://{host}:8001"))
+        return found
+
+    def states(self) -> set[str]:
+        return {release["state"] for release in self.releases()}
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def said(log: Path, words: str, running: subprocess.Popen[bytes]) -> None:
+    """Wait until the demo said `words`."""
+    end = time.monotonic() + 300
+    while words not in log.read_text(encoding="utf-8", errors="replace"):
+        if running.poll() is not None or time.monotonic() > end:
+            raise Failed(f"the demo did not say '{words}': {log.read_text(encoding='utf-8', errors='replace')[-1500:]}")
+        time.sleep(0.1)

@@ -1,0 +1,42 @@
+"""How MLflow loads a model folder of ours as a pyfunc: no pickle, and nothing of this party is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from features_party.models.evaluation import likeliest
+from features_party.models.folder import load_model
+from features_party.training.classes import class_names
+from features_party.training.model import TrainedModel
+from shared.columnar.frames import Frame, as_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Predictor:
+    model: TrainedModel
+
+    def predict(self, model_input: Frame) -> npt.NDArray[np.float64] | pd.DataFrame:
+        """float64[n], as `TrainedModel.predict`; of classes a frame with `prediction` and a column `probability_…` for
+        each. Raises InvalidTable for a missing column."""
+        found = self.model.predict(as_table(model_input))
+        if self.model.classes is None:
+            return found
+        import pandas as pd
+
+        columns: dict[str, Any] = {"prediction": likeliest(self.model.classes, found)}
+        for at, name in enumerate(class_names(self.model.classes)):
+            columns[f"probability_{name}"] = found[:, at]
+        return pd.DataFrame(columns)
+
+
+def _load_pyfunc(data_path: str) -> Predictor:
+    """Called by MLflow, which knows this name. Raises InvalidFile."""
+    return Predictor(load_model(Path(data_path)).model)
