@@ -15,37 +15,47 @@ from shared.service.paging import Listing
 router = page_router()
 Text = Annotated[str, Query(max_length=1024)]
 ROWS = 50
+NOTHING = {"units": 0, "unmatched_ids": [], "unmatched_units": []}  # where it was asked for by id, or by unit
 
 
 @router.get("/erasures")
-def erasures(visit: Auditor, population: Text = "", example_id: Text = "", cursor: Text = "") -> Response:
+def erasures(
+    visit: Auditor, population: Text = "", example_id: Text = "", unit: Text = "", cursor: Text = ""
+) -> Response:
     ctx = services(visit)
 
     def look(connection: Connection) -> dict[str, Any]:
         known = ctx.populations.list(connection)
-        found = Listing([], None)
+        found, people = Listing([], None), list[dict[str, Any]]()
         if population:
             of = ctx.populations.get(connection, population)
             ids: list[str | int] = [example_id] if example_id else []
+            units = ctx.unit_erasures.digests(of, [unit]) if unit else []
+            people = ctx.unit_erasures.of(connection, of, [unit]) if unit else []
             after = cursor if cursor.isprintable() else ""
-            rows = ctx.erasures.list(connection, of, ids=ids, after=after, limit=ROWS + 1)
+            rows = ctx.erasures.list(connection, of, ids=ids, after=after, limit=ROWS + 1, units=units)
             found = Listing.of(rows, ROWS, "id")
         return {
             "populations": [(p.name, p.name) for p in known],
             "rows": days(found.rows, visit),
             "cursor": found.cursor,
+            "people": days(people, visit),
         }
 
-    asked = {"population": population, "example_id": example_id}
+    asked = {"population": population, "example_id": example_id, "unit": unit}
     return visit.page("erasures", asked=asked, **ctx.database.read("page.erasures", look))
 
 
 @router.post("/erasures", dependencies=[FORM])
 def ask(visit: Owner) -> Response:
-    ctx = services(visit)
-    ids: list[str | int] = [line.strip() for line in visit.form.get("example_ids", "").splitlines() if line.strip()]
-    if not ids:
-        raise InvalidInput("Write one example id a line.")
-    ctx.erasures.request(visit.form.get("population", ""), ids, visit.caller.actor)
+    """One id, or one unit, a line. The same form again is harmless: what was asked for is not asked for twice."""
+    ctx, of = services(visit), visit.form.get("population", "")
+    lines = [line.strip() for line in visit.form.get("names", "").splitlines() if line.strip()]
+    if not lines:
+        raise InvalidInput("Write one example id, or one person, a line.")
+    if visit.form.get("what") == "units":
+        answer = ctx.unit_erasures.request(of, lines, visit.caller.actor)[1]
+    else:
+        answer = ctx.erasures.request(of, list(lines), visit.caller.actor)[1]
     ctx.worker.wake()
-    return visit.go("/erasures", "erasure")
+    return visit.page("erasure_asked", population=of, answer=NOTHING | answer)

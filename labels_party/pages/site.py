@@ -26,7 +26,6 @@ DONE = {
     "approved": "Approved. It is charged now, and drawn next.",
     "declined": "Declined. Nothing was charged.",
     "cancelled": "Cancelled. What was charged was returned.",
-    "erasure": "Noted. The labels are deleted as soon as no draw of their batch is in progress.",
 }
 
 

@@ -146,7 +146,7 @@ def test_a_change_needs_the_token_of_its_own_session(timed: LabelsParty, work: d
 
 def test_a_form_is_small(timed: LabelsParty) -> None:
     officer = signed_in(timed.client("owner"))
-    assert officer.post("/erasures", officer.token("/erasures"), example_ids="x" * (1 << 17)).status_code == 413
+    assert officer.post("/erasures", officer.token("/erasures"), names="x" * (1 << 17)).status_code == 413
     answer = officer.client.post("/sign-in", content=b"x" * (1 << 17))
     assert answer.status_code == 413
 
@@ -267,8 +267,9 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     rules = {"name": "erasable", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "missing_label": "0"}
     batch = sealed(owner, rules)
     person = signed_in(owner)
-    answer = person.post("/erasures", person.token("/erasures"), population="erasable", example_ids="c1\n c2 \n\n")
-    assert answer.status_code == 303
+    answer = person.post("/erasures", person.token("/erasures"), population="erasable", names="c1\n c2 \n\nc-none")
+    assert "3 examples" in answer.text
+    assert "1 has no example in any batch of erasable. Check the spelling: c-none" in answer.text
     timed.services.erasures.finish()
     found = person.get("/erasures?population=erasable&example_id=c1").text
     assert batch in found
@@ -282,3 +283,33 @@ def test_pages_are_not_in_the_reference_of_calls(owner: TestClient) -> None:
         for path in owner.get("/openapi.json").json()["paths"]
         if not path.startswith(("/v1/", "/healthz", "/readyz", "/metrics"))
     ] == []
+
+
+def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
+    owner = timed.client("owner")
+    rules: dict[str, Any] = {
+        "name": "people",
+        "label": "revenue",
+        "domain": "0:10",
+        "lifetime_epsilon": "2",
+        "missing_label": "0",
+    }
+    rules |= {"unit_column": "person", "max_examples_per_unit": 3}
+    owner.post("/v1/populations", json=rules)
+    batch = owner.post("/v1/populations/people/batches", json={}).json()["id"]
+    rows = [{"example_id": f"c{i}", "unit": f"p{i // 2}"} for i in range(20)]
+    assert owner.put(f"/v1/batches/{batch}/examples", json={"records": rows}).status_code == 200
+    labels = [{"example_id": f"c{i}", "label": 1} for i in range(20)]
+    owner.post(f"/v1/batches/{batch}/labels", json={"records": labels})
+    assert owner.post(f"/v1/batches/{batch}/seal").status_code == 200
+    person = signed_in(owner)
+    token = person.token("/erasures")
+    answer = person.post("/erasures", token, population="people", what="units", names="p3\nnobody")
+    assert "2 people, with 2 examples" in answer.text
+    assert "Check the spelling: nobody" in answer.text
+    timed.services.erasures.finish()
+    told = person.get("/erasures?population=people&unit=p3").text
+    assert "p3: asked for on" in told
+    assert "2 examples of sealed batches, 0 of them still to be done" in told
+    assert told.count('data-label="Asked for"') == 2
+    assert "No request for this person" in person.get("/erasures?population=people&unit=p9").text
