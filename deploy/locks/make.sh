@@ -7,7 +7,9 @@ locked() {
   file=$1; shift
   uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header ${UPGRADE:+--upgrade} --output-file "deploy/locks/$file.txt" "$@"
 }
-locked labels-party pyproject.toml --extra postgres --no-emit-package xgboost-cpu --no-emit-package xgboost
-locked features-party pyproject.toml --extra postgres --extra onnx --no-emit-package opendp
 locked dev pyproject.toml --extra dev
+# both parties run what was tested
+tested="--constraint deploy/locks/dev.txt"
+locked labels-party pyproject.toml --extra postgres $tested --no-emit-package xgboost-cpu --no-emit-package xgboost
+locked features-party pyproject.toml --extra postgres --extra onnx $tested --no-emit-package opendp
 sed -n 's/^requires = \["\(.*\)"\]$/\1/p' pyproject.toml | locked build -
