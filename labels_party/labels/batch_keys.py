@@ -23,6 +23,9 @@ from shared.service.objects.port import DamagedObject
 
 log = logging.getLogger("label_dp.labels")
 BYTES = 32
+# Before a wrapped key, so that it lies in a page of its own, which SQLite overwrites. Small rows it moves between pages,
+# and what it leaves where they were no deletion clears: of short ones, one key in some thousands was found again.
+PAD = bytes(4521)
 HELD = 10_000  # keys in memory
 
 
@@ -54,7 +57,7 @@ class BatchKeys:
         """Store the key of a drafted batch, in the transaction that stores the batch. Raises Unavailable."""
         number = int(connection.execute(sa.select(installation.c.wrapping_key)).scalar_one())
         wrapped = enclosed(self.wrapping.get(number), self._held[batch], batch)
-        connection.execute(sa.insert(batch_keys).values(batch=batch, wrapped_by=number, wrapped=wrapped))
+        connection.execute(sa.insert(batch_keys).values(batch=batch, wrapped_by=number, wrapped=PAD + wrapped))
 
     def erase(self, connection: Connection, batch: str) -> None:
         """In the transaction that purges or discards the batch; `Database.scrub` then takes it off the disk."""
@@ -107,8 +110,8 @@ class BatchKeys:
         for row in rows:
             if row.wrapped_by not in old:
                 old[row.wrapped_by] = self.wrapping.get(row.wrapped_by)
-            plain = disclosed(old[row.wrapped_by], row.wrapped, row.batch)
-            given.append({"one": row.batch, "wrapped": enclosed(new, plain, row.batch)})
+            plain = disclosed(old[row.wrapped_by], row.wrapped[len(PAD) :], row.batch)
+            given.append({"one": row.batch, "wrapped": PAD + enclosed(new, plain, row.batch)})
         if given:
             connection.execute(changed.values(wrapped=sa.bindparam("wrapped")), given)
         connection.execute(sa.update(installation).values(wrapping_key=number))
@@ -121,7 +124,7 @@ class BatchKeys:
         row = self.database.read("batch.key", lambda c: c.execute(query).first())
         if row is None:
             raise FileNotFoundError(f"the key of batch {batch} was erased")
-        return disclosed(self.wrapping.get(row.wrapped_by), row.wrapped, batch)
+        return disclosed(self.wrapping.get(row.wrapped_by), row.wrapped[len(PAD) :], batch)
 
     def _hold(self, batch: str, key: bytes) -> None:
         with self._lock:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from labels_party.bootstrap import bootstrap
-from labels_party.labels.batch_keys import BatchKeys
+from labels_party.labels.batch_keys import PAD, BatchKeys
 from labels_party.labels.batches import SEALED
 from labels_party.labels.ciphered import Reader, disclosed
 from labels_party.labels.seal import SealedLabels
@@ -48,9 +49,15 @@ def sealed(party: LabelsParty, **more: Any) -> str:
     return party.sealed_batch(pa.table({"example_id": IDS, "label": LABELS}), **more)
 
 
-def key_row(party: LabelsParty, batch: str) -> Any:
-    query = sa.select(batch_keys).where(batch_keys.c.batch == batch)
-    return party.services.database.read("look", lambda c: c.execute(query).first())
+class Row(NamedTuple):
+    wrapped_by: int
+    wrapped: bytes
+
+
+def key_row(party: LabelsParty, batch: str) -> Row | None:
+    query = sa.select(batch_keys.c.wrapped_by, batch_keys.c.wrapped).where(batch_keys.c.batch == batch)
+    found = party.services.database.read("look", lambda c: c.execute(query).first())
+    return None if found is None else Row(found.wrapped_by, found.wrapped[len(PAD) :])
 
 
 def labels_of(services: Any, batch: str) -> list[int]:
@@ -99,6 +106,34 @@ def test_after_a_purge_the_whole_disk_holds_neither_labels_nor_a_usable_key(lite
         with pytest.raises(DamagedObject):
             Reader(pa.BufferReader(copy), candidate, name.removeprefix("labels/"))
     assert Reader(pa.BufferReader(copy), key, name.removeprefix("labels/")).read()  # the control
+
+
+def test_of_many_keys_that_came_and_went_none_is_left(lite: LabelsParty) -> None:
+    """SQLite moves rows between pages, and what it leaves where they were no deletion clears: of short rows, one key
+    in some thousands."""
+    services, chosen = lite.services, random.Random(0)
+    sealed(lite)
+    found = services.database.read("p", lambda c: services.populations.get(c, "shop"))
+    there: dict[str, bytes] = {}
+    gone: list[bytes] = []
+
+    def turn(connection: Any) -> None:
+        batch = services.batches.create(connection, found, "public").id
+        query = sa.select(batch_keys.c.wrapped).where(batch_keys.c.batch == batch)
+        there[batch] = connection.execute(query).scalar_one()[len(PAD) :]
+        if chosen.random() < 0.6:
+            ended = chosen.choice(list(there))
+            services.keys.erase(connection, ended)
+            gone.append(there.pop(ended))
+
+    for _ in range(1500):
+        services.database.write("turn", turn)
+    assert services.database.scrub()
+    files = b"".join(disk(lite).values())
+    assert all(places(files, wrapped) for wrapped in there.values())  # the control
+    assert not [wrapped for wrapped in gone if places(files, wrapped[12:36])]
+    pages = services.database.read("size", lambda c: c.exec_driver_sql("PRAGMA page_size").scalar())
+    assert pages == 4096, "what PAD was reckoned for"
 
 
 @pytest.mark.parametrize("point", POINTS)
