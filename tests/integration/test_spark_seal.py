@@ -143,7 +143,7 @@ def refusals(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     outside = stored(folder / "outside", pa.table({"example_id": ids, "label": [98765.0, *values[1:]]}))
     yield "row .*: lies outside the label domain", {"labels": outside, "out_of_domain": "refuse"}
     nulls = stored(folder / "nulls", pa.table({"example_id": [None, *range(1, ROWS)], "label": values}))
-    yield "an id must be between 1 and 512 bytes", {"labels": nulls}
+    yield "is empty: each row needs an id", {"labels": nulls}
     yield "row .*'example_id': does not begin with the id prefix", {"labels": more, "id_prefix": "click-000001"}
     unit = {"unit_column": "who", "max_examples_per_unit": 1, "missing_label": "0"}
     yield "local engine", {"labels": more} | unit
