@@ -23,8 +23,8 @@ from shared.service.objects.port import DamagedObject
 
 log = logging.getLogger("label_dp.labels")
 BYTES = 32
-# Before a wrapped key, so that it lies in a page of its own, which SQLite overwrites. Small rows it moves between pages,
-# and what it leaves where they were no deletion clears: of short ones, one key in some thousands was found again.
+# Before a wrapped key, so that it lies in a page of its own, which SQLite overwrites. Small rows it moves about; copies
+# that it leaves where they were no deletion clears: one short key in some thousands was found again.
 PAD = bytes(4521)
 HELD = 10_000  # keys in memory
 
