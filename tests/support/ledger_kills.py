@@ -17,16 +17,13 @@ def _points(*names: str) -> list[str]:
 
 CREATE = _points("batch.create")
 INGEST = ["upload.received", *_points("labels.store")]
-SEAL = [*_points("lease.take"), "seal.prepared", *_points("seal.store"), *_points("lease.end")]
+SEAL = ["seal.prepared", *_points("seal.store")]
 CHARGE = _points("release.charge")
 DRAW = [
     *_points("release.lease"), "release.draw:begin", "release.draw:written", "release.draw:durable",
     *_points("release.publish"),
 ]  # fmt: skip
-PURGE = [
-    *_points("purge.begin"), *_points("lease.take"), "purge.delete:begin", "purge.delete:one", *_points("purge.forget"),
-    *_points("lease.end"),
-]  # fmt: skip
+PURGE = [*_points("purge.begin"), "purge.delete:begin", "purge.delete:one", *_points("purge.forget")]
 ANSWER = _points("answer.charge")
 COMPUTE = [
     *_points("answer.lease"), "answer.draw:begin", "answer.draw:written", "answer.draw:durable",
