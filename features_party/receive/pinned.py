@@ -54,13 +54,13 @@ class PinnedKeys:
 
         Raises InvalidInput where nothing is pinned, SignatureInvalid where the key is not, MalformedManifest.
         """
-        if is_rehearsal(envelope):
-            raise InvalidInput("This is a rehearsal; give the key that lies beside it (.pub) with --labels-key.")
         keys = self.required()
         named = named_key(envelope)
         for key in keys:
             if key.id == named:
                 return key
+        if is_rehearsal(envelope):
+            raise InvalidInput("This is a rehearsal; give the key that lies beside it (.pub) with --labels-key.")
         raise SignatureInvalid("The document is signed with a key that is not pinned here; check it with its owner.")
 
     def unless_rehearsed(self, found: VerifiedMessage, key: VerifyingKey) -> VerifiedMessage:

@@ -77,7 +77,8 @@ def feature_table(table: pa.Table, id_column: str, shown: str = "the features") 
     """A table in memory as features, without an index that pandas wrote; raises InvalidTable and InvalidRows as
     `read_features`."""
     require_columns(table.column_names, [id_column], shown)
-    table = table.select([name for name in table.column_names if name == id_column or not PANDAS_INDEX.fullmatch(name)])
+    kept = [at for at, name in enumerate(table.column_names) if name == id_column or not PANDAS_INDEX.fullmatch(name)]
+    table = table.select(kept)  # by place: names may repeat, which is refused in words
     if table.num_rows == 0:
         raise InvalidTable(f"'{shown}' has a header but no rows.")
     ids = canonical_ids(table[id_column], id_column)

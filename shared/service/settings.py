@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
@@ -107,7 +108,10 @@ class ServiceSettings(BaseSettings):
         links = _links(prefix, named)
         unknown = sorted(set(named) - known - links)
         if unknown:
-            raise InvalidSettings(f"Unknown setting {unknown[0]}; the known ones are {', '.join(sorted(known))}.")
+            alike = get_close_matches(unknown[0], known, 1)
+            hint = f"Did you mean {alike[0]}?" if alike else f"The known ones are {', '.join(sorted(known))}."
+            spelt = next(name for name in os.environ if name.upper() == unknown[0])
+            raise InvalidSettings(f"Unknown setting {spelt}. {hint}")
         # what is given here goes before the environment
         given: dict[str, Any] = {
             name: cls.model_fields[name].get_default() for name in cls.model_fields if prefix + name.upper() in links

@@ -141,7 +141,7 @@ def test_an_expiry_that_makes_no_sense_is_bad_input(run: Run, expires: str, word
 def test_the_last_day_of_a_key_is_its_whole_day(run: Run) -> None:
     made = json.loads(run("apikey", "create", "--role", "owner", "--expires", "2999-12-31", "--json").out)
     assert made["expires"] == "3000-01-01T00:00:00Z"
-    assert set(made) == {"id", "role", "audience", "expires", "key"}
+    assert set(made) == {"id", "role", "name", "audience", "expires", "key"}
 
 
 def test_no_output_is_overwritten_unless_forced(world: Run) -> None:

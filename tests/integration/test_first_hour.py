@@ -104,6 +104,8 @@ def test_counts_read_as_everywhere(run: Run, tmp_path: Path) -> None:
     made = run("privatize", *file, *rules, "--epsilon", "1", "--out", str(tmp_path / "m.parquet"))
     assert made.code == 0, made.err
     assert "sealed with 4,000 examples" in " ".join(run("audit", "show").out.split())
-    assert run("erase", "--population", "counted", "--id", "c1").out == "1 example: its label no longer counts.\n"
+    assert run("erase", "--population", "counted", "--id", "c1").out.startswith(
+        "1 example: its label no longer counts.\n"
+    )
     two = run("erase", "--population", "counted", "--id", "c1", "--id", "c2")
-    assert two.out == "2 examples: their labels no longer count.\n"
+    assert two.out.startswith("2 examples: their labels no longer count.\n")

@@ -20,6 +20,7 @@ from tests.support.upload_formats import COLUMN_FORMATS, records_body, table_bod
 NUMBER, FINITE, OUTSIDE = "must be a number", "must be a finite number", "outside the label domain"
 MEMBERS, ID_TYPE, ID_LENGTH = "exactly the members", "must be text or a whole number", "bytes long"
 ID_UNICODE, REPEATED = "valid Unicode", "occurred in an earlier row"
+EMPTY = {NUMBER: ("has no label",), ID_LENGTH: ("is empty",)}  # what is said of an empty cell
 SECRET_LENGTH = 7
 
 UNICODE_DIGITS = ["０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "०१२३४५६७८९", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗"]

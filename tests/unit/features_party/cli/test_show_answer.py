@@ -36,6 +36,7 @@ ANSWER: dict[str, Any] = {
     "delta_lifetime": "0",
     "parameters": {"options": {"pieces": 4}, "features": [{"name": "hour"}]},
     "facts": {},
+    "unit": {"kind": "example", "column": None, "max_examples": None, "epsilon_per_unit": None},
     "labels_key": "signing.pub",
     "key_id": "ed25519:00",
 }
