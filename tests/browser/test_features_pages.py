@@ -51,7 +51,7 @@ def test_a_trainer_looks_at_every_page(browser: Any, party: tuple[Api, str], mod
     person.open(f"/models/{model}/predict", "Predict")
     person.page.get_by_role("button", name="Predict").click()
     person.sees("Predict")
-    assert person.page.get_by_role("status").inner_text().startswith("label: ")
+    assert person.page.get_by_role("status").inner_text().startswith("revenue: ")
     person.close()
 
 

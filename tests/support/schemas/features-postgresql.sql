@@ -1,9 +1,9 @@
 CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'audit events are append-only'; END $$;
-CREATE INDEX ix_audit_events_batch ON audit_events (batch);
+CREATE INDEX ix_audit_events_batch ON audit_events (batch, sequence);
 CREATE INDEX ix_audit_events_batch_kind ON audit_events (batch, kind);
-CREATE INDEX ix_audit_events_kind ON audit_events (kind);
-CREATE INDEX ix_audit_events_population ON audit_events (population);
-CREATE INDEX ix_audit_events_work ON audit_events (work);
+CREATE INDEX ix_audit_events_kind ON audit_events (kind, sequence);
+CREATE INDEX ix_audit_events_population ON audit_events (population, sequence);
+CREATE INDEX ix_audit_events_work ON audit_events (work, sequence);
 CREATE INDEX ix_idempotency_age ON idempotency (caller, batch, created);
 CREATE INDEX ix_idempotency_batch ON idempotency (batch);
 CREATE INDEX ix_models_training ON models (training);

@@ -1,10 +1,10 @@
 CREATE FUNCTION audit_events_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'audit events are append-only'; END $$;
 CREATE FUNCTION receipts_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'receipts are append-only'; END $$;
-CREATE INDEX ix_audit_events_batch ON audit_events (batch);
+CREATE INDEX ix_audit_events_batch ON audit_events (batch, sequence);
 CREATE INDEX ix_audit_events_batch_kind ON audit_events (batch, kind);
-CREATE INDEX ix_audit_events_kind ON audit_events (kind);
-CREATE INDEX ix_audit_events_population ON audit_events (population);
-CREATE INDEX ix_audit_events_work ON audit_events (work);
+CREATE INDEX ix_audit_events_kind ON audit_events (kind, sequence);
+CREATE INDEX ix_audit_events_population ON audit_events (population, sequence);
+CREATE INDEX ix_audit_events_work ON audit_events (work, sequence);
 CREATE INDEX ix_batches_label ON batches (label);
 CREATE INDEX ix_batches_population ON batches (population);
 CREATE INDEX ix_batches_seal_at ON batches (seal_at);
