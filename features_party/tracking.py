@@ -21,6 +21,7 @@ import features_party
 import shared
 from features_party.models.card_reading import reading_card
 from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel, save_model
+from features_party.pages.report import model_page
 from features_party.settings import quiet_mlflow
 from shared.errors import InvalidInput, Unavailable
 from shared.installing import DISTRIBUTION, pip_install
@@ -64,6 +65,7 @@ def log_run(
 
     with reading_card():
         params, metrics, tags = params_of(saved.card), metrics_of(saved.card), tags_of(saved.card)
+    page = model_page(saved)
     try:
         if tracking.tracking_uri is not None:
             mlflow.set_tracking_uri(tracking.tracking_uri)
@@ -79,6 +81,7 @@ def log_run(
             save_model(model, saved.model, card)
             for file in (CARD_FILE, CARD_TEXT):
                 mlflow.log_artifact(str(model / file), "card")
+            mlflow.log_text(page, "card/report.html")
             logged = mlflow.pyfunc.log_model(
                 name="model",
                 loader_module=LOADER,

@@ -2,7 +2,7 @@
 
 FOLDER/messages/          what was pulled
 FOLDER/models/MOMENT/     a model of each run
-FOLDER/runs/MOMENT.json   its record, as `--json` prints it, from which a report can be made
+FOLDER/runs/MOMENT.json   its record, as `--json` prints it; MOMENT.html beside it is for people
 FOLDER/current            the model that is kept: a link into models/
 """
 
@@ -26,6 +26,7 @@ from features_party.daily.pipeline import CURRENT, Pipeline
 from features_party.labels_service import LabelsService
 from features_party.models.folder import SavedModel, load_model
 from features_party.models.trainer import check_learning
+from features_party.pages.report import model_report
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.pull_since import Patience, pull_since
 from features_party.tracking import log_run, require_mlflow
@@ -126,6 +127,9 @@ class Day:
             except Unavailable as error:  # the model is kept all the same
                 record["mlflow"] = {"problem": error.detail}
         (self.folder / "runs").mkdir(exist_ok=True)
+        page = self.folder / "runs" / f"{record['moment']}.html"
+        model_report(today, page, said=f"Kept is the model of {record['kept']}: {record['why']}.")
+        record["report"] = str(page)
         data = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
         write_durably(self.folder / "runs" / f"{record['moment']}.json", data)
         return record

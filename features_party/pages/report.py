@@ -12,17 +12,22 @@ from features_party.pages.models import described
 from shared.pages.report import render, write
 
 
-def model_report(saved: SavedModel, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Raises InvalidFile for a card without the parts that every training writes, InvalidInput for `out`."""
+def model_page(saved: SavedModel, said: str = "") -> str:
+    """`said`: a sentence about the model, such as why it was kept. Raises InvalidFile for a card without the parts that
+    every training writes."""
     with reading_card():
-        card = saved.card
-        page = render(
+        return render(
             "features_party.pages",
             "model_report",
-            title=f"Model of {card['label']}",
+            title=f"Model of {saved.card['label']}",
             made=dt.datetime.now(dt.UTC).date().isoformat(),
             by="by the features party, from the card of the model. Errors are estimated from privatized labels alone.",
-            **described(card),
+            said=said,
+            **described(saved.card),
         )
-    write(out, page, force)
-    return {"report": str(out), "label": card["label"], "model_sha256": card["model_sha256"]}
+
+
+def model_report(saved: SavedModel, out: Path, *, force: bool = False, said: str = "") -> dict[str, Any]:
+    """Write `model_page`. Raises as that, and InvalidInput for `out`."""
+    write(out, model_page(saved, said), force)
+    return {"report": str(out), "label": saved.card["label"], "model_sha256": saved.card["model_sha256"]}

@@ -101,7 +101,7 @@ def test_a_run_says_what_the_model_cost_and_gained(tracked: tuple[Shell, str]) -
     assert json.loads(tags["label_dp.messages"])[0]["manifest_digest"] == card["messages"][0]["manifest_digest"]
     assert run["info"]["run_name"] == "day 1"
     listed = httpx.get(f"{url}/api/2.0/mlflow/artifacts/list", params={"run_id": logged["run"], "path": "card"}).json()
-    assert sorted(file["path"] for file in listed["files"]) == ["card/card.json", "card/card.md"]
+    assert sorted(file["path"] for file in listed["files"]) == ["card/card.json", "card/card.md", "card/report.html"]
 
 
 @pytest.mark.parametrize("with_code", [False, True], ids=["as installed", "with code"])
