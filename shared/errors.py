@@ -298,10 +298,8 @@ class TooManyCalls(LabelDPError):
 
     title = "Too many calls with this API key"
 
-    def __init__(self, per_minute: int, seconds: int) -> None:
-        super().__init__(
-            f"This API key may call {per_minute} times a minute; try again in {seconds} s. Nothing was done."
-        )
+    def __init__(self, detail: str, seconds: int = 60) -> None:
+        super().__init__(detail)
         self.seconds = seconds
 
 

@@ -27,5 +27,7 @@ class Rates:
             left, then = self._left.get(key_id, (float(self.per_minute), now))
             left = min(float(self.per_minute), left + (now - then) * self.per_minute / 60)
             if left < 1:
-                raise TooManyCalls(self.per_minute, math.ceil((1 - left) * 60 / self.per_minute))
+                seconds = math.ceil((1 - left) * 60 / self.per_minute)
+                told = f"This API key may call {self.per_minute} times a minute; try again in {seconds} s."
+                raise TooManyCalls(f"{told} Nothing was done.", seconds)
             self._left[key_id] = left - 1, now

@@ -102,7 +102,9 @@ def test_every_run_leaves_its_record(job: Job) -> None:
     job.says()
     record = job.runs()
     (kept,) = (job.folder / "daily" / "runs").glob("*.json")
-    assert f"Kept is the model of today: {record['why']}" in (job.shell.folder / record["report"]).read_text(encoding="utf-8")
+    assert f"Kept is the model of today: {record['why']}" in (job.shell.folder / record["report"]).read_text(
+        encoding="utf-8"
+    )
     assert json.loads(kept.read_text("utf-8")) == record
     assert record["trained_rows"] + record["held_out_examples"] == 1500
     assert record["epsilon"][0]["epsilon_per_example"] == "3"

@@ -26,12 +26,12 @@ from tests.support.messages import Sender, one_bit, world
 from tests.support.serving import free_port
 
 SERVER = Path(os.environ.get("MLFLOW_SERVER", f"{sys.prefix}/mlflow-server/bin/mlflow"))
-if not os.environ.get("REQUIRE_MLFLOW"):
-    pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
-    if not SERVER.exists():
-        pytest.skip("MLflow's server is not installed; make test-mlflow installs it", allow_module_level=True)
-
-pytestmark = [pytest.mark.processes, pytest.mark.mlflow]
+MISSING = "MLflow's server is not installed; make test-mlflow installs it"
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.mlflow,
+    pytest.mark.skipif(not (SERVER.exists() or os.environ.get("REQUIRE_MLFLOW")), reason=MISSING),
+]
 ROOT = Path(__file__).parents[2]
 WORLD = world(1200, seed=2)
 KEY = ("--labels-key", "labels-signing.pub")

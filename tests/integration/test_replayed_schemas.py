@@ -52,7 +52,7 @@ def test_a_parked_database_begins_empty_and_unchanged(change: str, postgres_data
             rows = database.read("test", lambda c: [len(c.execute(sa.text(f"SELECT * FROM {t}")).all()) for t in (
                 "api_keys", "webhooks", "installation")])  # fmt: skip
             assert (rows, "more" in columns) == ([0, 0, 0], False)
-            database.write("test", lambda c: c.execute(sa.text("INSERT INTO installation VALUES (1, 'x')")) and None)
+            database.write("test", lambda c: c.execute(sa.text("INSERT INTO installation VALUES (1, 'x', 1)")) and None)
             if change:
                 database.write("test", lambda c: c.execute(sa.text(change)) and None)
             database.dispose()

@@ -65,6 +65,7 @@ EXPECTED = {
     "second-person-needed": (403, 1),
     "signature-invalid": (422, 1),
     "too-large": (413, 2),
+    "too-many-calls": (429, 1),
     "unauthenticated": (401, 1),
     "unavailable": (503, 1),
     "unsupported-media-type": (415, 2),
