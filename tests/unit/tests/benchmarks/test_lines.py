@@ -64,7 +64,8 @@ def test_the_fit_finds_what_a_run_and_a_row_take() -> None:
     assert (found.fixed, found.each) == pytest.approx((2, 3e-6))
     assert found.error < 1e-9
     assert fit(sizes, 1e-6 * sizes - 0.01).fixed == 0
-    assert fit(sizes, [5.0, 5.1, 4.9]).each >= 0
+    more_is_less = fit(sizes, [5.0, 5.1, 4.9])
+    assert (more_is_less.fixed, more_is_less.each) == (0.0, 4.9 / max(sizes))
 
 
 def test_the_capacity_page_holds_what_the_command_prints() -> None:
