@@ -89,19 +89,13 @@ class Writer(io.RawIOBase):
         self._number += 1
 
 
-class Reader(io.RawIOBase):
-    """Reads anywhere; every chunk is checked before a byte of it is used. Raises DamagedObject, OSError."""
+class Anywhere(io.RawIOBase):
+    """A file of `_size` bytes that is read from any place; `_bytes` gives those from `start` to before `stop`."""
 
-    def __init__(self, source: Source, key: bytes, name: str) -> None:
-        super().__init__()
-        head, stored = source.read_at(HEAD, 0), source.size() - HEAD
-        self._chunks = -(-stored // (CHUNK + TAG))
-        self._size, self._at = stored - TAG * self._chunks, 0
-        if head[: len(MAGIC)] != MAGIC or self._chunks < 1 or self._size < 0:
-            raise DamagedObject(DAMAGED)
-        self._source, self._cipher = source, _cipher(key, name, head[len(MAGIC) :])
-        self._held = -1, b""  # the chunk read last: the next piece mostly begins in it
-        self._chunk_bytes(self._chunks - 1, self._chunks)  # that nothing was cut off shows at the end
+    _size = _at = 0
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        raise NotImplementedError
 
     def size(self) -> int:
         return self._size
@@ -134,6 +128,21 @@ class Reader(io.RawIOBase):
         found = self.read(len(view))
         view[: len(found)] = found
         return len(found)
+
+
+class Reader(Anywhere):
+    """Every chunk is checked before a byte of it is used. Raises DamagedObject, OSError."""
+
+    def __init__(self, source: Source, key: bytes, name: str) -> None:
+        super().__init__()
+        head, stored = source.read_at(HEAD, 0), source.size() - HEAD
+        self._chunks = -(-stored // (CHUNK + TAG))
+        self._size, self._at = stored - TAG * self._chunks, 0
+        if head[: len(MAGIC)] != MAGIC or self._chunks < 1 or self._size < 0:
+            raise DamagedObject(DAMAGED)
+        self._source, self._cipher = source, _cipher(key, name, head[len(MAGIC) :])
+        self._held = -1, b""  # the chunk read last: the next piece mostly begins in it
+        self._chunk_bytes(self._chunks - 1, self._chunks)  # that nothing was cut off shows at the end
 
     def _bytes(self, start: int, stop: int) -> bytes:
         first, end = start // CHUNK, -(-stop // CHUNK)

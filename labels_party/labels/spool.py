@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 import tempfile
@@ -11,11 +10,12 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-IN_MEMORY = 1 << 23
-CHUNK, TAG, NONCE = 1 << 16, 16, 12
+from labels_party.labels.ciphered import NONCE, TAG, Anywhere
+
+IN_MEMORY, CHUNK = 1 << 23, 1 << 16
 
 
-class Spool(io.RawIOBase):
+class Spool(Anywhere):
     """Append with `add`, then read anywhere. Beyond IN_MEMORY bytes it is an unnamed file below `folder`, in chunks
     under AES-256-GCM and a key that is nowhere but in this object; the end that fills no chunk stays in memory. What
     was changed there is an OSError."""
@@ -46,38 +46,6 @@ class Spool(io.RawIOBase):
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
-
-    def size(self) -> int:
-        return self._size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """From the current place on; fewer bytes only at the end."""
-        stop = self._size if size < 0 else min(self._size, self._at + size)
-        if stop <= self._at:
-            return b""
-        found = self._bytes(self._at, stop)
-        self._at = stop
-        return found
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has a buffer
-        found = self.read(len(view))
-        view[: len(found)] = found
-        return len(found)
 
     def _bytes(self, start: int, stop: int) -> bytes:
         parts: list[bytes | memoryview] = []

@@ -14,7 +14,7 @@ from labels_party.notify.outbox import Outbox
 from labels_party.storage.tables import audit_events, batches
 from labels_party.storage.tables import work as works
 from shared.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
-from shared.audit.store import AuditStore
+from shared.audit.store import AuditStore, net
 from shared.errors import AuditChainBroken, BudgetExceeded, Conflict
 from shared.privacy import Epsilon, EpsilonSplit, delta_string
 
@@ -44,8 +44,9 @@ class Ledger:
     def spent_delta(self, connection: Connection, batch: str) -> int:
         """The atto-δ that every example of `batch` has spent, exact. Raises AuditChainBroken."""
         t = audit_events
-        net = sa.func.sum(sa.case((t.c.kind == CHARGED, t.c.delta_atto), else_=-t.c.delta_atto))
-        found = connection.execute(sa.select(net).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))).scalar()
+        found = connection.execute(
+            sa.select(net(t.c.kind, t.c.delta_atto)).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))
+        ).scalar()
         if (atto := int(found or 0)) < 0:
             raise AuditChainBroken(
                 f"The ledger of batch '{batch}' returns more δ than it charged; nothing is released from it."
@@ -63,9 +64,10 @@ class Ledger:
     @staticmethod
     def _largest(connection: Connection, population: Population, amount: sa.Column[int]) -> int:
         t = audit_events
-        net = sa.func.sum(sa.case((t.c.kind == CHARGED, amount), else_=-amount))
         rows = connection.execute(
-            sa.select(net).where(t.c.population == population.id, t.c.kind.in_((CHARGED, RETURNED))).group_by(t.c.batch)
+            sa.select(net(t.c.kind, amount))
+            .where(t.c.population == population.id, t.c.kind.in_((CHARGED, RETURNED)))
+            .group_by(t.c.batch)
         ).scalars()
         return max((int(total) for total in rows), default=0)
 

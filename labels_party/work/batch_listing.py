@@ -16,6 +16,7 @@ from labels_party.storage.tables import work as t
 from labels_party.work.given import DAY, names, require_day, within
 from labels_party.work.kind import ANSWERS, RELEASES
 from shared.audit.events import CHARGED, RETURNED
+from shared.audit.store import net
 from shared.privacy import Epsilon, delta_string
 from shared.service.paging import Listing, Page, select_page
 
@@ -98,7 +99,7 @@ def _told(row: dict[str, Any], spent: tuple[int, int], left: dict[str, Any]) -> 
 def _spent(connection: Connection, ids: list[str]) -> dict[str, tuple[int, int]]:
     """(nano-ε, atto-δ) of each batch, as the ledger sums it."""
     e = audit_events.c
-    signed = [sa.func.sum(sa.case((e.kind == CHARGED, of), else_=-of)) for of in (e.epsilon_nano, e.delta_atto)]
+    signed = [net(e.kind, of) for of in (e.epsilon_nano, e.delta_atto)]
     query = sa.select(e.batch, *signed).where(e.batch.in_(ids), e.kind.in_((CHARGED, RETURNED))).group_by(e.batch)
     return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
 

@@ -13,14 +13,15 @@ from labels_party.storage.tables import audit_events, batches, populations, set_
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import RELEASES
 from shared.audit.events import CHARGED, RETURNED
+from shared.audit.store import net
 from shared.privacy import Epsilon, delta_string
 
 
 def summaries(connection: Connection, found: list[Population]) -> list[dict[str, Any]]:
     """Of each population: what an example, and what a person, has spent at most; its batches, releases and answers."""
     e, b = audit_events.c, batches.c
-    net = [sa.func.sum(sa.case((e.kind == CHARGED, of), else_=-of)) for of in (e.epsilon_nano, e.delta_atto)]
-    charged = sa.select(e.population, e.batch, *net).where(e.kind.in_((CHARGED, RETURNED)))
+    spent = [net(e.kind, of) for of in (e.epsilon_nano, e.delta_atto)]
+    charged = sa.select(e.population, e.batch, *spent).where(e.kind.in_((CHARGED, RETURNED)))
     most: dict[str, tuple[int, int]] = {}
     for population, _, nano, atto in connection.execute(charged.group_by(e.population, e.batch)):
         before = most.get(population, (0, 0))

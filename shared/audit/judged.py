@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 from shared.audit import events as kinds
 from shared.audit.events import CHARGED, CREATED, POPULATION_CREATED, RETURNED, Event
 from shared.audit.rules import ABOUT_POPULATION, Rules
-from shared.audit.store import AuditStore
+from shared.audit.store import AuditStore, net
 
 # a purge, an erasure and an allowance are about all of a batch: what they need is seen by who writes them, and by
 # whoever checks the whole chain
@@ -53,9 +53,6 @@ class JudgedStore(AuditStore):
     def _spent(self, connection: Connection, batch: str) -> tuple[int, int]:
         """The nano-ε and atto-δ of a batch by all its charges and returns."""
         t = self.table
-        sums = [
-            sa.func.sum(sa.case((t.c.kind == CHARGED, amount), else_=-amount))
-            for amount in (t.c.epsilon_nano, t.c.delta_atto)
-        ]
+        sums = [net(t.c.kind, amount) for amount in (t.c.epsilon_nano, t.c.delta_atto)]
         row = connection.execute(sa.select(*sums).where(t.c.batch == batch, t.c.kind.in_((CHARGED, RETURNED)))).one()
         return int(row[0] or 0), int(row[1] or 0)

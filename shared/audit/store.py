@@ -6,11 +6,12 @@ import datetime as dt
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from shared.audit.events import CREATED, DAY, GENESIS, Event, check_chain
+from shared.audit.events import CHARGED, CREATED, DAY, GENESIS, Event, check_chain
 from shared.documents.canonical import canonical_bytes, digest, parse_canonical
 from shared.documents.export import AuditExport
 from shared.documents.signing import SigningKey, VerifyingKey
@@ -198,6 +199,11 @@ class Export:
     @property
     def head(self) -> str:
         return self.events[-1].digest if self.events else ""
+
+
+def net(kind: sa.ColumnElement[str], amount: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
+    """What was charged of `amount`, less what was returned: a sum over events of these two kinds."""
+    return sa.func.sum(sa.case((kind == CHARGED, amount), else_=-amount))
 
 
 def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
