@@ -1,7 +1,8 @@
 """Private isotonic regression drawn: frequencies of maps against exact probabilities, excess loss against its bound.
 
 Frequencies: χ² at α = 10⁻⁶ per setting. Excess: by Markov's inequality a run exceeds four times the bound of the mean
-with probability at most 1/4, so 40 of 60 do with probability below 10⁻¹⁰. Planted wrong choices must fail both.
+with probability at most 1/4, so 100 of 200 do with probability below 10⁻¹⁴; choices that ignore the scores exceed it in
+3 of 4 runs, fewer than 100 of 200 with probability below 10⁻¹⁴. Planted wrong choices must fail both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.support.isotonic import every_run
 
 DRAWS = 3_000
 X, Y, DOMAIN = np.array([1, 4, 4, 7]), np.array([0, 2, 3, 1]), Domain.parse("0:3")
-RUNS, SEEN = 60, 40
+RUNS, SEEN = 200, 100
 
 
 def chance_of_maps(epsilon: Epsilon, loss: str) -> float:
