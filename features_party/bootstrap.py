@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from features_party.storage.home import Home
     from features_party.storage.kept import Kept
     from features_party.tables.feature_tables import FeatureTables
-    from shared.audit.heads import Heads
-    from shared.audit.store import AuditStore, Clock
-    from shared.documents.signing import VerifyingKey
-    from shared.service.apikeys import ApiKeys
-    from shared.service.database import Database
-    from shared.service.faults import FaultHook
-    from shared.service.idempotency import IdempotencyKeys
-    from shared.service.sessions import Sessions
+    from label_dp.audit.heads import Heads
+    from label_dp.audit.store import AuditStore, Clock
+    from label_dp.documents.signing import VerifyingKey
+    from label_dp.service.apikeys import ApiKeys
+    from label_dp.service.database import Database
+    from label_dp.service.faults import FaultHook
+    from label_dp.service.idempotency import IdempotencyKeys
+    from label_dp.service.sessions import Sessions
 
 ROLES = ("trainer", "auditor")
 KEY_PREFIX = "fp"
@@ -91,16 +91,16 @@ def bootstrap(
     from features_party.storage import tables
     from features_party.storage.home import Home
     from features_party.tables.feature_tables import FeatureTables
-    from shared.audit.heads import Heads
-    from shared.audit.judged import JudgedStore
-    from shared.audit.store import utc_now
-    from shared.errors import NotFound
-    from shared.service.apikeys import ApiKeys
-    from shared.service.database import Database
-    from shared.service.faults import no_faults
-    from shared.service.folders import once_a_day
-    from shared.service.idempotency import IdempotencyKeys
-    from shared.service.sessions import Sessions
+    from label_dp.audit.heads import Heads
+    from label_dp.audit.judged import JudgedStore
+    from label_dp.audit.store import utc_now
+    from label_dp.errors import NotFound
+    from label_dp.service.apikeys import ApiKeys
+    from label_dp.service.database import Database
+    from label_dp.service.faults import no_faults
+    from label_dp.service.folders import once_a_day
+    from label_dp.service.idempotency import IdempotencyKeys
+    from label_dp.service.sessions import Sessions
 
     settings, clock = settings or Settings.load(), clock or utc_now
     home = Home(settings.home)
@@ -156,9 +156,9 @@ def _places(settings: Settings, home: Home, faults: FaultHook | None) -> Callabl
 
     if not settings.objects:
         return KeptHere
-    from shared.service.faults import no_faults
-    from shared.service.objects.address import Address, bucket_of
-    from shared.service.objects.store import StoreObjects
+    from label_dp.service.faults import no_faults
+    from label_dp.service.objects.address import Address, bucket_of
+    from label_dp.service.objects.store import StoreObjects
 
     setting = "FEATURES_PARTY_OBJECTS"
     store = bucket_of(Address.parse(settings.objects, setting), setting, faults or no_faults)

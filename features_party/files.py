@@ -36,13 +36,13 @@ from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import NO_CORRECTION, check_correctable, join, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
 from features_party.training.correction import check_correction
-from shared.documents.answer import read_answer
-from shared.documents.kinds.calibration import Calibration
-from shared.documents.signing import VerifyingKey
-from shared.errors import Conflict, InvalidFile, InvalidInput, NotFound, TooLarge, Unavailable
-from shared.schemas.calibration import Calibration as Asking
-from shared.schemas.training import Learning
-from shared.service.cli import Progress, replacing, writable
+from label_dp.documents.answer import read_answer
+from label_dp.documents.kinds.calibration import Calibration
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, NotFound, TooLarge, Unavailable
+from label_dp.schemas.calibration import Calibration as Asking
+from label_dp.schemas.training import Learning
+from label_dp.service.cli import Progress, replacing, writable
 
 MIB = 1 << 20
 

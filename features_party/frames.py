@@ -28,11 +28,11 @@ from features_party.tables.feature_tables import FeatureTable, feature_table
 from features_party.tables.join import check_correctable, join, refuse_taken
 from features_party.training.correction import check_correction
 from features_party.training.fitting import judged
-from shared.columnar.frames import Frame, as_table
-from shared.columnar.tables import require_columns
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidInput
-from shared.installing import pip_install
+from label_dp.columnar.frames import Frame, as_table
+from label_dp.columnar.tables import require_columns
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidInput
+from label_dp.installing import pip_install
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Messages: TypeAlias = PathLike | Iterable[PathLike]

@@ -20,16 +20,16 @@ import httpx
 
 from features_party.receive.files_url import FileRules
 from features_party.receive.labels_url import labels_url
-from shared import errors
-from shared.client import labels_paths as at
-from shared.client.conversation import ARROW, JSON, PARQUET, Conversation, Json, Request, ask, get, path
-from shared.client.declared import BlockingClient, call
-from shared.client.downloads import Bytes, download
-from shared.client.drivers import Blocking
-from shared.client.listings import linked
-from shared.client.peer import Peer, problem_of
-from shared.client.published import PublishedCalls
-from shared.documents.arriving import Arriving
+from label_dp import errors
+from label_dp.client import labels_paths as at
+from label_dp.client.conversation import ARROW, JSON, PARQUET, Conversation, Json, Request, ask, get, path
+from label_dp.client.declared import BlockingClient, call
+from label_dp.client.downloads import Bytes, download
+from label_dp.client.drivers import Blocking
+from label_dp.client.listings import linked
+from label_dp.client.peer import Peer, problem_of
+from label_dp.client.published import PublishedCalls
+from label_dp.documents.arriving import Arriving
 
 ATTEMPTS = 6
 MOST_MISSING = 1000

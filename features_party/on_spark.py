@@ -24,13 +24,13 @@ from features_party.spark.training import (
 )
 from features_party.tables.join import NO_CORRECTION, check_correctable
 from features_party.training.correction import check_correction
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidInput
-from shared.schemas.training import Learning
-from shared.service.cli import Progress, replacing, writable
-from shared.spark.cluster import Cluster
-from shared.spark.parts import prepare_spark
-from shared.spark.staging import remove
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidInput
+from label_dp.schemas.training import Learning
+from label_dp.service.cli import Progress, replacing, writable
+from label_dp.spark.cluster import Cluster
+from label_dp.spark.parts import prepare_spark
+from label_dp.spark.staging import remove
 
 STANDS = "Messages that were accepted stay accepted; nothing else was kept."
 LOCAL = "local[*]"

@@ -13,7 +13,7 @@ from features_party.models.evaluation import likeliest
 from features_party.models.folder import load_model
 from features_party.training.classes import class_names
 from features_party.training.model import TrainedModel
-from shared.columnar.frames import Frame, as_table
+from label_dp.columnar.frames import Frame, as_table
 
 if TYPE_CHECKING:
     import pandas as pd

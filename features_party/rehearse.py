@@ -14,20 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.tables.feature_files import FeatureFile, first_column
-from shared.channels.base import Channel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel, rr_weights
-from shared.columnar.tables import refuse_duplicates
-from shared.documents.bundle import ENVELOPE_SUFFIX
-from shared.documents.manifest import FileEntry, Mechanism, PriorRef
-from shared.documents.members import PopulationRef
-from shared.documents.rehearsal import MADE_UP, NOT_USED, Rehearsal
-from shared.documents.rows import write_message
-from shared.documents.signing import SigningKey
-from shared.domain import Domain
-from shared.errors import InvalidTable
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.service.cli import Progress, writable
+from label_dp.channels.base import Channel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel, rr_weights
+from label_dp.columnar.tables import refuse_duplicates
+from label_dp.documents.bundle import ENVELOPE_SUFFIX
+from label_dp.documents.manifest import FileEntry, Mechanism, PriorRef
+from label_dp.documents.members import PopulationRef
+from label_dp.documents.rehearsal import MADE_UP, NOT_USED, Rehearsal
+from label_dp.documents.rows import write_message
+from label_dp.documents.signing import SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import InvalidTable
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.service.cli import Progress, writable
 
 if TYPE_CHECKING:
     import pyarrow as pa

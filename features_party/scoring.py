@@ -24,10 +24,10 @@ from features_party.tables.join import join
 from features_party.training.class_metrics import judge_classes, told_indicators
 from features_party.training.holdout import estimate_on_rows
 from features_party.training.intervals import Interval
-from shared.columnar.frames import Frame
-from shared.documents.signing import VerifyingKey
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism
+from label_dp.columnar.frames import Frame
+from label_dp.documents.signing import VerifyingKey
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 

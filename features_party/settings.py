@@ -12,10 +12,10 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
 from features_party.receive.labels_url import labels_url
-from shared.client.tls import trusted
-from shared.errors import InvalidInput
-from shared.service.quota import memory_bytes, processors
-from shared.service.settings import ServiceSettings, settings_of, state_folder
+from label_dp.client.tls import trusted
+from label_dp.errors import InvalidInput
+from label_dp.service.quota import memory_bytes, processors
+from label_dp.service.settings import ServiceSettings, settings_of, state_folder
 
 
 class Settings(ServiceSettings):

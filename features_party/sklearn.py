@@ -26,13 +26,13 @@ from features_party.training.classes import named_or_numbers
 from features_party.training.importance import by_column
 from features_party.training.learners import learner
 from features_party.training.model import ends_of
-from shared.columnar.frames import Frame, as_table
-from shared.documents.signing import VerifyingKey
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.installing import pip_install
-from shared.schemas.training import Learning
-from shared.service.validation import as_model
+from label_dp.columnar.frames import Frame, as_table
+from label_dp.documents.signing import VerifyingKey
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.installing import pip_install
+from label_dp.schemas.training import Learning
+from label_dp.service.validation import as_model
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

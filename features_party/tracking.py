@@ -18,18 +18,18 @@ from typing import Any
 from pydantic import Field
 
 import features_party
-import shared
+import label_dp
 from features_party.models.card_reading import reading_card
 from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel, save_model
 from features_party.pages.report import model_page
 from features_party.settings import quiet_mlflow
-from shared.errors import InvalidInput, Unavailable
-from shared.installing import DISTRIBUTION, pip_install
-from shared.schemas.base import Ask
+from label_dp.errors import InvalidInput, Unavailable
+from label_dp.installing import DISTRIBUTION, pip_install
+from label_dp.schemas.base import Ask
 
 LOADER = "features_party.pyfunc_model"
 MOST_CHARACTERS = 5000  # of a tag
-CODE = [str(Path(str(room.__file__)).parent) for room in (features_party, shared)]
+CODE = [str(Path(str(room.__file__)).parent) for room in (features_party, label_dp)]
 
 
 class Tracking(Ask):

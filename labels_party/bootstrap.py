@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.heads import Heads
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.store import AuditStore, utc_now
+from label_dp.documents.signing import SigningKey
+from label_dp.errors import InvalidSettings, NotFound, Unavailable
+from label_dp.service.apikeys import ApiKeys
+from label_dp.service.database import Database
+from label_dp.service.faults import FaultHook, no_faults
+from label_dp.service.idempotency import IdempotencyKeys
+from label_dp.service.migrations import prepare
+from label_dp.service.objects.folder import FolderObjects
+from label_dp.service.objects.port import Objects
+from label_dp.service.sessions import Sessions
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.kinds.message.schedule import Schedule
@@ -64,21 +77,9 @@ from labels_party.work.retention import Retention
 from labels_party.work.shelf import FolderShelf, Shelf
 from labels_party.work.store import Works
 from labels_party.work.worker import Worker
-from shared.audit.heads import Heads
-from shared.audit.judged import JudgedStore
-from shared.audit.store import AuditStore, utc_now
-from shared.documents.signing import SigningKey
-from shared.errors import InvalidSettings, NotFound, Unavailable
-from shared.service.apikeys import ApiKeys
-from shared.service.database import Database
-from shared.service.faults import FaultHook, no_faults
-from shared.service.idempotency import IdempotencyKeys
-from shared.service.migrations import prepare
-from shared.service.objects.folder import FolderObjects
-from shared.service.objects.port import Objects
-from shared.service.sessions import Sessions
 
 if TYPE_CHECKING:
+    from label_dp.spark.cluster import Cluster
     from labels_party.kinds.answer import Parts
     from labels_party.kinds.calibration.kind import CalibrationKind
     from labels_party.kinds.feature_store import FeatureStore
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
     from labels_party.kinds.message.statement import Statements
     from labels_party.kinds.prediction.predictors import Predictors
     from labels_party.kinds.prediction.queries import Queries
-    from shared.spark.cluster import Cluster
 
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
@@ -318,9 +318,9 @@ def _kept(
             "The engine 'spark' reads labels from folders that every worker sees; unset LABELS_PARTY_OBJECTS, or take "
             "the local engine."
         )
+    from label_dp.service.objects.address import Address, bucket_of
+    from label_dp.service.objects.store import StoreObjects
     from labels_party.work.store_shelf import StoreShelf
-    from shared.service.objects.address import Address, bucket_of
-    from shared.service.objects.store import StoreObjects
 
     setting = "LABELS_PARTY_OBJECTS"
     address = Address.parse(settings.objects, setting)
@@ -331,7 +331,7 @@ def _kept(
         home.work, store.below("work"), store.below("begun"), sent, home.spill, lambda: timestamp(clock())
     )
     if settings.objects_signed_urls:
-        from shared.service.objects.signed import SignedUrls
+        from label_dp.service.objects.signed import SignedUrls
 
         shelf.signed = SignedUrls(address, "work").url
     return StoreObjects(store.below("labels"), home.spill, keyed), shelf
@@ -344,9 +344,9 @@ def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
 
     if settings.engine == "local":
         return None, LocalEngine()
+    from label_dp.spark.cluster import Cluster
+    from label_dp.spark.parts import prepare_spark
     from labels_party.spark.engine import STANDS, SparkEngine
-    from shared.spark.cluster import Cluster
-    from shared.spark.parts import prepare_spark
 
     prepare_spark()
     cluster = Cluster("labels-party", settings.spark_master, STANDS, settings.home / "kernels")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.channels.lattice import LatticeChannel
-from shared.documents.heaps import Prior, heaps
-from shared.documents.kinds.registry import trusted_answer
-from shared.documents.manifest import Manifest
-from shared.documents.signed import Charged
-from shared.documents.signing import VerifyingKey
-from shared.domain import Domain
+from label_dp.channels.lattice import LatticeChannel
+from label_dp.documents.heaps import Prior, heaps
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signed import Charged
+from label_dp.documents.signing import VerifyingKey
+from label_dp.domain import Domain
 
 
 def _shared(document: Charged) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _output(domain: Domain, value: float) -> float | str:
 
 def of_answer(envelope: bytes, key: VerifyingKey) -> dict[str, Any]:
     """What a signed answer of any kind says, once it is verified. Raises the errors of `trusted_answer`."""
-    from shared.documents.kinds.calibration import CALIBRATION, open_calibration
+    from label_dp.documents.kinds.calibration import CALIBRATION, open_calibration
 
     found, digest = trusted_answer(envelope, key, None)
     said: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from shared.service.settings import ServiceSettings, settings_of, state_folder
+from label_dp.service.settings import ServiceSettings, settings_of, state_folder
 
 
 class Settings(ServiceSettings):

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from deploy.demo.folder import prepare, shown
 from deploy.demo.services import SHARED_CORES, SIGNALS, both
 from deploy.demo.telling import CODE, Teller
-from shared.errors import InvalidInput, LabelDPError
-from shared.privacy import Epsilon
+from label_dp.errors import InvalidInput, LabelDPError
+from label_dp.privacy import Epsilon
 
 FEWEST, MOST = 500, 5_000_000
 

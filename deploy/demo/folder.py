@@ -7,7 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from shared.errors import InvalidInput
+from label_dp.errors import InvalidInput
 
 MARKER = ".label-dp-demo"
 MARKER_TEXT = "Made by the label-DP demo, which may replace this folder. Remove this file to keep the folder.\n"

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from deploy.demo.folder import shown, typed
-from shared.errors import InvalidInput, Unavailable
+from label_dp.errors import InvalidInput, Unavailable
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS, STOP_SECONDS, COMMAND_SECONDS = 60.0, 15.0, 60.0

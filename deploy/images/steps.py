@@ -19,7 +19,7 @@ COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "f
 # what a party's image must not have: an installer, tests, and the other one's heaviest library
 ABSENT = {"label-dp/labels-party": "pip xgboost onnx", "label-dp/features-party": "pip opendp"}
 LOOK = """
-import importlib.util, json, os, shared.service.quota as quota
+import importlib.util, json, os, label_dp.service.quota as quota
 def writable(path):
     try: open(path, "w").close(); return True
     except OSError: return False
@@ -190,7 +190,7 @@ def rebuilt(rig: Rig) -> str:
         source = rig.engine.root / name
         copy = shutil.copytree if source.is_dir() else shutil.copy2
         copy(source, context / name)
-    with (context / "shared" / "errors.py").open("a", encoding="utf-8") as file:
+    with (context / "shared/label_dp/errors.py").open("a", encoding="utf-8") as file:
         file.write("\n# edited\n")
     argument = rig.engine.environment.get("PYTHON_IMAGE")
     arguments = ["--build-arg", f"PYTHON_IMAGE={argument}"] if argument else []

@@ -9,7 +9,7 @@ from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.worker import Worker
 from features_party.pages import site as pages
-from shared.service.application import application
+from label_dp.service.application import application
 
 
 def create_app(services: Services) -> FastAPI:

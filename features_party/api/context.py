@@ -14,9 +14,9 @@ from starlette.datastructures import UploadFile
 from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
 from features_party.receive.labels_url import permitted
-from shared.errors import InvalidInput, UnsupportedMediaType
-from shared.service.apikeys import Principal
-from shared.service.http import require
+from label_dp.errors import InvalidInput, UnsupportedMediaType
+from label_dp.service.apikeys import Principal
+from label_dp.service.http import require
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

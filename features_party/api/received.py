@@ -46,16 +46,16 @@ from features_party.receive.answers import SignedAnswer
 from features_party.receive.arrivals import Arrivals
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
-from shared.documents.answer import Answer
-from shared.errors import Unavailable
-from shared.service.apikeys import Principal
-from shared.service.calls import LARGE, UPLOAD
-from shared.service.cli import Progress
-from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
-from shared.service.idempotency import IdempotentCall, Reply
-from shared.service.json_bodies import JsonRouter, read_body
-from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
-from shared.service.validation import as_model
+from label_dp.documents.answer import Answer
+from label_dp.errors import Unavailable
+from label_dp.service.apikeys import Principal
+from label_dp.service.calls import LARGE, UPLOAD
+from label_dp.service.cli import Progress
+from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from label_dp.service.idempotency import IdempotentCall, Reply
+from label_dp.service.json_bodies import JsonRouter, read_body
+from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.service.validation import as_model
 
 log = logging.getLogger("label_dp.features_party")
 messages = JsonRouter(prefix="/v1", tags=["messages"], responses=PROBLEM_RESPONSES)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from shared.schemas.base import Ask, whole
+from label_dp.schemas.base import Ask, whole
 
 KEY_HELP = "Your key at the labels party; by default the configured one, where the service's operator listed the URL."
 CLIPPING = "Bounds that were bought with ε_clip; null where none were."

@@ -12,8 +12,8 @@ from features_party.training.capacity import Capacity
 from features_party.training.intervals import Interval
 from features_party.training.model import MOST_QUANTILES
 from features_party.training.probabilities import Calibration as ProbabilityCalibration
-from shared.schemas.base import Ask, whole
-from shared.schemas.calibration import Calibration
+from label_dp.schemas.base import Ask, whole
+from label_dp.schemas.calibration import Calibration
 
 MOST_ROWS = 100_000
 Cell = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.schemas.training import Learning
+from label_dp.schemas.training import Learning
 
 State = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
 

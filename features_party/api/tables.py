@@ -28,13 +28,13 @@ from features_party.api.idempotent import claimed, fingerprint, idempotent
 from features_party.api.schemas import IdListIn, IdListOut, TableOut, TablePath
 from features_party.bootstrap import Services
 from features_party.tables.output import write_table
-from shared.errors import InvalidFile
-from shared.service.apikeys import Principal
-from shared.service.calls import UPLOAD
-from shared.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
-from shared.service.idempotency import IdempotentCall, Reply
-from shared.service.json_bodies import JsonRouter, read_body
-from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.errors import InvalidFile
+from label_dp.service.apikeys import Principal
+from label_dp.service.calls import UPLOAD
+from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_responses
+from label_dp.service.idempotency import IdempotentCall, Reply
+from label_dp.service.json_bodies import JsonRouter, read_body
+from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1", tags=["feature tables"], responses=PROBLEM_RESPONSES)
 

@@ -20,7 +20,7 @@ from features_party.cli import keys as keys
 # isort: on
 
 from features_party.cli.app import app as app
-from shared.service.cli import run
+from label_dp.service.cli import run
 
 
 def main() -> None:

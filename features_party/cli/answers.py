@@ -9,8 +9,8 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import labels_party
-from shared.service.cli import AROUND, emit, progress, replacing, table, writable
-from shared.service.party_commands import Force, Json
+from label_dp.service.cli import AROUND, emit, progress, replacing, table, writable
+from label_dp.service.party_commands import Force, Json
 
 answers = typer.Typer(help="Signed answers: accept, list, show. `pull --answer` fetches one.", no_args_is_help=True)
 app.add_typer(answers, name="answers", rich_help_panel=AROUND)
@@ -64,7 +64,7 @@ def answers_accept(
     as_json: Json = False,
 ) -> None:
     """Account for answers that came as files, and keep them. All are verified before the first is accounted for."""
-    from shared.documents.answer import read_answers
+    from label_dp.documents.answer import read_answers
 
     key = public_key(labels_key)
     envelopes = [envelope for file in files for envelope in read_answers(file)]
@@ -86,7 +86,7 @@ def verify_answers(file: Path, key: Any, as_json: bool) -> None:
     from features_party.bootstrap import reader
     from features_party.cli.show import show_answer
     from features_party.receive.answers import verified_answer
-    from shared.documents.answer import read_answers
+    from label_dp.documents.answer import read_answers
 
     settings, pinned = reader()
     found = [

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from shared.errors import InvalidInput
-from shared.service.cli import EXPERT_PANEL
-from shared.service.party_commands import commands_of
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import EXPERT_PANEL
+from label_dp.service.party_commands import commands_of
 
 app, apikey, audit = commands_of(
     "features-party",
@@ -68,7 +68,7 @@ def services(existing: bool = False) -> Any:
 
 def public_key(path: Path | None) -> Any:
     """The verifying key in a file; None for no file."""
-    from shared.documents.signing import VerifyingKey
+    from label_dp.documents.signing import VerifyingKey
 
     return VerifyingKey.load(path) if path is not None else None
 

@@ -11,12 +11,12 @@ from features_party.cli.answers import line
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
 from features_party.cli.messages import WAIT_SECONDS, OptionalSeconds
-from shared.service.cli import AROUND, emit, progress, real
-from shared.service.commands import command
-from shared.service.party_commands import Json
+from label_dp.service.cli import AROUND, emit, progress, real
+from label_dp.service.commands import command
+from label_dp.service.party_commands import Json
 
 if TYPE_CHECKING:
-    from shared.schemas.calibration import Calibration
+    from label_dp.schemas.calibration import Calibration
 
 SHAPES = (
     "auto (bins), bins, monotone, pieces, linear, "

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import app, services
-from shared.errors import NotFound
-from shared.service.cli import OFFICER, emit, table
-from shared.service.party_commands import Json
+from label_dp.errors import NotFound
+from label_dp.service.cli import OFFICER, emit, table
+from label_dp.service.party_commands import Json
 
 
 @app.command(rich_help_panel=OFFICER)

@@ -10,9 +10,9 @@ import typer
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile
-from shared.errors import InvalidInput
-from shared.service.cli import AROUND, emit, progress, table, writable
-from shared.service.party_commands import Force, Json
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import AROUND, emit, progress, table, writable
+from label_dp.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=AROUND)

@@ -10,8 +10,8 @@ import typer
 
 from features_party.cli.app import app, services
 from features_party.cli.door import labels_party
-from shared.service.cli import AROUND, allow_pandas, emit, progress, table
-from shared.service.party_commands import Json
+from label_dp.service.cli import AROUND, allow_pandas, emit, progress, table
+from label_dp.service.party_commands import Json
 
 
 @app.command(rich_help_panel=AROUND)

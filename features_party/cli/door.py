@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shared.errors import InvalidFile, InvalidInput, Unauthenticated
+from label_dp.errors import InvalidFile, InvalidInput, Unauthenticated
 
 NO_KEY = (
     "Set FEATURES_PARTY_LABELS_API_KEY to the key that the labels party made for us, or give --api-key-file a file "

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import apikey, app, services
-from shared.service.cli import ADMINISTRATION, emit
-from shared.service.party_commands import (
+from label_dp.service.cli import ADMINISTRATION, emit
+from label_dp.service.party_commands import (
     Expires,
     Json,
     KeyName,

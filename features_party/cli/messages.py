@@ -11,10 +11,10 @@ from typer.core import TyperCommand
 
 from features_party.cli.app import LabelsKey, app, public_key, services
 from features_party.cli.door import ApiKeyFile, Url, labels_party
-from shared.errors import InvalidInput
-from shared.numbers import decimal_of
-from shared.service.cli import emit, progress, real, table
-from shared.service.party_commands import Force, Json
+from label_dp.errors import InvalidInput
+from label_dp.numbers import decimal_of
+from label_dp.service.cli import emit, progress, real, table
+from label_dp.service.party_commands import Force, Json
 
 WAIT_SECONDS = 3600.0
 
@@ -166,8 +166,8 @@ def verify(
     """Check signature, audience and every byte. Writes nothing."""
     from features_party.bootstrap import reader
     from features_party.receive.accepted import message_summary
-    from shared.documents.bundle import Bundle
-    from shared.documents.bundle import verify as check
+    from label_dp.documents.bundle import Bundle
+    from label_dp.documents.bundle import verify as check
 
     settings, pinned = reader()
     if path.suffix in (".json", ".ndjson") and path.is_file():

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from features_party.cli.app import app, services
-from shared.service.cli import AROUND, OFFICER, emit, replacing, table, writable
-from shared.service.party_commands import Force, Json
+from label_dp.service.cli import AROUND, OFFICER, emit, replacing, table, writable
+from label_dp.service.party_commands import Force, Json
 
 models = typer.Typer(help="Trained models: list, show, compare, export, delete.", no_args_is_help=True)
 app.add_typer(models, name="models", rich_help_panel=AROUND)
@@ -28,7 +28,7 @@ def _open(name: str) -> Any:
 @models.command("list")
 def models_list(as_json: Json = False) -> None:
     """The models of the registry, oldest first."""
-    from shared.service.paging import all_rows
+    from label_dp.service.paging import all_rows
 
     rows = all_rows(services(existing=True).models.list)
     columns = ["id", "name", "kind", "loss", "rows", "releases", "calibration", "created"]
@@ -110,7 +110,7 @@ def models_log(
 ) -> None:
     """Log a model as a run of MLflow: its ε, messages, mechanism, gain with interval, card, and itself as a pyfunc."""
     from features_party.tracking import Tracking, log_run, require_mlflow
-    from shared.service.cli import allow_pandas
+    from label_dp.service.cli import allow_pandas
 
     require_mlflow()
     allow_pandas()

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import Features, app
-from shared.service.cli import AROUND, emit, progress
-from shared.service.party_commands import Force, Json
+from label_dp.service.cli import AROUND, emit, progress
+from label_dp.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=AROUND)
@@ -38,8 +38,8 @@ def rehearse(
     from features_party.bootstrap import reader
     from features_party.rehearse import Rehearsing
     from features_party.rehearse import rehearse as make
-    from shared.domain import Domain
-    from shared.privacy import Epsilon
+    from label_dp.domain import Domain
+    from label_dp.privacy import Epsilon
 
     spent = Epsilon.parse(epsilon, positive=True)
     asked = Rehearsing(features, id_column, Domain.parse(domain), spent, out, label, reader()[0].name, force)

@@ -7,8 +7,8 @@ from typing import Any
 
 from features_party.models.card_text import members_text, statistics_text
 from features_party.models.probability_text import of_classes, probability_rows
-from shared.service.answers import answer_rows, budget_rows, headline, show_result
-from shared.service.cli import table
+from label_dp.service.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.service.cli import table
 
 
 def show_message(data: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ def show_evaluation(data: dict[str, Any]) -> None:
 
 def show_answer(found: Any) -> None:
     """A signed answer of any kind."""
-    from shared.documents.kinds.calibration import CALIBRATION
+    from label_dp.documents.kinds.calibration import CALIBRATION
 
     data, facts = found.summary(), found.answer.mechanism.facts
     eps, result = data["epsilon"], data["result"]

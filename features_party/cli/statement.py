@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import LabelsKey, app, public_key
-from shared.service.cli import OFFICER, emit, replacing, writable
-from shared.service.party_commands import Force, Json
+from label_dp.service.cli import OFFICER, emit, replacing, writable
+from label_dp.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=OFFICER)
@@ -23,8 +23,8 @@ def statement(
     """Verify a message and write its statement: what came, from whom, what ε means, what may be inferred."""
     from features_party.bootstrap import reader
     from features_party.receive.accepted import read_prior
-    from shared.documents.bundle import Bundle, verify
-    from shared.documents.statement import render_statement
+    from label_dp.documents.bundle import Bundle, verify
+    from label_dp.documents.statement import render_statement
 
     writable(out, force)
     settings, pinned = reader()

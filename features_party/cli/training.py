@@ -23,13 +23,13 @@ from features_party.cli.app import (
     require_engine,
     services,
 )
-from shared.errors import InvalidInput
-from shared.service.cli import emit, progress, real
-from shared.service.commands import command
-from shared.service.party_commands import Force, Json
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import emit, progress, real
+from label_dp.service.commands import command
+from label_dp.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
-    from shared.schemas.training import Learning
+    from label_dp.schemas.training import Learning
 
 
 @app.command()

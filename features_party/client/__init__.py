@@ -1,7 +1,7 @@
 """A publisher's backend in Python: the features party's REST interface with retries and typed errors.
 
 `FeaturesPartyClient` blocks, `AsyncFeaturesPartyClient` has the same methods to await. Tables may be Arrow tables,
-pandas or polars frames. A training is taken as keywords or as an instance of its schema (`shared.schemas`).
+pandas or polars frames. A training is taken as keywords or as an instance of its schema (`label_dp.schemas`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from features_party.client.inputs import InputCalls
 from features_party.client.models import ModelCalls
 from features_party.client.trainings import TrainingCalls
-from shared.client.audit import AuditCalls
-from shared.client.declared import AwaitedClient, BlockingClient
-from shared.errors import RemoteProblem
+from label_dp.client.audit import AuditCalls
+from label_dp.client.declared import AwaitedClient, BlockingClient
+from label_dp.errors import RemoteProblem
 
 __all__ = ["AsyncFeaturesPartyClient", "FeaturesPartyClient", "RemoteProblem"]
 

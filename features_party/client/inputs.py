@@ -8,13 +8,13 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from features_party.client import paths as at
-from shared.client.conversation import Conversation, Json, Request, ask, content, delete, entries, get, path, post
-from shared.client.declared import call
-from shared.client.listings import linked
-from shared.client.tables import as_parquet
+from label_dp.client.conversation import Conversation, Json, Request, ask, content, delete, entries, get, path, post
+from label_dp.client.declared import call
+from label_dp.client.listings import linked
+from label_dp.client.tables import as_parquet
 
 if TYPE_CHECKING:
-    from shared.columnar.frames import Frame
+    from label_dp.columnar.frames import Frame
 
 
 class InputCalls:

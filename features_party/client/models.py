@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from features_party.client import paths as at
-from shared.client.conversation import Conversation, Json, Request, ask, content, delete, get, path, post
-from shared.client.declared import call
-from shared.client.listings import linked
-from shared.client.tables import as_rows
-from shared.errors import InvalidInput
+from label_dp.client.conversation import Conversation, Json, Request, ask, content, delete, get, path, post
+from label_dp.client.declared import call
+from label_dp.client.listings import linked
+from label_dp.client.tables import as_rows
+from label_dp.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from shared.columnar.frames import Frame
+    from label_dp.columnar.frames import Frame
 
 
 class ModelCalls:

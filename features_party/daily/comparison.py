@@ -14,7 +14,7 @@ from features_party.tables.join import join
 from features_party.training.class_metrics import ClassMetrics, judge_classes, told_indicators
 from features_party.training.holdout import estimate_on_rows
 from features_party.training.intervals import Interval
-from shared.errors import InvalidInput, InvalidMechanism, InvalidTable
+from label_dp.errors import InvalidInput, InvalidMechanism, InvalidTable
 
 MIN_ROWS = 30  # below it a normal interval says nothing
 

@@ -31,10 +31,10 @@ from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.pull_since import Patience, pull_since
 from features_party.tracking import log_run, require_mlflow
 from features_party.training.learner import part
-from shared.documents.signing import VerifyingKey
-from shared.errors import Conflict, InvalidFile, InvalidInput, Unavailable
-from shared.service.cli import Progress
-from shared.service.folders import write_durably
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from label_dp.service.cli import Progress
+from label_dp.service.folders import write_durably
 
 TODAY, YESTERDAY, UNCHANGED = "today", "yesterday", "unchanged"
 FIRST = "the first model of this folder"

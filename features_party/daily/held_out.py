@@ -14,7 +14,7 @@ import numpy as np
 from features_party.files import read_for_training
 from features_party.settings import Settings
 from features_party.tables.feature_tables import FeatureTable, feature_table
-from shared.errors import InvalidFile, InvalidTable
+from label_dp.errors import InvalidFile, InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from features_party.tracking import Tracking
-from shared.errors import InvalidFile, InvalidInput, InvalidRequest
-from shared.schemas.base import Ask
-from shared.schemas.training import Learning
-from shared.service.validation import as_model
+from label_dp.errors import InvalidFile, InvalidInput, InvalidRequest
+from label_dp.schemas.base import Ask
+from label_dp.schemas.training import Learning
+from label_dp.service.validation import as_model
 
 CURRENT = "current"  # of `train.warm_start`: the model that is kept
 MOST_BYTES = 1 << 20

@@ -26,10 +26,10 @@ from features_party.tables.feature_tables import FeatureTable, read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
 from features_party.training.holdout import identify
-from shared.columnar.tables import require_columns
-from shared.documents.kinds.calibration import Calibration
-from shared.errors import Conflict, InvalidInput, InvalidTable
-from shared.service.database import Database
+from label_dp.columnar.tables import require_columns
+from label_dp.documents.kinds.calibration import Calibration
+from label_dp.errors import Conflict, InvalidInput, InvalidTable
+from label_dp.service.database import Database
 
 FloatArray = npt.NDArray[np.float64]
 WHY_NOT = "none: the model was calibrated afterwards, and the estimate was of its predictions before"

@@ -14,11 +14,11 @@ from features_party.training.classes import class_names
 from features_party.training.correction import Correction
 from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
-from shared.documents.answer import Answer
-from shared.documents.manifest import Manifest
-from shared.documents.rehearsal import Rehearsal
-from shared.domain import Domain
-from shared.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
+from label_dp.documents.answer import Answer
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rehearsal import Rehearsal
+from label_dp.domain import Domain
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, delta_string
 
 EPSILON_RULE = (
     "Releases of one batch add up. Batches of a population have no example in common, so the largest batch counts. "

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from jinja2 import UndefinedError
 
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 
 
 @contextmanager

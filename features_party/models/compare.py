@@ -8,7 +8,7 @@ from typing import Any
 from features_party.models.card_reading import reading_card
 from features_party.models.folder import SavedModel
 from features_party.training.model import TrainedModel
-from shared.errors import InvalidInput
+from label_dp.errors import InvalidInput
 
 MOST = 20
 

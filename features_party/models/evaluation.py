@@ -22,11 +22,11 @@ from features_party.training.classes import class_names, named_or_numbers
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.model import TrainedModel
 from features_party.training.probabilities import judge, probability_members
-from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
-from shared.losses import get_loss
-from shared.service.cli import writable
+from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
+from label_dp.losses import get_loss
+from label_dp.service.cli import writable
 
 if TYPE_CHECKING:
     import pyarrow as pa

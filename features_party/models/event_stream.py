@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from features_party.models.jobs import ENDED
-from shared.errors import LabelDPError, Unavailable
+from label_dp.errors import LabelDPError, Unavailable
 
 POLL_SECONDS = 0.25
 HEARTBEAT_SECONDS = 15.0

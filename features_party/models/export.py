@@ -14,8 +14,8 @@ from features_party.models.encoding_guide import encoding_guide
 from features_party.models.folder import CARD_FILE, CARD_TEXT, SavedModel
 from features_party.training.learners.class_trees import ClassTrees
 from features_party.training.learners.trees import Trees
-from shared.errors import InvalidInput
-from shared.installing import pip_install
+from label_dp.errors import InvalidInput
+from label_dp.installing import pip_install
 
 BOOSTER_FILE, ENCODING_FILE = "booster.json", "encoding.json"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same bytes

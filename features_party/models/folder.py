@@ -12,11 +12,11 @@ from typing import Any
 
 from features_party.models.card_text import card_markdown
 from features_party.training.model import TrainedModel
-from shared.documents.bundle import open_file
-from shared.documents.canonical import digest
-from shared.errors import Conflict, InvalidFile, InvalidRequest
-from shared.service.folders import place_folder
-from shared.strict_json import read_json
+from label_dp.documents.bundle import open_file
+from label_dp.documents.canonical import digest
+from label_dp.errors import Conflict, InvalidFile, InvalidRequest
+from label_dp.service.folders import place_folder
+from label_dp.strict_json import read_json
 
 MODEL_FILE, CARD_FILE, CARD_TEXT = "model.json", "card.json", "card.md"
 CARD_FORMAT, CARD_VERSION = "label-dp-model-card", 1

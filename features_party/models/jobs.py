@@ -24,13 +24,13 @@ from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
 from features_party.tables.feature_tables import FeatureTables
-from shared.audit.store import Clock
-from shared.errors import Conflict, LabelDPError, NotFound
-from shared.problems import http_problem, problem
-from shared.schemas.training import Learning, Training
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
-from shared.service.paging import Listing, Page, select_page
+from label_dp.audit.store import Clock
+from label_dp.errors import Conflict, LabelDPError, NotFound
+from label_dp.problems import http_problem, problem
+from label_dp.schemas.training import Learning, Training
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.service.paging import Listing, Page, select_page
 
 log = logging.getLogger("label_dp.features_party")
 

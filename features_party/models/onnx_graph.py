@@ -25,7 +25,7 @@ from features_party.training.encoding import PARTS, Column
 from features_party.training.learner import Ports
 from features_party.training.links import Link
 from features_party.training.model import TrainedModel
-from shared.domain import Domain
+from label_dp.domain import Domain
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 MISSING_TIME = np.iinfo(np.int64).min

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from shared.maps.score_maps import ScoreMap, cuts_of
-from shared.maps.scores import ScoreGrid
+from label_dp.maps.score_maps import ScoreMap, cuts_of
+from label_dp.maps.scores import ScoreGrid
 
 FloatArray = npt.NDArray[np.float64]
 AT_ONCE = 256  # a score is compared with so many cuts in one step
@@ -31,7 +31,7 @@ def mapped(graph: Any, score: str, found: ScoreMap) -> str:
 
 
 def _lines(graph: Any, score: str, cuts: FloatArray, values: FloatArray) -> str:
-    """Through the middles between values at the cuts; constant outside (`shared.documents.kinds.calibration`)."""
+    """Through the middles between values at the cuts; constant outside (`label_dp.documents.kinds.calibration`)."""
     middles = values[:-1] + np.diff(values) / 2
     ends = values[0] + (middles[0] - values[0]) / 2, middles[-1] + (values[-1] - middles[-1]) / 2
     gaps = np.diff(cuts)

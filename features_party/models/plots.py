@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from features_party.models.reliability import Reliability
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 
 
 def save_diagram(found: Reliability, title: str, label: str, path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.calibration import equal_groups
-from shared.errors import InvalidTable
+from label_dp.errors import InvalidTable
 
 FloatArray = npt.NDArray[np.float64]
 BINS = 20

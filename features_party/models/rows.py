@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.encoding import Column, Encoded, FeatureSchema
-from shared.errors import InvalidRows, InvalidTable, RowProblem
+from label_dp.errors import InvalidRows, InvalidTable, RowProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa

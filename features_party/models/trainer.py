@@ -33,14 +33,14 @@ from features_party.training.model import TrainedModel
 from features_party.training.objectives import LossCorrection, RowGradients, Told
 from features_party.training.recentring import recentred
 from features_party.training.warm import Warm
-from shared.audit.events import TRAINED, Event, Subject
-from shared.audit.store import AuditStore, Clock
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism
-from shared.schemas.training import Learning
-from shared.service.cli import Progress
-from shared.service.database import Database
+from label_dp.audit.events import TRAINED, Event, Subject
+from label_dp.audit.store import AuditStore, Clock
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism
+from label_dp.schemas.training import Learning
+from label_dp.service.cli import Progress
+from label_dp.service.database import Database
 
 if TYPE_CHECKING:
     import pyarrow as pa

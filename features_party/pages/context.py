@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import Query
 
 from features_party.bootstrap import Services
-from shared.pages.site import Visit, visitor
-from shared.service.paging import Page
+from label_dp.pages.site import Visit, visitor
+from label_dp.service.paging import Page
 
 Reader = Annotated[Visit, visitor("trainer", "auditor")]
 Trainer = Annotated[Visit, visitor("trainer")]

@@ -11,9 +11,9 @@ from sqlalchemy.engine import Connection
 from features_party.pages.context import Cursor, Reader, newest, services
 from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.storage.tables import audit_events, received
-from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED
-from shared.pages.site import page_router
-from shared.privacy import Epsilon
+from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED
+from label_dp.pages.site import page_router
+from label_dp.privacy import Epsilon
 
 router = page_router()
 

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from features_party.models.compare import compare
 from features_party.pages.context import Cursor, Reader, newest, services
-from shared.errors import InvalidInput
-from shared.pages.pictures import bars, reliability
-from shared.pages.site import page_router
+from label_dp.errors import InvalidInput
+from label_dp.pages.pictures import bars, reliability
+from label_dp.pages.site import page_router
 
 router = page_router()
 SHOWN = 15

@@ -11,8 +11,8 @@ from features_party.models.rows import read_rows
 from features_party.pages.context import Trainer, services
 from features_party.training.classes import class_names
 from features_party.training.encoding import Column
-from shared.errors import InvalidInput
-from shared.pages.site import FORM, Visit, page_router
+from label_dp.errors import InvalidInput
+from label_dp.pages.site import FORM, Visit, page_router
 
 router = page_router()
 MOST_LISTED = 300  # categories of a column that are offered to choose from

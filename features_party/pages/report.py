@@ -9,7 +9,7 @@ from typing import Any
 from features_party.models.card_reading import reading_card
 from features_party.models.folder import SavedModel
 from features_party.pages.models import described
-from shared.pages.report import render, write
+from label_dp.pages.report import render, write
 
 
 def model_page(saved: SavedModel, said: str = "") -> str:

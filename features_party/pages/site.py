@@ -6,10 +6,10 @@ from fastapi import APIRouter
 
 from features_party.bootstrap import ROLES, Services
 from features_party.pages import inbox, models, predict, tables, trainings
-from shared.audit.group import Audited
-from shared.pages.audit import audit_router
-from shared.pages.signin import site_router
-from shared.pages.site import Entry, Site
+from label_dp.audit.group import Audited
+from label_dp.pages.audit import audit_router
+from label_dp.pages.signin import site_router
+from label_dp.pages.site import Entry, Site
 
 AUDITOR = ("auditor",)
 MENU = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Response
 
 from features_party.pages.context import Cursor, Reader, newest, services
-from shared.pages.site import page_router
+from label_dp.pages.site import page_router
 
 router = page_router()
 

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from features_party.models.event_stream import Streams, event_stream
 from features_party.models.jobs import ENDED
 from features_party.pages.context import Cursor, Reader, Trainer, newest, services
-from shared.pages.site import FORM, page_router
+from label_dp.pages.site import FORM, page_router
 
 router = page_router()
 

@@ -17,16 +17,16 @@ from sqlalchemy.engine import Connection
 from features_party.receive.receipts import Receipts
 from features_party.receive.stated import contradiction
 from features_party.storage import tables
-from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, NO_CHARGE, SECOND_REFUSED, Event, Subject
-from shared.audit.receipts import ACCEPTANCES, signed_digest
-from shared.audit.store import AuditStore
-from shared.documents.answer import Answer
-from shared.documents.canonical import digest
-from shared.documents.manifest import Manifest
-from shared.errors import Conflict, LabelDPError, MalformedAnswer, MalformedManifest, NotFound, ReplayConflict
-from shared.privacy import Epsilon, delta_string, parse_delta
-from shared.service.database import Database
-from shared.service.paging import Listing, Page, all_rows, select_page
+from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, NO_CHARGE, SECOND_REFUSED, Event, Subject
+from label_dp.audit.receipts import ACCEPTANCES, signed_digest
+from label_dp.audit.store import AuditStore
+from label_dp.documents.answer import Answer
+from label_dp.documents.canonical import digest
+from label_dp.documents.manifest import Manifest
+from label_dp.errors import Conflict, LabelDPError, MalformedAnswer, MalformedManifest, NotFound, ReplayConflict
+from label_dp.privacy import Epsilon, delta_string, parse_delta
+from label_dp.service.database import Database
+from label_dp.service.paging import Listing, Page, all_rows, select_page
 
 MAX_SUBJECT = 64  # the audit store indexes ids of this length
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.receive.summaries import summary
-from shared.columnar.parquet_pages import Width, check_sizes
-from shared.columnar.thrift import LyingFile
-from shared.documents.bundle import check_bytes
-from shared.documents.manifest import Manifest
-from shared.documents.rehearsal import Rehearsal
-from shared.documents.rows import iter_message, read_message
-from shared.errors import MalformedManifest
+from label_dp.columnar.parquet_pages import Width, check_sizes
+from label_dp.columnar.thrift import LyingFile
+from label_dp.documents.bundle import check_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rehearsal import Rehearsal
+from label_dp.documents.rows import iter_message, read_message
+from label_dp.errors import MalformedManifest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,12 +10,12 @@ from features_party.receive.acceptances import ANSWER, Acceptances, Item, kept_p
 from features_party.receive.pinned import PinnedKeys
 from features_party.receive.summaries import summary
 from features_party.storage.kept import Kept
-from shared.documents.answer import Answer, read_answer
-from shared.documents.kinds.calibration import CALIBRATION, Calibration
-from shared.documents.kinds.registry import trusted_answer
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidFile, LabelDPError, MalformedAnswer
-from shared.service.folders import write_durably
+from label_dp.documents.answer import Answer, read_answer
+from label_dp.documents.kinds.calibration import CALIBRATION, Calibration
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidFile, LabelDPError, MalformedAnswer
+from label_dp.service.folders import write_durably
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from features_party.receive.offers import Offer, offered, pull_answer
 from features_party.receive.placing import Target
 from features_party.receive.pull import Pulled
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
-from shared.documents.signing import VerifyingKey
-from shared.service.cli import Progress
+from label_dp.documents.signing import VerifyingKey
+from label_dp.service.cli import Progress
 
 
 @dataclass

@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from features_party.labels_service import LabelsService
 from features_party.receive.answers import SignedAnswer
-from shared.columnar.frames import arrow_stream
-from shared.documents.kinds.calibration import CALIBRATION
-from shared.errors import InvalidInput, MalformedAnswer, NotFound
-from shared.maps.scores import FLOAT32
-from shared.maps.shapes import GRID
-from shared.privacy import Epsilon
-from shared.schemas.calibration import Calibration
-from shared.service.cli import Progress
+from label_dp.columnar.frames import arrow_stream
+from label_dp.documents.kinds.calibration import CALIBRATION
+from label_dp.errors import InvalidInput, MalformedAnswer, NotFound
+from label_dp.maps.scores import FLOAT32
+from label_dp.maps.shapes import GRID
+from label_dp.privacy import Epsilon
+from label_dp.schemas.calibration import Calibration
+from label_dp.service.cli import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

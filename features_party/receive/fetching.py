@@ -15,10 +15,10 @@ from pathlib import Path
 
 from features_party.labels_service import LabelsService
 from features_party.storage.home import INCOMING, Home
-from shared.documents.arriving import Arriving
-from shared.documents.manifest import FileEntry, Manifest
-from shared.errors import InvalidFile, VerificationFailed
-from shared.service.cli import Progress
+from label_dp.documents.arriving import Arriving
+from label_dp.documents.manifest import FileEntry, Manifest
+from label_dp.errors import InvalidFile, VerificationFailed
+from label_dp.service.cli import Progress
 
 AT_ONCE = 3  # files; one connection rarely fills a long way, and more of them harm others on it
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from features_party.receive.labels_url import ORIGIN, labels_url
-from shared.errors import Refusal
+from label_dp.errors import Refusal
 
 SETTING = "FEATURES_PARTY_FILE_URLS"
 MAX_URL = 8000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shared.errors import InvalidInput, NotFound
+from label_dp.errors import InvalidInput, NotFound
 
 SETTING = "FEATURES_PARTY_LABELS_URLS"
 MAX_URL = 2000

@@ -6,8 +6,8 @@ import glob
 from collections.abc import Iterable
 from pathlib import Path
 
-from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
-from shared.errors import InvalidFile
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from label_dp.errors import InvalidFile
 
 PRIOR_SUFFIX = ".prior.parquet"
 

@@ -16,13 +16,13 @@ from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
 from features_party.storage.home import INCOMING, Home
 from features_party.storage.kept import Kept
-from shared.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
-from shared.documents.manifest import Manifest
-from shared.documents.rehearsal import Rehearsal
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidFile, InvalidInput, LabelDPError
-from shared.service.cli import Progress
-from shared.service.folders import place_folder
+from label_dp.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rehearsal import Rehearsal
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidFile, InvalidInput, LabelDPError
+from label_dp.service.cli import Progress
+from label_dp.service.folders import place_folder
 
 
 @dataclass(frozen=True)

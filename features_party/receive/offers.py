@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from features_party.labels_service import LabelsService
-from shared.documents.kinds.registry import trusted_answer
-from shared.documents.manifest import Manifest
-from shared.documents.signing import VerifyingKey
-from shared.errors import Conflict, MalformedAnswer, MalformedManifest
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import Conflict, MalformedAnswer, MalformedManifest
 
 ChooseKey = Callable[[bytes], VerifyingKey]
 ENDED = ("failed", "declined", "cancelled")

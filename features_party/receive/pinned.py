@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.documents.bundle import VerifiedMessage
-from shared.documents.rehearsal import Rehearsal
-from shared.documents.signing import VerifyingKey, is_rehearsal, named_key
-from shared.errors import InvalidInput, NotFound, SignatureInvalid
-from shared.service.folders import write_durably
+from label_dp.documents.bundle import VerifiedMessage
+from label_dp.documents.rehearsal import Rehearsal
+from label_dp.documents.signing import VerifyingKey, is_rehearsal, named_key
+from label_dp.errors import InvalidInput, NotFound, SignatureInvalid
+from label_dp.service.folders import write_durably
 
 Keys = list[VerifyingKey]  # `list` is a method below
 

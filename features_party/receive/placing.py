@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features_party.receive.offers import Offer
-from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, verify
-from shared.documents.manifest import Manifest
-from shared.errors import InvalidFile, InvalidInput, LabelDPError
-from shared.service.folders import copy_file, fsync_folder, place_folder
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE, Bundle, verify
+from label_dp.documents.manifest import Manifest
+from label_dp.errors import InvalidFile, InvalidInput, LabelDPError
+from label_dp.service.folders import copy_file, fsync_folder, place_folder
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from features_party.labels_service import LabelsService
 from features_party.receive.fetching import fetch_files
 from features_party.receive.offers import ChooseKey, offered
 from features_party.receive.placing import Target
-from shared.documents.manifest import Manifest
-from shared.service.cli import Progress
+from label_dp.documents.manifest import Manifest
+from label_dp.service.cli import Progress
 
 
 @dataclass(frozen=True)

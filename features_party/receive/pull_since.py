@@ -12,9 +12,9 @@ from typing import Any
 from features_party.labels_service import LabelsService, ListedRelease
 from features_party.receive.offers import ENDED, ChooseKey
 from features_party.receive.pull import Pulled
-from shared.documents.bundle import Bundle, verify
-from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
-from shared.service.cli import Progress
+from label_dp.documents.bundle import Bundle, verify
+from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
+from label_dp.service.cli import Progress
 
 Bring = Callable[[str, Path, Progress], Pulled]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0

@@ -15,12 +15,12 @@ from sqlalchemy.engine import Connection
 
 from features_party.storage import tables
 from features_party.storage.home import Home
-from shared.audit.events import DAY, Event
-from shared.audit.receipts import signed_digest
-from shared.audit.store import AuditStore
-from shared.documents.receipt import GENESIS, Receipt
-from shared.errors import LabelDPError, NotFound, Unavailable
-from shared.service.database import Database
+from label_dp.audit.events import DAY, Event
+from label_dp.audit.receipts import signed_digest
+from label_dp.audit.store import AuditStore
+from label_dp.documents.receipt import GENESIS, Receipt
+from label_dp.errors import LabelDPError, NotFound, Unavailable
+from label_dp.service.database import Database
 
 t = tables.received
 AT_ONCE = 1000  # receipts sent by one call; the next one goes on

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, Event
-from shared.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_string
+from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, Event
+from label_dp.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_string
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 It states with every item what each example of the batch has spent by then. Where the items that we hold add up to more,
 it has charged less than it released, or tells its receivers different things; such an item is refused, and that it came
-is on record. The rules are those of `shared.audit.received_rules`; each pinned key is a labels party of its own.
+is on record. The rules are those of `label_dp.audit.received_rules`; each pinned key is a labels party of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from shared.audit.events import CHARGES, DOCUMENT_REFUSED, NO_CHARGE, Event
-from shared.audit.receipts import signed_digest
-from shared.audit.received_rules import ReceivedRules, atto_of, nano_of
-from shared.audit.rulebook import RuleBroken
-from shared.audit.store import PAGE, AuditStore
-from shared.errors import Contradicted
+from label_dp.audit.events import CHARGES, DOCUMENT_REFUSED, NO_CHARGE, Event
+from label_dp.audit.receipts import signed_digest
+from label_dp.audit.received_rules import ReceivedRules, atto_of, nano_of
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.store import PAGE, AuditStore
+from label_dp.errors import Contradicted
 
 
 def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Contradicted | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shared.documents.answer import Answer
-    from shared.documents.manifest import Manifest
+    from label_dp.documents.answer import Answer
+    from label_dp.documents.manifest import Manifest
 
 
 def described(body: Manifest | Answer) -> dict[str, Any]:

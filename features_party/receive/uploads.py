@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from features_party.receive.pinned import PinnedKeys
-from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
-from shared.documents.manifest import Manifest
-from shared.documents.signed import MAX_ENVELOPE_BYTES
-from shared.errors import InvalidFile
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signed import MAX_ENVELOPE_BYTES
+from label_dp.errors import InvalidFile
 
 MAX_PARTS = 4100
 COPY_CHUNK = 1 << 18

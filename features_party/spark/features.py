@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from features_party.tables.join import refuse_taken
-from shared.columnar.frames import PANDAS_INDEX
-from shared.columnar.tables import MAX_ID_BYTES, require_columns
-from shared.errors import InvalidFile, InvalidTable, Unavailable
-from shared.spark.cluster import Cluster
+from label_dp.columnar.frames import PANDAS_INDEX
+from label_dp.columnar.tables import MAX_ID_BYTES, require_columns
+from label_dp.errors import InvalidFile, InvalidTable, Unavailable
+from label_dp.spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

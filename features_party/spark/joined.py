@@ -19,9 +19,9 @@ from features_party.spark.features import SparkFeatures
 from features_party.tables.join import Counts, correct_message, label_columns, refuse_nothing_matched
 from features_party.tables.label_columns import LabelColumns
 from features_party.training.correction import Correction
-from shared.errors import Unavailable
-from shared.service.cli import Progress
-from shared.spark.cluster import PROBLEM, Cluster, mapped
+from label_dp.errors import Unavailable
+from label_dp.service.cli import Progress
+from label_dp.spark.cluster import PROBLEM, Cluster, mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -37,11 +37,11 @@ from features_party.training.model import TrainedModel
 from features_party.training.recentring import move
 from features_party.training.threads import blas_threads
 from features_party.training.words import learn_words
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidLoss, InvalidTable, TooLarge
-from shared.schemas.training import Learning
-from shared.service.cli import Progress
-from shared.spark.cluster import Cluster
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidLoss, InvalidTable, TooLarge
+from label_dp.schemas.training import Learning
+from label_dp.service.cli import Progress
+from label_dp.spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,9 @@ from features_party.training.capacity import Capacity
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.learners.trees import Trees, load_booster, parameters_of
 from features_party.training.links import PoissonScore
-from shared.errors import InvalidSettings
-from shared.installing import pip_install
-from shared.spark.cluster import Cluster, mapped
+from label_dp.errors import InvalidSettings
+from label_dp.installing import pip_install
+from label_dp.spark.cluster import Cluster, mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

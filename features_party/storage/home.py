@@ -7,10 +7,10 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.service import folders
-from shared.service.home import Home as AnyHome
-from shared.service.home import Room
-from shared.service.macs import keyed
+from label_dp.service import folders
+from label_dp.service.home import Home as AnyHome
+from label_dp.service.home import Room
+from label_dp.service.macs import keyed
 
 INCOMING = ".incoming-"
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from features_party.storage.home import INCOMING
-from shared.errors import Unavailable
-from shared.service import folders
-from shared.service.folders import LEFTOVER_SECONDS
-from shared.service.objects.bucket import CHUNK
-from shared.service.objects.port import DamagedObject, Objects
+from label_dp.errors import Unavailable
+from label_dp.service import folders
+from label_dp.service.folders import LEFTOVER_SECONDS
+from label_dp.service.objects.bucket import CHUNK
+from label_dp.service.objects.port import DamagedObject, Objects
 
 
 class Kept(ABC):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from shared.audit.store import SAME_EVENT, audit_table, heads_table
-from shared.service.apikeys import apikey_table
-from shared.service.database import Database
-from shared.service.idempotency import idempotency_table
-from shared.service.migrations import prepare
-from shared.service.sessions import session_table
+from label_dp.audit.store import SAME_EVENT, audit_table, heads_table
+from label_dp.service.apikeys import apikey_table
+from label_dp.service.database import Database
+from label_dp.service.idempotency import idempotency_table
+from label_dp.service.migrations import prepare
+from label_dp.service.sessions import session_table
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0001"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.columnar.tables import MAX_ID_BYTES
+from label_dp.columnar.tables import MAX_ID_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

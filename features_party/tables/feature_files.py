@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.columnar.rows import Expands, ParquetRows, table_bytes
-from shared.columnar.tables import PARQUET_MAGIC, canonical_ids, refuse_wide, require_columns, unreadable
-from shared.columnar.thrift import LyingFile
-from shared.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
+from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
+from label_dp.columnar.tables import PARQUET_MAGIC, canonical_ids, refuse_wide, require_columns, unreadable
+from label_dp.columnar.thrift import LyingFile
+from label_dp.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,14 +16,14 @@ from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
 from features_party.storage.kept import Kept
 from features_party.tables.narrow import narrowed
-from shared.audit.store import Clock
-from shared.columnar.frames import PANDAS_INDEX
-from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
-from shared.errors import Conflict, InvalidInput, InvalidTable, NotFound
-from shared.service.database import Database
-from shared.service.folders import fsync_folder
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
-from shared.service.paging import Listing, Page, select_page
+from label_dp.audit.store import Clock
+from label_dp.columnar.frames import PANDAS_INDEX
+from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates, require_columns
+from label_dp.errors import Conflict, InvalidInput, InvalidTable, NotFound
+from label_dp.service.database import Database
+from label_dp.service.folders import fsync_folder
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.service.paging import Listing, Page, select_page
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.output import write_table
 from features_party.training.correction import Correction, correct
-from shared.errors import InvalidInput, InvalidTable
+from label_dp.errors import InvalidInput, InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,10 +30,10 @@ from features_party.tables.join import (
 from features_party.tables.output import writing
 from features_party.tables.ranges import Ranges
 from features_party.training.correction import Correction
-from shared.ahead import ahead
-from shared.columnar.tables import canonical_ids, duplicate_rows
-from shared.errors import InvalidRows, InvalidTable, RowProblem, Unavailable
-from shared.service.cli import Progress
+from label_dp.ahead import ahead
+from label_dp.columnar.tables import canonical_ids, duplicate_rows
+from label_dp.errors import InvalidRows, InvalidTable, RowProblem, Unavailable
+from label_dp.service.cli import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.correction import Correction
-from shared.domain import Domain
+from label_dp.domain import Domain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import InvalidFile
-from shared.service.cli import replacing
+from label_dp.errors import InvalidFile
+from label_dp.service.cli import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ from features_party.training.class_likelihood import EVEN, ClassLikelihood
 from features_party.training.links import HESSIAN_FLOOR
 from features_party.training.softmax import softmax
 from features_party.training.together import Together
-from shared.channels.base import CHUNK_CELLS, Channel
+from label_dp.channels.base import CHUNK_CELLS, Channel
 
 FloatArray = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.floating]

@@ -22,9 +22,9 @@ from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.links import HESSIAN_FLOOR
 from features_party.training.softmax import softmax
 from features_party.training.together import Together, joint_channels
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidLoss
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss
 
 FloatArray = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.floating]

@@ -25,8 +25,8 @@ from features_party.training.intervals import NO_FOLDS, FloatArray, Folds, Group
 from features_party.training.objectives import inverse
 from features_party.training.probabilities import CLEAR, MIN_EXAMPLES
 from features_party.training.ranking import influences, macro_auc
-from shared.channels.base import Channel
-from shared.errors import InvalidMechanism
+from label_dp.channels.base import Channel
+from label_dp.errors import InvalidMechanism
 
 NAMES = (
     "accuracy",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.domain import Domain
-from shared.errors import InvalidLoss
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss
 
 FEWEST, MOST = 3, 100  # two values have a likelihood of their own
 

@@ -3,7 +3,7 @@
 - `none`: the outputs as drawn. Smallest label error and, for randomized response on bins, a bias towards the mean.
 - `debias`: E[v | y] = y, or the mean of y's bin, or as near y as this channel allows; without regard to the noise.
 - `posterior`: E[y | output] under the message's prior. The best guess of each label, biased towards the mean.
-- `auto`: what a model learns best from by the rule of `shared.channels.correcting`: an unbiased label where it costs
+- `auto`: what a model learns best from by the rule of `label_dp.channels.correcting`: an unbiased label where it costs
   little, else the shape between `posterior` and `debias` that suits the noise and the number of rows, with no bias of
   the mean.
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shared.channels.base import Channel
-from shared.channels.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
-from shared.errors import InvalidInput, InvalidMechanism
+from label_dp.channels.base import Channel
+from label_dp.channels.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
+from label_dp.errors import InvalidInput, InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 

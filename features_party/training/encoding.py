@@ -18,7 +18,7 @@ import numpy.typing as npt
 from features_party.training.category_statistics import Statistic, learn_statistics
 from features_party.training.crossings import Crossing
 from features_party.training.reading import listed, text
-from shared.errors import InvalidTable
+from label_dp.errors import InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

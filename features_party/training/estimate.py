@@ -10,7 +10,7 @@ With out-of-fold predictions this is the mean error of the models of the folds, 
 each; the final model saw all and is as a rule a little better. Its own error varies with the rows that it happened to
 learn from, which the rows' spread does not show: the standard error is therefore stretched by √(1 + folds/(folds − 1))
 (Nadeau & Bengio 2003), or by √(1 + 1/(folds − 1)) where one fold was enough. Intervals reach further to the better side
-by `pessimism`, what the missing rows cost by the common rule (`shared.channels.model_error`).
+by `pessimism`, what the missing rows cost by the common rule (`label_dp.channels.model_error`).
 `tests/simulation/test_final_error_coverage.py` and `make soak PARTS=error_intervals` count how often they hold the
 final model's error.
 """
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from features_party.training.intervals import NO_FOLDS, Folds, Interval, interval
 from features_party.training.probabilities import Probabilities, probability_members
-from shared.channels.model_error import effective_parameters
+from label_dp.channels.model_error import effective_parameters
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -27,10 +27,10 @@ from features_party.training.threads import blas_threads
 from features_party.training.together import Together
 from features_party.training.warm import Warm
 from features_party.training.words import learn_words
-from shared.domain import Domain
-from shared.errors import InvalidLoss, InvalidTable
-from shared.schemas.training import Learning
-from shared.service.cli import Progress
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss, InvalidTable
+from label_dp.schemas.training import Learning
+from label_dp.service.cli import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,10 +20,10 @@ from features_party.training.estimate import ErrorEstimate, Identified, estimate
 from features_party.training.intervals import NO_FOLDS, NORMAL_95, Folds
 from features_party.training.probabilities import judge
 from features_party.training.together import Together
-from shared.channels.base import Channel, N
-from shared.channels.correcting import Solver, bias_and_noise
-from shared.channels.rr import RRChannel
-from shared.errors import InvalidMechanism
+from label_dp.channels.base import Channel, N
+from label_dp.channels.correcting import Solver, bias_and_noise
+from label_dp.channels.rr import RRChannel
+from label_dp.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 

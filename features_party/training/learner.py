@@ -1,5 +1,5 @@
 """What every model is: one class that predicts, is saved, read again and exported; and, where it can be asked for, is
-fitted. A learner is a module of `training/learners/` and its name in `shared.schemas.training`."""
+fitted. A learner is a module of `training/learners/` and its name in `label_dp.schemas.training`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from features_party.training.links import Link
 from features_party.training.objectives import Told
 from features_party.training.spread import Spread
 from features_party.training.words import Words
-from shared.service.cli import Progress
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 Rowwise = npt.NDArray[np.integer]

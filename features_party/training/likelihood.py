@@ -19,8 +19,8 @@ import numpy.typing as npt
 from features_party.training.capacity import Capacity, choose_capacity
 from features_party.training.links import HESSIAN_FLOOR, LogisticScore
 from features_party.training.together import Together, joint_channels
-from shared.channels.base import Channel
-from shared.errors import InvalidLoss
+from label_dp.channels.base import Channel
+from label_dp.errors import InvalidLoss
 
 FloatArray = npt.NDArray[np.float64]
 

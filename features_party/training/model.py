@@ -17,9 +17,9 @@ from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import Body, Seen
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import ClassTrees
-from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidInput
-from shared.maps.score_maps import ScoreMap
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.maps.score_maps import ScoreMap
 
 if TYPE_CHECKING:
     import pyarrow as pa

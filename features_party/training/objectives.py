@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from features_party.training.links import HESSIAN_FLOOR, Gradients, Link
 from features_party.training.together import ABSENT, Together
-from shared.channels.base import Channel, N
-from shared.channels.rr import RRChannel
-from shared.errors import InvalidMechanism
+from label_dp.channels.base import Channel, N
+from label_dp.channels.rr import RRChannel
+from label_dp.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 

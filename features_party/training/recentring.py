@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from shared.prior_cells import prior_cells
+from label_dp.prior_cells import prior_cells
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def move(
 def prior_mean_variance(values: FloatArray, prior: FloatArray, epsilon_prior: float, cells: int, n: int) -> float:
     """At most, about: a count of each cell has discrete Laplace noise of scale 2/ε_prior, and the mean within a cell of
     several labels may be anywhere in it (variance of a uniform place, one for each cell, since no end of the domain
-    where many labels may lie shares a cell with others: `shared.prior_cells`)."""
+    where many labels may lie shares a cell with others: `label_dp.prior_cells`)."""
     ends = prior_cells(len(values), cells, float(values[0]) == 0.0)
     parts = [(values[a:b], float(prior[a:b].sum())) for a, b in itertools.pairwise(ends)]
     away = np.array([part.mean() for part, _ in parts]) - float(prior @ values)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from features_party.training.model import TrainedModel
-from shared.errors import InvalidInput
+from label_dp.errors import InvalidInput
 
 SHOWN = 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from label_dp.service.application import application
 from labels_party.api import (
     asking,
     audit,
@@ -20,7 +21,6 @@ from labels_party.api import (
 from labels_party.bootstrap import Services
 from labels_party.pages import site as pages
 from labels_party.work.kind import FAMILIES, SchemaKind
-from shared.service.application import application
 
 DEPENDS_ON_LABELS = frozenset(
     {

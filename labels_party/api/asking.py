@@ -8,14 +8,14 @@ from typing import Any
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
+from label_dp.service.calls import LARGE
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import WorkOut
 from labels_party.api.work import OUT
 from labels_party.work.kind import PreviewedKind, SchemaKind
 from labels_party.work.seen import shown
-from shared.service.calls import LARGE
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.json_bodies import JsonRouter
 
 REFUSALS = problem_responses(403, 409, 413)
 ASKED = """Charge the ledger and queue the draw. Over budget is refused before anything is charged.

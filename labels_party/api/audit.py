@@ -7,14 +7,14 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.statement import CONTENT_SECURITY_POLICY
+from label_dp.errors import NotFound
+from label_dp.service.audit_events import add_audit_calls
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.context import Auditor, Ctx, Viewer
 from labels_party.api.models import BudgetOut
 from labels_party.work.kind import RELEASES
-from shared.documents.statement import CONTENT_SECURITY_POLICY
-from shared.errors import NotFound
-from shared.service.audit_events import add_audit_calls
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 add_audit_calls(router, "auditor", "owner", own_key=lambda services: services.key, exact="owner")

@@ -8,6 +8,14 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.kinds.calibration import CALIBRATION
+from label_dp.errors import NotFound
+from label_dp.privacy import Epsilon
+from label_dp.schemas.calibration import Allowance, Calibration
+from label_dp.service.calls import UPLOAD
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.idempotency import Reply
+from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.columns import ScoreColumns
 from labels_party.api.context import Ctx, IdempotencyKey, Lister, Owner, Viewer, idempotent
 from labels_party.api.models import AnswerOut
@@ -16,14 +24,6 @@ from labels_party.api.uploads import Upload, receive
 from labels_party.kinds.calibration.kind import CalibrationWish
 from labels_party.labels.parsing import ID, SCORE, SCORE_2
 from labels_party.work.seen import shown
-from shared.documents.kinds.calibration import CALIBRATION
-from shared.errors import NotFound
-from shared.privacy import Epsilon
-from shared.schemas.calibration import Allowance, Calibration
-from shared.service.calls import UPLOAD
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.idempotency import Reply
-from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", tags=["calibrations"], responses=PROBLEM_RESPONSES)
 NOTE = (

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from label_dp.service.apikeys import Principal
+from label_dp.service.http import IdempotencyKey as IdempotencyKey
+from label_dp.service.http import require
+from label_dp.service.idempotency import IdempotentCall
 from labels_party.bootstrap import Services
 from labels_party.work.seen import to_the_day as to_the_day
-from shared.service.apikeys import Principal
-from shared.service.http import IdempotencyKey as IdempotencyKey
-from shared.service.http import require
-from shared.service.idempotency import IdempotentCall
 
 
 async def services(request: Request) -> Services:

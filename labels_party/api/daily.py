@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from label_dp.schemas.population import Schedule
+from label_dp.service.calls import LARGE
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, idempotent
 from labels_party.api.models import BatchOut
-from shared.schemas.population import Schedule
-from shared.service.calls import LARGE
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 

@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from label_dp.service.http import PROBLEM_RESPONSES
+from label_dp.service.json_bodies import JsonRouter
+from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
 from labels_party.api.context import Auditor, Ctx, to_the_day
 from labels_party.api.models import BatchOut
 from labels_party.api.work import Day, InPopulation, State
 from labels_party.work.batch_listing import WantedBatches, for_role, listed
 from labels_party.work.given import Given, given
 from labels_party.work.kind import FAMILIES
-from shared.service.http import PROBLEM_RESPONSES
-from shared.service.json_bodies import JsonRouter
-from shared.service.links import LINK_DOCS, PagedEitherWay, with_link
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 Since = Annotated[Day | None, Query(description="First day, such as 2026-11-01.")]

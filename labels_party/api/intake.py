@@ -8,6 +8,14 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request, Response
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import NotFound
+from label_dp.schemas.population import Batch
+from label_dp.schemas.population import Population as PopulationAsked
+from label_dp.service.apikeys import Principal
+from label_dp.service.calls import LARGE, UPLOAD
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.idempotency import Reply
+from label_dp.service.json_bodies import JsonRouter, quickly
 from labels_party.api.columns import IdColumns, LabelColumns
 from labels_party.api.context import (
     Auditor,
@@ -33,14 +41,6 @@ from labels_party.labels.batches import INSERT, UPSERT
 from labels_party.labels.parsing import ID, LABEL
 from labels_party.ledger.populations import Population, declare
 from labels_party.work.batch_listing import for_role
-from shared.errors import NotFound
-from shared.schemas.population import Batch
-from shared.schemas.population import Population as PopulationAsked
-from shared.service.apikeys import Principal
-from shared.service.calls import LARGE, UPLOAD
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.idempotency import Reply
-from shared.service.json_bodies import JsonRouter, quickly
 
 router = JsonRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
 UPLOADED = problem_responses(409, 413, 415)

@@ -1,4 +1,4 @@
-"""Replies, in which ε is a decimal string; what is asked for is in `shared.schemas`."""
+"""Replies, in which ε is a decimal string; what is asked for is in `label_dp.schemas`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.schemas.base import Ask, whole
+from label_dp.schemas.base import Ask, whole
 
 
 class UnitOut(BaseModel):

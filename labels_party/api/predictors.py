@@ -7,16 +7,16 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
+from label_dp.errors import NotFound, UnsupportedMediaType
+from label_dp.schemas.predictor import Predictor, PredictorQuery
+from label_dp.service.apikeys import Principal
+from label_dp.service.calls import UPLOAD
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.idempotency import Reply
+from label_dp.service.json_bodies import JsonRouter
 from labels_party.api.context import Ctx, IdempotencyKey, Owner, Reader, Viewer, idempotent, to_the_day
 from labels_party.api.uploads import Upload, receive
 from labels_party.labels.formats.formats import CSV, PARQUET
-from shared.errors import NotFound, UnsupportedMediaType
-from shared.schemas.predictor import Predictor, PredictorQuery
-from shared.service.apikeys import Principal
-from shared.service.calls import UPLOAD
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.idempotency import Reply
-from shared.service.json_bodies import JsonRouter
 
 router = JsonRouter(prefix="/v1", tags=["predictors"], responses=PROBLEM_RESPONSES)
 LEFT = "Queries-Left"

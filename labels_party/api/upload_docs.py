@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from label_dp.class_names import MAX_NAME
 from labels_party.labels.formats.formats import ARROW, CSV, JSON, NDJSON, PARQUET
 from labels_party.labels.parsing import ID, LABEL, SCORE, SCORE_2, UNIT
-from shared.class_names import MAX_NAME
 
 _ID: dict[str, Any] = {
     "description": "The id that both parties know the example by: text of 1 to 512 bytes in UTF-8, or a whole number.",

@@ -13,15 +13,15 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar, current_token
 from fastapi import Request
 
+from label_dp.errors import InvalidFile
+from label_dp.service.apikeys import Principal
+from label_dp.service.bodies import is_small
+from label_dp.service.gathered import Gathered
+from label_dp.service.idempotency import Claim, IdempotentCall, Reply
 from labels_party.bootstrap import Services
 from labels_party.labels.chunks import Chunks
 from labels_party.labels.formats import Format, format_of
 from labels_party.labels.together import Small
-from shared.errors import InvalidFile
-from shared.service.apikeys import Principal
-from shared.service.bodies import is_small
-from shared.service.gathered import Gathered
-from shared.service.idempotency import Claim, IdempotentCall, Reply
 
 AT_ONCE = 1 << 20  # bytes that are waited for before a thread is taken
 AT_LEAST = 1 << 19  # bytes handed to the thread at once, but at the end

@@ -8,13 +8,13 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
+from label_dp.schemas.webhook import Webhook
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.idempotency import Reply
+from label_dp.service.json_bodies import JsonRouter
+from label_dp.service.links import Limit
 from labels_party.api.context import Auditor, Ctx, IdempotencyKey, Owner, idempotent, to_the_day
-from shared.actors import with_names
-from shared.schemas.webhook import Webhook
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.idempotency import Reply
-from shared.service.json_bodies import JsonRouter
-from shared.service.links import Limit
 
 router = JsonRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
 

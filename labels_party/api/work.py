@@ -18,6 +18,13 @@ from fastapi.responses import FileResponse, RedirectResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Conflict, NotFound
+from label_dp.service.apikeys import Principal
+from label_dp.service.files import ServedFile
+from label_dp.service.http import PROBLEM_RESPONSES, problem_responses
+from label_dp.service.json_bodies import JsonRouter
+from label_dp.service.links import LINK_DOCS, Paged, with_link
+from label_dp.service.paging import Listing, Page
 from labels_party.api.context import (
     Auditor,
     Ctx,
@@ -35,13 +42,6 @@ from labels_party.work.kind import ANSWERS, RELEASES, Family, Work, WorkFile
 from labels_party.work.listing import Wanted, published
 from labels_party.work.seen import allowed, shown
 from labels_party.work.store import ENVELOPE
-from shared.errors import Conflict, NotFound
-from shared.service.apikeys import Principal
-from shared.service.files import ServedFile
-from shared.service.http import PROBLEM_RESPONSES, problem_responses
-from shared.service.json_bodies import JsonRouter
-from shared.service.links import LINK_DOCS, Paged, with_link
-from shared.service.paging import Listing, Page
 
 BYTES: dict[int | str, dict[str, Any]] = {
     307: {"description": "Fetch it there within ten minutes, without the API key"},

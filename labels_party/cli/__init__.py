@@ -24,8 +24,8 @@ from labels_party.cli import webhooks as webhooks
 from labels_party.cli import rotation as rotation
 # isort: on
 
+from label_dp.service.cli import run
 from labels_party.cli.app import app as app
-from shared.service.cli import run
 
 
 def main() -> None:

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.service.answers import answer_rows, budget_rows, headline, show_result
+from label_dp.service.cli import AROUND, emit, say, table
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 from labels_party.cli.lists import (
     GIVEN,
@@ -20,9 +23,6 @@ from labels_party.cli.lists import (
     given_row,
 )
 from labels_party.cli.names import told_apart
-from shared.service.answers import answer_rows, budget_rows, headline, show_result
-from shared.service.cli import AROUND, emit, say, table
-from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=AROUND)

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.service.cli import ADMINISTRATION, OFFICER, emit
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.service.cli import ADMINISTRATION, OFFICER, emit
-from shared.service.party_commands import Json
 
 Name = Annotated[str, typer.Option("--as", help="Who decides; another name than that of who asked for it.")]
 ReleaseId = Annotated[str, typer.Argument(help="Id of the release or answer.")]

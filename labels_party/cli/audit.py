@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from label_dp.audit.group import Audited, add_audit_commands
 from labels_party.cli.app import audit, services
-from shared.audit.group import Audited, add_audit_commands
 
 
 def _audited() -> Audited:

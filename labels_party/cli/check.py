@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from label_dp.service.cli import emit, progress, say, whole
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app
-from shared.service.cli import emit, progress, say, whole
-from shared.service.party_commands import Json
 
 
 @app.command()

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import ADMINISTRATION, emit
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.errors import InvalidInput
-from shared.service.cli import ADMINISTRATION, emit
-from shared.service.party_commands import Json
 
 
 @app.command(rich_help_panel=ADMINISTRATION)

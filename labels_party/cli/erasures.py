@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.service.cli import OFFICER, emit, say, table, whole
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.service.cli import OFFICER, emit, say, table, whole
-from shared.service.party_commands import Json
 
 PopulationName = Annotated[str, typer.Option(help="Name or id of the population.")]
 Units = Annotated[
@@ -34,9 +34,9 @@ def erase(
 
     A person stays erased in batches that are sealed later. What was published cannot be recalled; it is listed.
     """
+    from label_dp.errors import InvalidInput
     from labels_party.labels.erasures import MOST_IDS
     from labels_party.work.decisions import COMMAND_LINE
-    from shared.errors import InvalidInput
 
     wanted: list[Any] = [*(example or []), *(_read(ids, id_column) if ids is not None else [])]
     if bool(wanted) == bool(unit):
@@ -138,8 +138,8 @@ def erasures(
 
 
 def _read(path: Path, column: str) -> list[str]:
-    from shared.columnar.tables import read_bytes, read_table
-    from shared.errors import InvalidFile
+    from label_dp.columnar.tables import read_bytes, read_table
+    from label_dp.errors import InvalidFile
 
     if path.suffix.lower() in (".parquet", ".csv"):
         values = read_table(path, text_columns=[column], columns=[column])[column].to_pylist()

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from labels_party.cli.app import apikey, app, services
-from shared.service.party_commands import (
+from label_dp.service.party_commands import (
     Expires,
     Json,
     KeyName,
@@ -15,6 +14,7 @@ from shared.service.party_commands import (
     create_apikey,
     show_own_key,
 )
+from labels_party.cli.app import apikey, app, services
 
 
 @app.command()
@@ -40,8 +40,8 @@ def apikey_create(
     as_json: Json = False,
 ) -> None:
     """Make a key; it is shown once, alone on stdout."""
+    from label_dp.errors import InvalidInput
     from labels_party.work.receipts import receipt_key as read_key
-    from shared.errors import InvalidInput
 
     reads = audience or ("features-party" if role == "features" else None)
     if audience is not None and "," in audience:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.service.cli import OFFICER, emit, say, table, whole
+from label_dp.service.layout import number
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.service.cli import OFFICER, emit, say, table, whole
-from shared.service.layout import number
-from shared.service.party_commands import Json
 
 PopulationName = Annotated[str | None, typer.Option("--population", help="Name or id; default all populations.")]
 Audience = Annotated[str | None, typer.Option("--audience", help="Only what is meant for it, or acknowledged by it.")]
@@ -103,7 +103,7 @@ def everything_given(family: Any, limit: int, **wanted: Any) -> list[dict[str, A
 
 def in_pages(limit: int, look: Any) -> list[dict[str, Any]]:
     """Rows of a listing, page after page."""
-    from shared.service.paging import MOST, Page
+    from label_dp.service.paging import MOST, Page
 
     rows: list[dict[str, Any]] = []
     cursor: str | None = None
@@ -117,7 +117,7 @@ def in_pages(limit: int, look: Any) -> list[dict[str, Any]]:
 
 def one_of(option: str, given: str | None, known: tuple[str, ...]) -> None:
     """Raises InvalidInput where `given` is none of `known`."""
-    from shared.errors import InvalidInput
+    from label_dp.errors import InvalidInput
 
     if given is not None and given not in known:
         raise InvalidInput(f"{option} is one of {', '.join(known)}, not '{given}'.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shared.errors import NotFound
+from label_dp.errors import NotFound
 
 
 @contextmanager

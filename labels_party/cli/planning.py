@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.service.cli import emit, say, table
+from label_dp.service.commands import command
+from label_dp.service.layout import number
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
-from shared.service.cli import emit, say, table
-from shared.service.commands import command
-from shared.service.layout import number
-from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
-    from shared.schemas.plan import Plan
+    from label_dp.schemas.plan import Plan
 
 # what a mechanism is judged by, and what the table calls it
 OF_NUMBERS = {"expected_model_error": "expected model error"}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import AROUND, emit, replacing, say, table, whole, writable
+from label_dp.service.commands import command
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
-from shared.errors import InvalidInput
-from shared.service.cli import AROUND, emit, replacing, say, table, whole, writable
-from shared.service.commands import command
-from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
+    from label_dp.schemas.predictor import Predictor
     from labels_party.kinds.prediction.queries import Answered
-    from shared.schemas.predictor import Predictor
 
 predictor = typer.Typer(help="Models of raw labels that stay here and answer single queries.", no_args_is_help=True)
 app.add_typer(predictor, name="predictor", rich_help_panel=AROUND)
@@ -34,7 +34,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Train a predictor on a sealed batch and the labels party's own features. Nothing is charged; queries are."""
-    from shared.errors import Conflict
+    from label_dp.errors import Conflict
 
     party = services(existing=True)
     if features is not None:
@@ -97,7 +97,7 @@ def predict(
     More new queries than the predictor has left are refused before the first is charged. Where others ask meanwhile,
     the first refusal ends it; what was answered until then is kept and written.
     """
-    from shared.errors import LabelDPError
+    from label_dp.errors import LabelDPError
 
     if (queries is None) == (not query):
         raise InvalidInput("Give one query with --query NAME=VALUE, repeated, or a table of them with --queries.")
@@ -133,9 +133,9 @@ def predict(
 
 def _refuse_too_many(party: Any, name: str, plan: Any, wanted: list[dict[str, Any]]) -> None:
     """Raises what `Queries.outlook` raises, and BudgetExceeded where not all of `wanted` can be answered."""
-    from shared.audit.show import counted
-    from shared.errors import BudgetExceeded
-    from shared.privacy import Epsilon
+    from label_dp.audit.show import counted
+    from label_dp.errors import BudgetExceeded
+    from label_dp.privacy import Epsilon
 
     found = party.queries.outlook(name, wanted)
     if found.new > found.left:
@@ -189,7 +189,7 @@ def _declared(feature: dict[str, Any]) -> str:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    from shared.schemas.features import pair
+    from label_dp.schemas.features import pair
 
     try:
         return pair(text)
@@ -199,7 +199,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
     """The columns that are features of the predictor, all of which must be there. Raises InvalidFile, InvalidTable."""
-    from shared.columnar.tables import read_table
+    from label_dp.columnar.tables import read_table
 
     rows: list[dict[str, Any]] = read_table(path, columns=names).to_pylist()
     return rows

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from label_dp.service.cli import EXPERT_PANEL, emit, progress, warn
+from label_dp.service.commands import command
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
 from labels_party.cli.show import show_message, show_waiting
-from shared.service.cli import EXPERT_PANEL, emit, progress, warn
-from shared.service.commands import command
-from shared.service.party_commands import Json
 
 if TYPE_CHECKING:
-    from shared.schemas.population import Batch, Population
-    from shared.schemas.release import Release
+    from label_dp.schemas.population import Batch, Population
+    from label_dp.schemas.release import Release
 
 Engine = Literal["local", "spark"]
 
@@ -108,15 +108,15 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Verify a message, or an answer, and show what it says: mechanism, bins, ε split, audiences. Writes nothing."""
+    from label_dp.documents.bundle import verify
+    from label_dp.documents.signing import VerifyingKey
     from labels_party.contents import of_answer, of_message
-    from shared.documents.bundle import verify
-    from shared.documents.signing import VerifyingKey
 
     key_path = labels_key if labels_key is not None else services(existing=True).home.public_key
     key = VerifyingKey.load(key_path)
     if path.suffix in (".json", ".ndjson") and path.is_file():
+        from label_dp.documents.answer import read_answers
         from labels_party.cli.answers import show_answer
-        from shared.documents.answer import read_answers
 
         more = {"out": str(path), "labels_key": str(key_path), "verified": True}
         told = [of_answer(envelope, key) | more for envelope in read_answers(path)]

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from label_dp.service.cli import OFFICER, emit
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
-from shared.service.cli import OFFICER, emit
-from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=OFFICER)

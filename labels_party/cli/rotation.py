@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from label_dp.service.cli import ADMINISTRATION, emit
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.service.cli import ADMINISTRATION, emit
-from shared.service.party_commands import Json
 
 keys = typer.Typer(help="Change the keys of this home.", no_args_is_help=True)
 app.add_typer(keys, name="keys", rich_help_panel=ADMINISTRATION)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from label_dp.service.party_commands import add_serve
 from labels_party.cli.app import app, services
-from shared.service.party_commands import add_serve
 
 
 def _application(services: Any) -> Any:

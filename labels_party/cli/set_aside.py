@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.service.cli import ADMINISTRATION, emit, table
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.service.cli import ADMINISTRATION, emit, table
-from shared.service.party_commands import Json
 
 set_aside = typer.Typer(
     help="Uploads of ingest keys in which an id had a record already; their batch does not seal before you decided.",

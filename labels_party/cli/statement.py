@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from label_dp.service.cli import OFFICER, emit, replacing, writable
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 from labels_party.cli.names import told_apart
-from shared.service.cli import OFFICER, emit, replacing, writable
-from shared.service.party_commands import Force, Json
 
 
 @app.command(rich_help_panel=OFFICER)

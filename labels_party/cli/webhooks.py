@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from label_dp.errors import Unavailable
+from label_dp.service.cli import ADMINISTRATION, emit, table
+from label_dp.service.party_commands import Json
 from labels_party.cli.app import app, services
-from shared.errors import Unavailable
-from shared.service.cli import ADMINISTRATION, emit, table
-from shared.service.party_commands import Json
 
 webhook = typer.Typer(help="Signed notices to your own services.", no_args_is_help=True)
 app.add_typer(webhook, name="webhook", rich_help_panel=ADMINISTRATION)
@@ -17,7 +17,7 @@ Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Id of the webhook.")
 
 
 def _events() -> str:
-    from shared.schemas.webhook import EVENTS
+    from label_dp.schemas.webhook import EVENTS
 
     return ", ".join(EVENTS)
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import AROUND, Panel, emit, progress, table
+from label_dp.service.commands import Made, command, command_later
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.answers import show_answer
 from labels_party.cli.app import app, services
-from shared.errors import InvalidInput
-from shared.service.cli import AROUND, Panel, emit, progress, table
-from shared.service.commands import Made, command, command_later
-from shared.service.party_commands import Force, Json
 
 if TYPE_CHECKING:
+    from label_dp.schemas.base import Ask
+    from label_dp.schemas.calibration import Allowance
+    from label_dp.schemas.population import Batch, Population
     from labels_party.files.jobs import LabelsFile
-    from shared.schemas.base import Ask
-    from shared.schemas.calibration import Allowance
-    from shared.schemas.population import Batch, Population
 
 FILE = "A file of labels, sealed as a batch"
 BatchId = Annotated[str | None, typer.Option(help="Id of a sealed batch; or else --labels.")]
@@ -68,7 +68,7 @@ def of_scores(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    from shared.schemas.calibration import Calibration
+    from label_dp.schemas.calibration import Calibration
 
     columns = tuple(name for name in (id_column, score_column, score_2_column) if name is not None)
     of = _batch_or_labels(batch, labels, id_column, rules, opened, examples)
@@ -123,7 +123,7 @@ def declare(name: str, told: str) -> None:
 
 
 def _made(name: str) -> Made:
-    from shared.documents.kinds.registry import KINDS
+    from label_dp.documents.kinds.registry import KINDS
 
     kind = next(kind for kind in KINDS.values() if kind.command == name and kind.asks is not None)
     return MADE[kind.beside], kind.asks
@@ -143,8 +143,8 @@ def allow_calibrations(
     as_json: Json = False,
 ) -> None:
     """Let the audiences of a batch ask for calibrations themselves, up to so much ε."""
-    from shared.documents.kinds.calibration import CALIBRATION
-    from shared.privacy import Epsilon
+    from label_dp.documents.kinds.calibration import CALIBRATION
+    from label_dp.privacy import Epsilon
 
     allowed = Epsilon.parse(asked.epsilon, name="the allowance")
     _, result = services(existing=True).allowances.set(batch, CALIBRATION, allowed, "command line")

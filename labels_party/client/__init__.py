@@ -2,7 +2,7 @@
 
 `LabelsPartyClient` blocks, `AsyncLabelsPartyClient` has the same methods to await. Tables may be Arrow tables,
 batches or readers, pandas or polars frames, or iterables of these, which are never held as a whole. What can be asked
-for is taken as keywords or as an instance of its schema (`shared.schemas`).
+for is taken as keywords or as an instance of its schema (`label_dp.schemas`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Generic, TypeVar
 
 import httpx
 
+from label_dp.client.audit import AuditCalls
+from label_dp.client.declared import RETRIES, AwaitedClient, BlockingClient
+from label_dp.client.published import PublishedCalls
+from label_dp.errors import RemoteProblem
 from labels_party.client.answers import AnswerCalls
 from labels_party.client.batches import BatchCalls
 from labels_party.client.officer import OfficerCalls
 from labels_party.client.predictors import PredictorCalls
 from labels_party.client.releases import ReleaseCalls
-from shared.client.audit import AuditCalls
-from shared.client.declared import RETRIES, AwaitedClient, BlockingClient
-from shared.client.published import PublishedCalls
-from shared.errors import RemoteProblem
 
 __all__ = ["AsyncLabelsPartyClient", "LabelsPartyClient", "RemoteProblem"]
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.client import labels_paths as at
-from shared.client.asking import Asking, asks, members
-from shared.client.conversation import Conversation, Json, Request, ask, path, post
-from shared.client.declared import call
-from shared.client.listings import linked
-from shared.client.tables import as_arrow, renamed
-from shared.documents.kind import Kind
-from shared.documents.kinds.linear_model import LinearModel
-from shared.documents.kinds.median import Median
-from shared.documents.kinds.rectangle import Rectangle
-from shared.documents.kinds.registry import KINDS
-from shared.schemas.calibration import Allowance, Calibration
+from label_dp.client import labels_paths as at
+from label_dp.client.asking import Asking, asks, members
+from label_dp.client.conversation import Conversation, Json, Request, ask, path, post
+from label_dp.client.declared import call
+from label_dp.client.listings import linked
+from label_dp.client.tables import as_arrow, renamed
+from label_dp.documents.kind import Kind
+from label_dp.documents.kinds.linear_model import LinearModel
+from label_dp.documents.kinds.median import Median
+from label_dp.documents.kinds.rectangle import Rectangle
+from label_dp.documents.kinds.registry import KINDS
+from label_dp.schemas.calibration import Allowance, Calibration
 
 if TYPE_CHECKING:
-    from shared.columnar.frames import Frame
+    from label_dp.columnar.frames import Frame
 
 ASKED = "batches/{}/{}"
 P = ParamSpec("P")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from shared.client import labels_paths as at
-from shared.client.asking import asks, members
-from shared.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
-from shared.client.declared import call
-from shared.client.tables import as_arrow, renamed
-from shared.columnar.frames import chunked, length
-from shared.schemas.population import Batch, Population, Schedule
-from shared.service.cli import progress as bar
+from label_dp.client import labels_paths as at
+from label_dp.client.asking import asks, members
+from label_dp.client.conversation import Conversation, Json, Request, ask, delete, entries, get, path, post
+from label_dp.client.declared import call
+from label_dp.client.tables import as_arrow, renamed
+from label_dp.columnar.frames import chunked, length
+from label_dp.schemas.population import Batch, Population, Schedule
+from label_dp.service.cli import progress as bar
 
 if TYPE_CHECKING:
-    from shared.columnar.frames import Frame, Frames
+    from label_dp.columnar.frames import Frame, Frames
 
 Told = Callable[[int, int | None], None]  # rows sent, and rows in all where that is known
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared.client import labels_paths as at
-from shared.client.asking import asks, members
-from shared.client.conversation import Conversation, Json, delete, entries, get, post
-from shared.client.declared import call
-from shared.schemas.webhook import Webhook
+from label_dp.client import labels_paths as at
+from label_dp.client.asking import asks, members
+from label_dp.client.conversation import Conversation, Json, delete, entries, get, post
+from label_dp.client.declared import call
+from label_dp.schemas.webhook import Webhook
 
 
 class OfficerCalls:

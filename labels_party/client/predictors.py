@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from shared.client import labels_paths as at
-from shared.client.asking import asks, members
-from shared.client.conversation import Conversation, Json, Request, ask, entries, get, path, post
-from shared.client.declared import call
-from shared.client.tables import as_parquet, as_row
-from shared.client.waiting import until
-from shared.schemas.predictor import Predictor
+from label_dp.client import labels_paths as at
+from label_dp.client.asking import asks, members
+from label_dp.client.conversation import Conversation, Json, Request, ask, entries, get, path, post
+from label_dp.client.declared import call
+from label_dp.client.tables import as_parquet, as_row
+from label_dp.client.waiting import until
+from label_dp.schemas.predictor import Predictor
 
 if TYPE_CHECKING:
-    from shared.columnar.frames import Frame
+    from label_dp.columnar.frames import Frame
 
 
 class PredictorCalls:
@@ -49,7 +49,7 @@ class PredictorCalls:
     @call
     def predict(self, predictor: str, query: Json) -> Conversation[bytes]:
         """The signed answer to one query; the same query is answered the same, at no charge. A refusal charges
-        nothing. `shared.documents.kinds.prediction.open_prediction` verifies it."""
+        nothing. `label_dp.documents.kinds.prediction.open_prediction` verifies it."""
         response: httpx.Response = yield Request("POST", path(at.PREDICT, predictor), body={"query": as_row(query)})
         return response.content
 

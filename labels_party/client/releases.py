@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from shared.client import labels_paths as at
-from shared.client.asking import asks, members
-from shared.client.conversation import Conversation, Json, content, entries, get, post
-from shared.client.declared import call
-from shared.client.waiting import until
-from shared.schemas.numbers import Decimalish
-from shared.schemas.plan import Plan
-from shared.schemas.release import Release
+from label_dp.client import labels_paths as at
+from label_dp.client.asking import asks, members
+from label_dp.client.conversation import Conversation, Json, content, entries, get, post
+from label_dp.client.declared import call
+from label_dp.client.waiting import until
+from label_dp.schemas.numbers import Decimalish
+from label_dp.schemas.plan import Plan
+from label_dp.schemas.release import Release
 
 
 class PlanOf(Plan):

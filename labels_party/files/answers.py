@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from label_dp.columnar.csv_text import with_lines
+from label_dp.errors import InvalidInput, InvalidRows
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
+from label_dp.schemas.base import Ask
+from label_dp.schemas.calibration import Calibration
+from label_dp.service.cli import Progress, replacing, writable
 from labels_party.bootstrap import Services
 from labels_party.contents import of_answer
 from labels_party.files.jobs import charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
@@ -16,12 +22,6 @@ from labels_party.labels.label_file import LabelFile
 from labels_party.labels.standing import ACCEPTED
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import ANSWERS, PreviewedKind, QueuedKind, SchemaKind
-from shared.columnar.csv_text import with_lines
-from shared.errors import InvalidInput, InvalidRows
-from shared.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
-from shared.schemas.base import Ask
-from shared.schemas.calibration import Calibration
-from shared.service.cli import Progress, replacing, writable
 
 
 @dataclass(frozen=True)

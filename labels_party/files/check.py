@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain
+from label_dp.numbers import decimal_of
 from labels_party.labels.file_check import Found, Ids, Labels, compare, look_at
 from labels_party.labels.label_file import LabelFile
-from shared.domain import Domain
-from shared.errors import InvalidDomain
-from shared.numbers import decimal_of
 
 NOTICE = (
     "Not private: this is made of the labels themselves, and no ε paid for it. Keep it on this machine, and show it to "

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from label_dp.columnar.tables import read_table
+from label_dp.documents.bundle import verify
+from label_dp.domain import BINARY, Domain
+from label_dp.errors import InvalidDomain, InvalidPrior
+from label_dp.losses import LOSSES, load_matrix_loss
+from label_dp.schemas.population import Population as PopulationAsked
+from label_dp.schemas.release import LossMatrix, Release
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.plan import CARRIED, GivenPrior, ReleaseRequest, loss_json
 from labels_party.kinds.message.priors import check_audiences, read_prior
 from labels_party.kinds.message.request import RULES, make_request
 from labels_party.ledger.populations import Population, declare
-from shared.columnar.tables import read_table
-from shared.documents.bundle import verify
-from shared.domain import BINARY, Domain
-from shared.errors import InvalidDomain, InvalidPrior
-from shared.losses import LOSSES, load_matrix_loss
-from shared.schemas.population import Population as PopulationAsked
-from shared.schemas.release import LossMatrix, Release
 
 
 def population_of(asked: PopulationAsked) -> Population:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from label_dp.actors import with_names
+from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
+from label_dp.privacy import ZERO, EpsilonSplit
+from label_dp.service.cli import Progress
 from labels_party.bootstrap import Services
 from labels_party.labels.batches import Batch
 from labels_party.labels.from_files import FileBatches, file_columns
@@ -20,10 +24,6 @@ from labels_party.labels.standing import ACCEPTED, PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge
 from labels_party.work.kind import RELEASES, Family, Work
-from shared.actors import with_names
-from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, InvalidInput
-from shared.privacy import ZERO, EpsilonSplit
-from shared.service.cli import Progress
 
 ACTOR = "command line"
 

@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from label_dp.documents.bundle import ENVELOPE_SUFFIX
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signing import MANIFEST_TYPE, open_envelope
+from label_dp.errors import Conflict, InvalidInput
+from label_dp.service.cli import Progress
 from labels_party.bootstrap import Services
 from labels_party.contents import of_message
 from labels_party.files.jobs import ACTOR, charged, finish, refuse_costly, refuse_unnamed, still_unfinished, waits
@@ -20,11 +25,6 @@ from labels_party.labels.batches import Batch
 from labels_party.labels.standing import ACCEPTED
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import RELEASES
-from shared.documents.bundle import ENVELOPE_SUFFIX
-from shared.documents.manifest import Manifest
-from shared.documents.signing import MANIFEST_TYPE, open_envelope
-from shared.errors import Conflict, InvalidInput
-from shared.service.cli import Progress
 
 
 @dataclass(frozen=True)

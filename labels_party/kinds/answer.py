@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.canonical import digest
+from label_dp.documents.kind import Facts
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.signing import ANSWER_TYPE, SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.privacy import EpsilonSplit
 from labels_party.kinds.charged import charged_members
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from labels_party.work.kind import Asked, Drawn, Job, Kind, Paid, QueuedKind
 from labels_party.work.store import Works
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.canonical import digest
-from shared.documents.kind import Facts
-from shared.documents.kinds.registry import trusted_answer
-from shared.documents.signing import ANSWER_TYPE, SigningKey
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.privacy import EpsilonSplit
 
 W = TypeVar("W")
 
@@ -50,7 +50,7 @@ class Parts:
 
 
 class DocumentKind(Kind[W]):
-    """`name` is the kind in the signed document, which `shared.documents.kinds.registry` must know."""
+    """`name` is the kind in the signed document, which `label_dp.documents.kinds.registry` must know."""
 
     def __init__(self, key: SigningKey) -> None:
         self.key = key

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from label_dp.documents.members import PopulationRef, Unit
+from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account
-from shared.documents.members import PopulationRef, Unit
-from shared.privacy import Epsilon, EpsilonSplit, delta_string
 
 
 def charged_members(

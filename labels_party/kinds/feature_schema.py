@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
+from label_dp.maps.places import MISSING, MOST_TEXT, category_text, number_places, place_text
+from label_dp.numbers import BadSpelling, decimal_of
 from labels_party.mechanisms.private_prediction import UNIT
-from shared.errors import InvalidInput, InvalidRows, InvalidTable, RowProblem
-from shared.maps.places import MISSING, MOST_TEXT, category_text, number_places, place_text
-from shared.numbers import BadSpelling, decimal_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, data: Sequence[Mapping[str, Any]], levels: int = COARSE) -> Schema:
-        """From {"name", "range": [low, high]} or {"name", "values": [...]}, in the form of `shared.schemas.features`.
+        """From {"name", "range": [low, high]} or {"name", "values": [...]}, in the form of `label_dp.schemas.features`.
         Raises InvalidInput."""
         found = tuple(_feature(item) for item in data)
         names = [feature.name for feature in found]

@@ -17,6 +17,12 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.columnar.tables import canonical_ids, read_table, refuse_duplicates
+from label_dp.documents.kinds.linear_model import LINEAR_MODEL
+from label_dp.documents.kinds.rectangle import RECTANGLE
+from label_dp.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.feature_schema import Schema
 from labels_party.labels.batches import ERASED, FEATURES, Batch, Batches
 from labels_party.labels.formats.source import Source
@@ -25,12 +31,6 @@ from labels_party.labels.spool import Spool
 from labels_party.labels.standing import standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import predictors
-from shared.columnar.tables import canonical_ids, read_table, refuse_duplicates
-from shared.documents.kinds.linear_model import LINEAR_MODEL
-from shared.documents.kinds.rectangle import RECTANGLE
-from shared.errors import Conflict, InvalidFile, InvalidTable, LabelDPError, TooLarge, Unavailable
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,15 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from labels_party.kinds.answer import Computed
-from labels_party.kinds.feature_schema import COARSE, Schema
-from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples, noise_of
-from labels_party.ledger.populations import Population
-from labels_party.mechanisms.private_median.adaptive_training import UNIT as LATTICE
-from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
-from labels_party.mechanisms.private_prediction import UNIT
-from labels_party.work.kind import Job
-from shared.documents.kinds.linear_model import (
+from label_dp.documents.kinds.linear_model import (
     LINEAR_MODEL,
     RULES,
     LinearModel,
@@ -26,11 +18,19 @@ from shared.documents.kinds.linear_model import (
     linear_model_cost,
     members,
 )
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.maps.places import number_text
-from shared.numbers import real_of
-from shared.privacy import Epsilon
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.maps.places import number_text
+from label_dp.numbers import real_of
+from label_dp.privacy import Epsilon
+from labels_party.kinds.answer import Computed
+from labels_party.kinds.feature_schema import COARSE, Schema
+from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples, noise_of
+from labels_party.ledger.populations import Population
+from labels_party.mechanisms.private_median.adaptive_training import UNIT as LATTICE
+from labels_party.mechanisms.private_median.adaptive_training import TrainingPlan, train
+from labels_party.mechanisms.private_prediction import UNIT
+from labels_party.work.kind import Job
 
 SOURCE = "Cohen, Lyu, Nelson, Sarlós & Stemmer 2023, Reorder-Slice-Compute: adaptive example selection"
 UNIFORM = RULES[0]

@@ -13,6 +13,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.documents.adjacency import REPLACE_ONE
+from label_dp.documents.kind import Facts
+from label_dp.documents.kinds.median import MEDIAN, METHODS, Median, RanksFacts, SlicesFacts, median_cost
+from label_dp.errors import InvalidEpsilon, InvalidInput
+from label_dp.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, delta_string, parse_delta
 from labels_party.kinds.answer import AnswerKind, Computed, require_order
 from labels_party.kinds.own_features import check_paid
 from labels_party.labels.batches import Batch
@@ -20,11 +25,6 @@ from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
 from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
 from labels_party.work.kind import Asked, Job, SchemaKind
-from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.kind import Facts
-from shared.documents.kinds.median import MEDIAN, METHODS, Median, RanksFacts, SlicesFacts, median_cost
-from shared.errors import InvalidEpsilon, InvalidInput
-from shared.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, delta_string, parse_delta
 
 AUTO = "auto"
 SLICES, RANKS = METHODS

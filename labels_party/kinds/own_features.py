@@ -17,6 +17,14 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
+from label_dp.costs.sessions import rho_texts
+from label_dp.costs.slices import Cost, SliceNoise
+from label_dp.documents.adjacency import WHOLE_EXAMPLE
+from label_dp.documents.kind import Facts
+from label_dp.documents.signing import SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput
+from label_dp.privacy import ATTO, Epsilon, EpsilonSplit, delta_string, parse_delta
 from labels_party.kinds.answer import AnswerKind, Parts, require_order
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.feature_store import FeatureStore
@@ -24,14 +32,6 @@ from labels_party.labels.batches import SEALED, Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_median.rsc import Plan
 from labels_party.work.kind import Asked, Job, PreviewedKind
-from shared.costs.sessions import rho_texts
-from shared.costs.slices import Cost, SliceNoise
-from shared.documents.adjacency import WHOLE_EXAMPLE
-from shared.documents.kind import Facts
-from shared.documents.signing import SigningKey
-from shared.domain import Domain
-from shared.errors import Conflict, EpsilonNotProved, InvalidEpsilon, InvalidInput
-from shared.privacy import ATTO, Epsilon, EpsilonSplit, delta_string, parse_delta
 
 LEAST_EPSILON, LARGEST_EPSILON = Epsilon.parse("0.001"), Epsilon.parse(64)
 IntArray = npt.NDArray[np.int64]

@@ -10,18 +10,18 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.costs.sessions import BASE
+from label_dp.documents.kinds.rectangle import METHODS, RECTANGLE, Rectangle, RectangleFacts, rectangle_cost
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.maps.places import MISSING, number_text, place_text
+from label_dp.privacy import ATTO, Epsilon, delta_string
 from labels_party.kinds.answer import Computed
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.own_features import FeatureKind, Planned, Wish, check_paid, examples, noise_of
 from labels_party.kinds.prediction.methods import threshold_position
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.work.kind import Job
-from shared.costs.sessions import BASE
-from shared.documents.kinds.rectangle import METHODS, RECTANGLE, Rectangle, RectangleFacts, rectangle_cost
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.maps.places import MISSING, number_text, place_text
-from shared.privacy import ATTO, Epsilon, delta_string
 
 RANKS, SLICES = METHODS
 SOURCES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from label_dp.named_modules import NamedModules
 from labels_party import kinds
-from shared.named_modules import NamedModules
 
 if TYPE_CHECKING:
     from labels_party.kinds.answer import DocumentKind

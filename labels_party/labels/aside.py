@@ -15,6 +15,11 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
+from label_dp.errors import Conflict, InvalidInput, NotFound
+from label_dp.service.apikeys import names_of
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
     ASIDE,
@@ -33,11 +38,6 @@ from labels_party.labels.runs import EMPTY, Run, among, contains, only, sort_run
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import api_keys, segments, set_aside
-from shared.actors import with_names
-from shared.errors import Conflict, InvalidInput, NotFound
-from shared.service.apikeys import names_of
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 DROP, REPLACE = "drop", "replace"
 SHOWN_IDS, SHOWN_UPLOADS, RETRIES = 20, 100, 20

@@ -14,12 +14,12 @@ from collections import OrderedDict
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Unavailable
+from label_dp.service.database import Database
+from label_dp.service.objects.port import DamagedObject
 from labels_party.labels.ciphered import disclosed, enclosed
 from labels_party.storage.tables import batch_keys, installation
 from labels_party.storage.wrapping import WrappingKeys
-from shared.errors import Unavailable
-from shared.service.database import Database
-from shared.service.objects.port import DamagedObject
 
 log = logging.getLogger("label_dp.labels")
 BYTES = 32

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.service.database import Database
+from label_dp.service.idempotency import IdempotentCall, Reply
 from labels_party.labels.batches import StaleBatch
 from labels_party.labels.vault import LabelVault
-from shared.errors import LabelDPError, Unavailable
-from shared.service.database import Database
-from shared.service.idempotency import IdempotentCall, Reply
 
 T = TypeVar("T")
 

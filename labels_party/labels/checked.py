@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidRows
 from labels_party.labels.batches import DELETE, UPSERT
 from labels_party.labels.chunks import Chunk, Findings
 from labels_party.labels.parsing import UNIT, absent, canonical_column, classes_of, floats_of, positions, prefixed
 from labels_party.labels.submission import Submission
-from shared.errors import InvalidRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

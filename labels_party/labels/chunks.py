@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import InvalidRows, RowProblem
+from label_dp.errors import InvalidRows, RowProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa

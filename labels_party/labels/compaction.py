@@ -14,13 +14,13 @@ from typing import Protocol
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import LabelDPError
+from label_dp.service.database import Database
 from labels_party.labels.batches import ASIDE, LABELS, PASSED, RUNS, Batches, Segment
 from labels_party.labels.runs import merge
 from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import segments, set_aside
-from shared.errors import LabelDPError
-from shared.service.database import Database
 
 log = logging.getLogger("label_dp.labels")
 FACTOR = 8  # runs of about one size that are merged into one: of n, about 8·log₈ n stay

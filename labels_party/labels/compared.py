@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
 from labels_party.labels.batches import ID_LIST, INSERT
 from labels_party.labels.checked import Rows
 from labels_party.labels.chunks import TWICE, Findings
@@ -17,7 +18,6 @@ from labels_party.labels.known import Known
 from labels_party.labels.runs import EMPTY, Marks, Run, among, contains, only
 from labels_party.labels.submission import Submission
 from labels_party.labels.upload_runs import UploadRuns
-from shared.errors import Conflict, DuplicateId, InvalidFile, InvalidRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import OverlappingBatch, Unavailable
+from label_dp.service.database import Database
 from labels_party.labels.batches import HISTORY, Batch, Segment, StaleBatch
 from labels_party.labels.history import History
 from labels_party.labels.runs import Run, members, only, page_out
 from labels_party.labels.vault import LabelVault
-from shared.errors import OverlappingBatch, Unavailable
-from shared.service.database import Database
 
 TRIES = 100
 

@@ -24,6 +24,14 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
+from label_dp.audit.events import ERASED as LABEL_ERASED
+from label_dp.audit.events import ERASURE_REQUESTED, Event, Subject
+from label_dp.audit.store import AuditStore
+from label_dp.errors import Conflict, InvalidInput, LabelDPError
+from label_dp.service.apikeys import names_of
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
 from labels_party.labels.changes import delete, until_current
@@ -37,14 +45,6 @@ from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population, Populations
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import api_keys, erasures, segments
-from shared.actors import with_names
-from shared.audit.events import ERASED as LABEL_ERASED
-from shared.audit.events import ERASURE_REQUESTED, Event, Subject
-from shared.audit.store import AuditStore
-from shared.errors import Conflict, InvalidInput, LabelDPError
-from shared.service.apikeys import names_of
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.label_file import LabelFile
 from labels_party.labels.parsing import absent, canonical_column, numbers_of
-from shared.domain import Domain
 
 if TYPE_CHECKING:
     import pyarrow as pa

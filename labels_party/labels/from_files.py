@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy.engine import Connection
 
+from label_dp.columnar.csv_text import with_lines
+from label_dp.errors import Conflict, InvalidRows
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batches import EXAMPLES, ID_LIST, INSERT, PUBLIC, Batch, Batches
 from labels_party.labels.by_id.sort import IdSort
@@ -22,8 +24,6 @@ from labels_party.labels.seal import RETRIES, Prepared, Sealer
 from labels_party.labels.sorting import NONE, Examples
 from labels_party.labels.submission import Submission, has_units
 from labels_party.ledger.populations import Population, Populations
-from shared.columnar.csv_text import with_lines
-from shared.errors import Conflict, InvalidRows
 
 
 class FileBatches:

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Conflict, InvalidInput, LabelDPError, Unavailable
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.batches import DELETE, INSERT, UPSERT, Batches, Segment, require_sendable
 from labels_party.labels.changes import certainly_failed, commit, until_current
@@ -23,9 +26,6 @@ from labels_party.labels.submission import Submission, has_units
 from labels_party.labels.together import Small, Together
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict, InvalidInput, LabelDPError, Unavailable
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     from typing import TypeAlias

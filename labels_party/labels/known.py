@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Conflict
+from label_dp.service.database import Database
 from labels_party.labels.batches import ASIDE, EXAMPLES, ID_LIST, LABELS, RUNS, Batch, Batches, Segment
 from labels_party.labels.runs import Run
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
-from shared.errors import Conflict
-from shared.service.database import Database
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from label_dp.ahead import ahead
+from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
+from label_dp.columnar.tables import PARQUET_MAGIC, require_columns, unreadable
+from label_dp.columnar.thrift import LyingFile
+from label_dp.errors import InvalidFile
 from labels_party.labels.chunks import CHUNK_ROWS
-from shared.ahead import ahead
-from shared.columnar.rows import Expands, ParquetRows, table_bytes
-from shared.columnar.tables import PARQUET_MAGIC, require_columns, unreadable
-from shared.columnar.thrift import LyingFile
-from shared.errors import InvalidFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.columnar.tables import MAX_ID_BYTES, canonical_ids
-from shared.domain import Domain
-from shared.errors import InvalidRows, InvalidTable, RowProblem
-from shared.numbers import MEASURED_TEXT
+from label_dp.columnar.tables import MAX_ID_BYTES, canonical_ids
+from label_dp.domain import Domain
+from label_dp.errors import InvalidRows, InvalidTable, RowProblem
+from label_dp.numbers import MEASURED_TEXT
 
 if TYPE_CHECKING:
     import pyarrow as pa

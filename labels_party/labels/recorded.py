@@ -6,6 +6,9 @@ import secrets
 
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Conflict
+from label_dp.service.database import Database
+from label_dp.service.idempotency import IdempotentCall, Reply
 from labels_party.labels.arrival import Arrival
 from labels_party.labels.aside import note_aside
 from labels_party.labels.at_rest import digest_key
@@ -29,9 +32,6 @@ from labels_party.labels.known import Known, look
 from labels_party.labels.runs import Run, among
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict
-from shared.service.database import Database
-from shared.service.idempotency import IdempotentCall, Reply
 
 CHECKED_INSIDE = 1 << 20  # digests that a transaction may compare itself; more are compared outside, then retried
 

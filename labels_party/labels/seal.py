@@ -20,6 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
+from label_dp.ahead import ahead
+from label_dp.audit.events import BATCH_SEALED, Event, Subject
+from label_dp.audit.store import AuditStore
+from label_dp.errors import Conflict
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.aside import UploadsSetAside
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import (
@@ -50,12 +56,6 @@ from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
-from shared.ahead import ahead
-from shared.audit.events import BATCH_SEALED, Event, Subject
-from shared.audit.store import AuditStore
-from shared.errors import Conflict
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 if TYPE_CHECKING:
     import pyarrow as pa

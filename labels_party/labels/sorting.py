@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import MissingLabels
 from labels_party.labels.batches import DELETE, INSERT, Segment
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.columns import positions_of
 from labels_party.labels.digests import siphash128
 from labels_party.labels.runs import Run, contains
 from labels_party.labels.vault import LabelVault
-from shared.errors import MissingLabels
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import AlreadyReleased
 from labels_party.storage.tables import predictors, work
-from shared.errors import AlreadyReleased
 
 ACCEPTED, CHARGED, DRAWING, PUBLISHED, FAILED = "accepted", "charged", "drawing", "published", "failed"
 STATES = (ACCEPTED, CHARGED, DRAWING, PUBLISHED, FAILED)

@@ -11,9 +11,9 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.service.database import Database
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import segments
-from shared.service.database import Database
 
 DAY = 86_400.0
 AT_ONCE = 500  # keys of one query

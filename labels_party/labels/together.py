@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import LabelDPError
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
 from labels_party.labels.aside import note_aside
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ASIDE, ID_LIST, INSERT, LABELS, RUNS, Segment, StaleBatch, require_sendable
@@ -29,8 +31,6 @@ from labels_party.labels.known import Known, look
 from labels_party.labels.recorded import Recorder
 from labels_party.labels.runs import Run, among, only, repeated, sort_run
 from labels_party.labels.submission import Submission
-from shared.errors import LabelDPError
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply, earlier_of, remember
 
 if TYPE_CHECKING:
     import pyarrow as pa

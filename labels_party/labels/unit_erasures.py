@@ -14,6 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import ERASURE_REQUESTED, Event
+from label_dp.errors import Conflict, InvalidInput
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import EXAMPLES, ID_LIST, LABELS, MEMBERS, Batch, StaleBatch
 from labels_party.labels.changes import until_current
@@ -26,9 +29,6 @@ from labels_party.labels.sorting import Examples
 from labels_party.labels.units import Units
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import erased_units, erasures
-from shared.audit.events import ERASURE_REQUESTED, Event
-from shared.errors import Conflict, InvalidInput
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 
 @dataclass(frozen=True)

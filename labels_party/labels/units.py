@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Conflict, Refusal
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import UNITS, Batch, Batches, Segment, StaleBatch
 from labels_party.labels.digests import siphash128
@@ -24,7 +25,6 @@ from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, LabelSort
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
-from shared.errors import Conflict, Refusal
 
 if TYPE_CHECKING:
     import pyarrow as pa

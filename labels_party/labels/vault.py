@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from label_dp.ahead import ahead
+from label_dp.errors import Unavailable
+from label_dp.service.objects.folder import FolderObjects, mapping
+from label_dp.service.objects.port import Objects, Stored
 from labels_party.labels.ciphered import Reader, ciphered
 from labels_party.labels.digests import U64
-from shared.ahead import ahead
-from shared.errors import Unavailable
-from shared.service.objects.folder import FolderObjects, mapping
-from shared.service.objects.port import Objects, Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa

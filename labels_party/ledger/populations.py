@@ -10,15 +10,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import IGNORABLE
+from label_dp.audit.events import POPULATION_CREATED, Event, Subject
+from label_dp.audit.store import AuditStore
+from label_dp.domain import Domain
+from label_dp.errors import Conflict, InvalidInput, NotFound
+from label_dp.numbers import BadSpelling, decimal_of
+from label_dp.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
+from label_dp.schemas.population import Population as PopulationAsked
 from labels_party.storage.tables import populations
-from shared.actors import IGNORABLE
-from shared.audit.events import POPULATION_CREATED, Event, Subject
-from shared.audit.store import AuditStore
-from shared.domain import Domain
-from shared.errors import Conflict, InvalidInput, NotFound
-from shared.numbers import BadSpelling, decimal_of
-from shared.privacy import ATTO, PER_EXAMPLE, Epsilon, PrivacyUnit, delta_string, parse_delta
-from shared.schemas.population import Population as PopulationAsked
 
 DEFAULT_AUDIENCE = "features-party"
 MAX_DELTA = ATTO // 100  # a larger δ allows to publish whole labels now and then: no protection

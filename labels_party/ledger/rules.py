@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.errors import BudgetExceeded, InvalidEpsilon
-from shared.privacy import Epsilon, EpsilonSplit, delta_string
+from label_dp.errors import BudgetExceeded, InvalidEpsilon
+from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
+from label_dp.audit.store import AuditStore, net
+from label_dp.errors import AuditChainBroken, BudgetExceeded, Conflict
+from label_dp.privacy import Epsilon, EpsilonSplit, delta_string
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account, judge, reaches
 from labels_party.notify.outbox import BUDGET_ALERT as OUTBOX_ALERT
 from labels_party.notify.outbox import Outbox
 from labels_party.storage.tables import audit_events, batches
 from labels_party.storage.tables import work as works
-from shared.audit.events import BUDGET_ALERT, CHARGED, RETURNED, Event, Subject
-from shared.audit.store import AuditStore, net
-from shared.errors import AuditChainBroken, BudgetExceeded, Conflict
-from shared.privacy import Epsilon, EpsilonSplit, delta_string
 
 
 class Ledger:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from shared.channels.base import N
-from shared.channels.noise import NoiseChannel
-from shared.channels.noise_weights import BITS, MAX_LATTICE_OUTPUTS, MAX_NOISE_EPSILON, half_table, shrink_lower
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.privacy import Epsilon
+from label_dp.channels.base import N
+from label_dp.channels.noise import NoiseChannel
+from label_dp.channels.noise_weights import BITS, MAX_LATTICE_OUTPUTS, MAX_NOISE_EPSILON, half_table, shrink_lower
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.privacy import Epsilon
 
 STEPS_PER_SCALE = 1000
 FEWEST_CELLS = 64

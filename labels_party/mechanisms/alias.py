@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import IntArray, N, UIntArray, smallest_unsigned
+from label_dp.channels.exponential import ExponentialChannel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.noise import NoiseChannel
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.channels.base import IntArray, N, UIntArray, smallest_unsigned
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.noise import NoiseChannel
 
 UInt64Array = npt.NDArray[np.uint64]
 Aliased = NoiseChannel | ExponentialChannel | KnotsChannel

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel
+from label_dp.channels.information import share_of_information
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
+from label_dp.losses import LOG, Loss, MatrixLoss, get_loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channels.base import Channel
-from shared.channels.information import share_of_information
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
-from shared.losses import LOG, Loss, MatrixLoss, get_loss
-from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 Minimises Σ p_y M(v | y)(v − y)² + ρ Σ p_y b_y², b_y = E[z | y] − y, over ε-DP rows with Σ p_y b_y = Σ p_y h_y b_y = 0,
 since a model feels a bias of the mean in full, and most of the slope along h, what features tell of labels
-(`shared.channels.model_error`). ρ = REST·n/P − 1 makes that the `model_error` of n labels; ρ = ∞ is the unbiased
+(`label_dp.channels.model_error`). ρ = REST·n/P − 1 makes that the `model_error` of n labels; ρ = ∞ is the unbiased
 randomizer. The optimum raises to e^ε·q a window of outputs around y + ρ(y − E[z | y]); with two outputs it is one bit
 on a clipped label.
 """
@@ -13,18 +13,18 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.channels.base import Channel, FloatArray
+from label_dp.channels.model_error import Told
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.losses import SQUARED
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.clip import best_clip
 from labels_party.mechanisms.knots import exact_channel, place_knots, solvable_odds
 from labels_party.mechanisms.linear_program import BiasPrice, best_rows
 from labels_party.mechanisms.model_error import model_error
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import KNOTS, LARGEST, UNIFORM, KnotProblem
-from shared.channels.base import Channel, FloatArray
-from shared.channels.model_error import Told
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.losses import SQUARED
-from shared.privacy import Epsilon
 
 SMALLEST = Epsilon.parse("0.2")  # below it the best found has two outputs
 DEARER = 2.0  # bias than the rule says: it scales outputs afterwards, which a channel of less bias gains more from

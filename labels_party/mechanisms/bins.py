@@ -11,6 +11,9 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidLoss
+from label_dp.losses import Loss, get_loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.bins_grid import solve_grid
 from labels_party.mechanisms.bins_matrix import solve_matrix
 from labels_party.mechanisms.bins_paths import (
@@ -23,9 +26,6 @@ from labels_party.mechanisms.bins_paths import (
     trace,
 )
 from labels_party.mechanisms.prior import check_prior
-from shared.errors import InvalidLoss
-from shared.losses import Loss, get_loss
-from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

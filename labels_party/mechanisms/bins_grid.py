@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.losses import LOG_FLOOR, POISSON_FLOOR
 from labels_party.mechanisms.bins_paths import Instance, dinkelbach, least_path, path_cost
-from shared.losses import LOG_FLOOR, POISSON_FLOOR
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

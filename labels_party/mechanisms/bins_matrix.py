@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidLoss
 from labels_party.mechanisms.bins_paths import MAX_ROUNDS
-from shared.errors import InvalidLoss
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

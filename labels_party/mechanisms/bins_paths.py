@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shared.losses import LOG_FLOOR, POISSON_FLOOR, Loss, bregman_log
+from label_dp.losses import LOG_FLOOR, POISSON_FLOOR, Loss, bregman_log
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

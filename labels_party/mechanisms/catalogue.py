@@ -11,6 +11,14 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel, UIntArray
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism, InvalidPrior
+from label_dp.losses import Loss
+from label_dp.numbers import decimal_of
+from label_dp.privacy import Epsilon
+from label_dp.schemas.release import MECHANISMS as NAMES
 from labels_party.mechanisms.balanced import balanced_channel
 from labels_party.mechanisms.bins import solve_bins
 from labels_party.mechanisms.clip import best_clip
@@ -23,14 +31,6 @@ from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_chan
 from labels_party.mechanisms.sampling import sample
 from labels_party.mechanisms.staircase import staircase_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.channels.base import Channel, UIntArray
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism, InvalidPrior
-from shared.losses import Loss
-from shared.numbers import decimal_of
-from shared.privacy import Epsilon
-from shared.schemas.release import MECHANISMS as NAMES
 
 FloatArray = npt.NDArray[np.float64]
 Options = Mapping[str, object]

@@ -25,9 +25,9 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.exponentials import powers
-from shared.errors import InvalidEpsilon, InvalidMechanism
 
 Scores = npt.NDArray[np.int64]
 

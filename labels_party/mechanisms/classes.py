@@ -1,7 +1,7 @@
 """Labels that are classes: which prior is worth its ε, and on how many of the likeliest classes to respond.
 
 Randomized response on the d likeliest classes shows them more often than one on all k, the more so the smaller e^ε is
-beside k, and says nothing of the others. The share of information φ² (`shared.channels.information`) weighs both.
+beside k, and says nothing of the others. The share of information φ² (`label_dp.channels.information`) weighs both.
 
 Whether `auto` buys a prior is decided from n, k and ε alone. `make around ARGS=classes` prints what buying gives: φ²
 with a bought prior over φ² without one, for k = 3 to 100, ε = 0.5 to 4 and n = 10³ to 10⁶. Where the rule k ≥ 3·e^ε
@@ -22,10 +22,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.channels.base import N
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.prior import FloatArray, PriorPlan, prior_epsilon
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channels.base import N
-from shared.privacy import Epsilon
 
 ENOUGH = 15_000  # n·ε·k
 ROOM = 3  # k over e^ε

@@ -1,6 +1,6 @@
 """Where one bit is best clipped: the two values of the domain between which its expected model error is least.
 
-The two outputs stand for calibrated values (`shared.channels.correcting`), so the error of every pair of ends is in
+The two outputs stand for calibrated values (`label_dp.channels.correcting`), so the error of every pair of ends is in
 closed form in sums of the prior up to either end, and all pairs of a grid are tried at once, coarse to fine.
 """
 
@@ -11,10 +11,10 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
-from shared.channels.correcting import best_scale
-from shared.channels.model_error import FLOOR, PARAMETERS, Told
-from shared.domain import Domain
-from shared.privacy import Epsilon
+from label_dp.channels.correcting import best_scale
+from label_dp.channels.model_error import FLOOR, PARAMETERS, Told
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import EpsilonNotProved, InvalidMechanism, RandomnessUnavailable
+from label_dp.errors import EpsilonNotProved, InvalidMechanism, RandomnessUnavailable
 
 KEY_BYTES = 32
 MAX_NOISE_SCALE = 2.0**53

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from label_dp.channels.base import Channel
+from label_dp.channels.exponential import MAX_CELLS, MAX_DECAY, ExponentialChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.additive import equal_steps
 from labels_party.mechanisms.one_bit import constant_channel
-from shared.channels.base import Channel
-from shared.channels.exponential import MAX_CELLS, MAX_DECAY, ExponentialChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon
-from shared.privacy import Epsilon
 
 UNEVEN_CELLS = 1 << 10
 SLACK = 1_000_000  # one part of ε that rounding to integers may use up, first; four times as much after each failure

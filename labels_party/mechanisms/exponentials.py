@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import EpsilonNotProved, InvalidMechanism
-from shared.privacy import exp_bounds
+from label_dp.errors import EpsilonNotProved, InvalidMechanism
+from label_dp.privacy import exp_bounds
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from shared.channels.base import FloatArray, IntArray, N
-from shared.channels.knots import KnotsChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon
-from shared.privacy import Epsilon
+from label_dp.channels.base import FloatArray, IntArray, N
+from label_dp.channels.knots import KnotsChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon
+from label_dp.privacy import Epsilon
 
 SLACK = 1e-6  # relative: by how much the program's odds stay below e^ε, half of it on either side
 ATOM = 0.02  # labels of more mass become knots

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from label_dp.channels.base import Channel
+from label_dp.channels.laplace import LaplaceChannel
+from label_dp.channels.noise_weights import laplace_period
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.additive import choose_lattice, fitted_peak, proved
 from labels_party.mechanisms.one_bit import constant_channel
-from shared.channels.base import Channel
-from shared.channels.laplace import LaplaceChannel
-from shared.channels.noise_weights import laplace_period
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 
 def laplace_channel(domain: Domain, epsilon: Epsilon, *, discrete: bool = False, unclipped: bool = False) -> Channel:

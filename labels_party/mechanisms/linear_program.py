@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidMechanism
 from labels_party.mechanisms.highs import dense, minimised
-from shared.errors import InvalidMechanism
 
 FloatArray = npt.NDArray[np.float64]
 

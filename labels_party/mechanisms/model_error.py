@@ -1,13 +1,13 @@
-"""The expected model error of `shared.channels.model_error`, by which the labels party ranks mechanisms."""
+"""The expected model error of `label_dp.channels.model_error`, by which the labels party ranks mechanisms."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.channels.base import Channel
-from shared.channels.correcting import best_outputs
-from shared.channels.model_error import model_error as judged
+from label_dp.channels.base import Channel
+from label_dp.channels.correcting import best_outputs
+from label_dp.channels.model_error import model_error as judged
 
 
 def model_error(channel: Channel, prior: npt.NDArray[np.float64], n: int) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel, N
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channels.base import Channel, N
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.privacy import Epsilon
 
 CHUNK = 1 << 14
 

@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidEpsilon, InvalidPrior
+from label_dp.prior_cells import prior_cells
+from label_dp.privacy import NANO, ZERO, Epsilon
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
-from shared.errors import InvalidEpsilon, InvalidPrior
-from shared.prior_cells import prior_cells
-from shared.privacy import NANO, ZERO, Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

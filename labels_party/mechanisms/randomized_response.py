@@ -7,10 +7,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import N
+from label_dp.channels.rr import rr_weights as rr_weights  # draws and manifests state the same weights
+from label_dp.errors import InvalidMechanism
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.channels.base import N
-from shared.channels.rr import rr_weights as rr_weights  # draws and manifests state the same weights
-from shared.errors import InvalidMechanism
 
 CHUNK = 1 << 14  # words per round: a chunk and its temporaries stay in the second-level cache
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel, FloatArray, IntArray, UIntArray
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.top_labels import MAX_KEPT, TopLabelsChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.classes import most_informative
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.one_bit import constant_channel
 from labels_party.mechanisms.randomized_response import CHUNK, rr_weights, sample_rr
-from shared.channels.base import Channel, FloatArray, IntArray, UIntArray
-from shared.channels.rr import RRChannel
-from shared.channels.top_labels import MAX_KEPT, TopLabelsChannel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism
-from shared.privacy import Epsilon
 
 ROUNDING = 1e-12  # of the probability of a right output, within which fewer labels are kept
 MAX_LABELS = 1 << 14  # of randomized response on all labels, which its manifest writes out

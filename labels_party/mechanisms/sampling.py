@@ -9,20 +9,20 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel, UIntArray
+from label_dp.channels.exponential import ExponentialChannel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.laplace import LaplaceChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.staircase import StaircaseChannel
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.errors import InvalidMechanism
 from labels_party.mechanisms.alias import Aliased, AliasSampler, alias_sampler
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.one_bit import sample_one_bit
 from labels_party.mechanisms.randomized_response import sample_rr
 from labels_party.mechanisms.rr_with_prior import sample_top_labels
-from shared.channels.base import Channel, UIntArray
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.laplace import LaplaceChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel
-from shared.channels.staircase import StaircaseChannel
-from shared.channels.top_labels import TopLabelsChannel
-from shared.errors import InvalidMechanism
 
 Index = npt.NDArray[np.int64]
 SAMPLE_CHUNK = 1 << 18

@@ -7,14 +7,14 @@ from functools import partial
 
 import numpy as np
 
+from label_dp.channels.base import Channel
+from label_dp.channels.noise_weights import staircase_period
+from label_dp.channels.staircase import StaircaseChannel
+from label_dp.domain import Domain
+from label_dp.losses import Loss, get_loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.additive import choose_lattice, fitted_peak, proved
 from labels_party.mechanisms.one_bit import constant_channel
-from shared.channels.base import Channel
-from shared.channels.noise_weights import staircase_period
-from shared.channels.staircase import StaircaseChannel
-from shared.domain import Domain
-from shared.losses import Loss, get_loss
-from shared.privacy import Epsilon
 
 
 def best_width(epsilon: Epsilon, cells: int, loss: str | Loss) -> int:

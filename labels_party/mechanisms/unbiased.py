@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
+from label_dp.channels.base import Channel, FloatArray, IntArray
+from label_dp.channels.model_error import Told
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.losses import Log, Loss, MatrixLoss, Poisson, Squared, get_loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.knots import exact_channel, exact_labels, place_knots, shared_out, solvable_odds
 from labels_party.mechanisms.linear_program import Cost, best_rows
 from labels_party.mechanisms.one_bit import one_bit_channel
-from shared.channels.base import Channel, FloatArray, IntArray
-from shared.channels.model_error import Told
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.losses import Log, Loss, MatrixLoss, Poisson, Squared, get_loss
-from shared.privacy import Epsilon
 
 ALL_KNOTS = 61  # domains of at most so many labels have a row for each
 KNOTS = 41

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from shared.errors import InvalidInput
+from label_dp.errors import InvalidInput
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("168.63.129.16")})

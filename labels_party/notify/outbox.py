@@ -15,8 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.schemas.webhook import EVENTS
 from labels_party.storage.tables import deliveries, webhooks
-from shared.schemas.webhook import EVENTS
 
 RELEASE_PUBLISHED, RELEASE_FAILED, ANSWER_PUBLISHED, ANSWER_FAILED, BUDGET_ALERT, APPROVAL_REQUESTED = EVENTS
 TEST = "webhook.test"

@@ -21,15 +21,15 @@ import certifi
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.errors import InvalidInput
+from label_dp.service.database import Database
+from label_dp.service.webhooks import sign_webhook
+from label_dp.service.worker import Worker
 from labels_party.notify.addresses import AddressRules, Target
 from labels_party.notify.outbox import DELIVERED, GIVEN_UP, PENDING
 from labels_party.notify.webhooks import Webhooks
 from labels_party.storage.tables import deliveries, webhooks
-from shared.documents.canonical import canonical_bytes
-from shared.errors import InvalidInput
-from shared.service.database import Database
-from shared.service.webhooks import sign_webhook
-from shared.service.worker import Worker
 
 log = logging.getLogger("label_dp.webhooks")
 

@@ -12,13 +12,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import Conflict, InvalidInput, NotFound
+from label_dp.schemas.webhook import EVENTS
+from label_dp.service.webhooks import PREFIX
 from labels_party.notify.addresses import AddressRules
 from labels_party.notify.outbox import TEST, Outbox
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import deliveries, webhooks
-from shared.errors import Conflict, InvalidInput, NotFound
-from shared.schemas.webhook import EVENTS
-from shared.service.webhooks import PREFIX
 
 MOST = 100  # each costs a row per event
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import NotFound
+from label_dp.pages.site import FORM, Visit, page_router
+from label_dp.service.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.given import Given, given
 from labels_party.work.kind import FAMILIES, Family
-from shared.errors import NotFound
-from shared.pages.site import FORM, Visit, page_router
-from shared.service.paging import Page
 
 router = page_router()
 ROWS = 20

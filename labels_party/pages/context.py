@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from label_dp.pages.site import Visit, visitor
 from labels_party.bootstrap import ROLES, Services
 from labels_party.work.seen import to_the_day
-from shared.pages.site import Visit, visitor
 
 AUDITOR, RECEIVER, OWNER = ("owner", "auditor"), ("features",), ("owner",)
 Anybody = Annotated[Visit, visitor(*ROLES)]

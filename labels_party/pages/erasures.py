@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import InvalidInput
+from label_dp.pages.site import FORM, page_router
+from label_dp.service.paging import Listing
 from labels_party.pages.context import Auditor, Owner, days, services
-from shared.errors import InvalidInput
-from shared.pages.site import FORM, page_router
-from shared.service.paging import Listing
 
 router = page_router()
 Text = Annotated[str, Query(max_length=1024)]

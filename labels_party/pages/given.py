@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
+from label_dp.pages.site import page_router
+from label_dp.service.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.work.given import Given, given
 from labels_party.work.kind import FAMILIES
-from shared.pages.site import page_router
-from shared.service.paging import Page
 
 router = page_router()
 Text = Annotated[str, Query(max_length=200)]

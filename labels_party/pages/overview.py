@@ -7,14 +7,14 @@ from typing import Any
 from fastapi import Response
 from sqlalchemy.engine import Connection
 
+from label_dp.audit import events
+from label_dp.audit.show import sentence
+from label_dp.pages.site import page_router
+from label_dp.service.paging import Page
 from labels_party.pages.context import Anybody, days, services
 from labels_party.work.batch_listing import for_role
 from labels_party.work.given import Given, given
 from labels_party.work.overview import stuck, summaries
-from shared.audit import events
-from shared.audit.show import sentence
-from shared.pages.site import page_router
-from shared.service.paging import Page
 
 router = page_router()
 SHOWN = 8

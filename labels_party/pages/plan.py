@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from markupsafe import Markup
 
+from label_dp.errors import InvalidInput, LabelDPError
+from label_dp.pages.pictures import Curve, curves
+from label_dp.pages.site import page_router
+from label_dp.privacy import Epsilon
+from label_dp.schemas.plan import Plan
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.preview import outline
 from labels_party.pages.context import Auditor, services
 from labels_party.planning import planned
-from shared.errors import InvalidInput, LabelDPError
-from shared.pages.pictures import Curve, curves
-from shared.pages.site import page_router
-from shared.privacy import Epsilon
-from shared.schemas.plan import Plan
 
 router = page_router()
 AROUND = ("0.125", "0.25", "0.5", "1", "2", "4", "8")

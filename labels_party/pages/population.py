@@ -10,14 +10,14 @@ import sqlalchemy as sa
 from fastapi import Query, Response
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import InvalidInput
+from label_dp.pages.site import page_router
+from label_dp.service.paging import Page
 from labels_party.pages.context import Auditor, days, services
 from labels_party.storage.tables import batches
 from labels_party.work.batch_listing import WantedBatches, for_role, listed
 from labels_party.work.given import Given, given
 from labels_party.work.overview import summaries
-from shared.errors import InvalidInput
-from shared.pages.site import page_router
-from shared.service.paging import Page
 
 router = page_router()
 MOST = 200  # batches and releases of a month that are written out

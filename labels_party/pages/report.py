@@ -8,19 +8,19 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.report import signature_of
+from label_dp.errors import NotFound
+from label_dp.pages.report import render, write, write_signed
+from label_dp.privacy import ZERO, Epsilon
+from label_dp.schemas.plan import Plan
+from label_dp.service.cli import writable
+from label_dp.service.paging import Page
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import PUBLISHED, WORKING
 from labels_party.ledger.populations import Population
 from labels_party.pages.plan import described
 from labels_party.work.given import Given, given
 from labels_party.work.overview import summaries
-from shared.documents.report import signature_of
-from shared.errors import NotFound
-from shared.pages.report import render, write, write_signed
-from shared.privacy import ZERO, Epsilon
-from shared.schemas.plan import Plan
-from shared.service.cli import writable
-from shared.service.paging import Page
 
 AT_ONCE = 1000
 COUNTED = (PUBLISHED, *WORKING)

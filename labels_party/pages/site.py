@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from label_dp.audit.group import Audited
+from label_dp.pages.audit import audit_router
+from label_dp.pages.signin import site_router
+from label_dp.pages.site import Entry, Site
 from labels_party.bootstrap import ROLES, Services
 from labels_party.pages import approvals, erasures, given, overview, plan, population, work
 from labels_party.pages.context import AUDITOR, RECEIVER
-from shared.audit.group import Audited
-from shared.pages.audit import audit_router
-from shared.pages.signin import site_router
-from shared.pages.site import Entry, Site
 
 MENU = (
     Entry("/overview", "Overview", ROLES),

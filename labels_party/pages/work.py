@@ -8,15 +8,15 @@ from fastapi import Query, Response
 from fastapi.responses import HTMLResponse
 from sqlalchemy.engine import Connection
 
+from label_dp.documents.statement import CONTENT_SECURITY_POLICY
+from label_dp.pages.site import FORM, HEADERS, Visit, page_router
+from label_dp.service.paging import Page
 from labels_party.labels.standing import ACCEPTED, WORKING
 from labels_party.pages.context import Owner, Receiver, Viewer, days, services
 from labels_party.work.given import Given, given
 from labels_party.work.kind import ANSWERS, RELEASES, Family
 from labels_party.work.listing import Wanted, published
 from labels_party.work.seen import allowed, shown
-from shared.documents.statement import CONTENT_SECURITY_POLICY
-from shared.pages.site import FORM, HEADERS, Visit, page_router
-from shared.service.paging import Page
 
 router = page_router()
 

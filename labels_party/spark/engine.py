@@ -11,6 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel
+from label_dp.documents.rows import largest_encoding
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, Unavailable
+from label_dp.service.folders import fsync_folder, reserve
+from label_dp.spark.cluster import Cluster
+from label_dp.spark.staging import staging, take
 from labels_party.kinds.message.clipping import ClippedLabels, candidates
 from labels_party.kinds.message.engine import Counts, DrawJob, Engine, Written, file_name
 from labels_party.kinds.message.parts import bounds, cut
@@ -20,13 +27,6 @@ from labels_party.labels.vault import LabelVault
 from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.slices import Slice, SlicedLabels
-from shared.channels.base import Channel
-from shared.documents.rows import largest_encoding
-from shared.domain import Domain
-from shared.errors import InvalidInput, Unavailable
-from shared.service.folders import fsync_folder, reserve
-from shared.spark.cluster import Cluster
-from shared.spark.staging import staging, take
 
 MOST_CELLS = 1 << 14  # counts that one task returns
 FEWEST_ROWS = 1 << 20  # of a file: smaller ones are not worth a task

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.columnar.tables import require_columns
+from label_dp.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from label_dp.spark.cluster import PROBLEM, Cluster, mapped
+from label_dp.spark.staging import staging
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ID_LIST, PUBLIC, Batch, StaleBatch
 from labels_party.labels.changes import delete
@@ -28,10 +32,6 @@ from labels_party.ledger.populations import Population
 from labels_party.spark.executor.arriving import BLOCK, Arriving, Rules
 from labels_party.spark.executor.locating import PLACE, SHOWN, Locating
 from labels_party.spark.executor.sealing import Sealing, object_name
-from shared.columnar.tables import require_columns
-from shared.errors import Conflict, InvalidFile, InvalidInput, Unavailable
-from shared.spark.cluster import PROBLEM, Cluster, mapped
-from shared.spark.staging import staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

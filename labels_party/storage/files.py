@@ -7,12 +7,12 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from label_dp.documents.signing import save_once
+from label_dp.errors import InvalidFile
+from label_dp.service import folders
+from label_dp.service.home import Home as AnyHome
+from label_dp.service.home import Room
 from labels_party.storage.secrets import Secrets
-from shared.documents.signing import save_once
-from shared.errors import InvalidFile
-from shared.service import folders
-from shared.service.home import Home as AnyHome
-from shared.service.home import Room
 
 INPUTS = "inputs-"  # folders of what was sent for work, below `work/`
 

@@ -12,9 +12,9 @@ import re
 import secrets
 from pathlib import Path
 
-from shared.documents.signing import save_once
-from shared.errors import Unavailable
-from shared.service.folders import fsync_folder
+from label_dp.documents.signing import save_once
+from label_dp.errors import Unavailable
+from label_dp.service.folders import fsync_folder
 
 BYTES = 32
 NAME = re.compile(r"wrapping-([1-9]\d{0,8})\.key")

@@ -14,14 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import ALLOWANCE_SET
+from label_dp.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batches import Batches, require_sealed, timestamp
 from labels_party.ledger.store import Ledger
 from labels_party.storage.tables import allowances, work
-from shared.audit.events import ALLOWANCE_SET
-from shared.errors import BudgetExceeded, InvalidEpsilon, SecondPersonNeeded
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 
 class Allowances:

@@ -17,6 +17,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.privacy import Epsilon
+from label_dp.problems import problem
 from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.labels.standing import CHARGED, DRAWING, FAILED, PUBLISHED
 from labels_party.ledger.populations import Population
@@ -26,9 +29,6 @@ from labels_party.work.identity import WorkerIdentity, Workplace
 from labels_party.work.kind import FAMILIES, Work
 from labels_party.work.leases import heartbeat
 from labels_party.work.store import Works
-from shared.errors import LabelDPError, Unavailable
-from shared.privacy import Epsilon
-from shared.problems import problem
 
 TAKEN, UNKNOWN, FREE = "taken", "unknown", "free"
 

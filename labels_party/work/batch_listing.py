@@ -9,16 +9,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import CHARGED, RETURNED
+from label_dp.audit.store import net
+from label_dp.privacy import Epsilon, delta_string
+from label_dp.service.paging import Listing, Page, select_page
 from labels_party.labels.batches import Batches
 from labels_party.labels.standing import PUBLISHED
 from labels_party.storage.tables import audit_events, batches, populations, set_aside
 from labels_party.storage.tables import work as t
 from labels_party.work.given import DAY, names, require_day, within
 from labels_party.work.kind import ANSWERS, RELEASES
-from shared.audit.events import CHARGED, RETURNED
-from shared.audit.store import net
-from shared.privacy import Epsilon, delta_string
-from shared.service.paging import Listing, Page, select_page
 
 COLUMNS = ("id", "state", "presence", "id_prefix", "created", "sealed", "purged", "closed", "seal_at")
 # whether a seal succeeded, and what waits, depends on labels: the owner's to know

@@ -13,18 +13,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.batches import require_sealed, timestamp
-from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
-from labels_party.ledger.populations import Population
-from labels_party.storage.tables import api_keys
-from labels_party.storage.tables import work as table
-from labels_party.work.attempts import noun_of
-from labels_party.work.kind import Family, Work
-from labels_party.work.store import Works
-from shared.actors import COMMAND_LINE as COMMAND_LINE
-from shared.actors import PERSON, require_name
-from shared.audit import events
-from shared.errors import (
+from label_dp.actors import COMMAND_LINE as COMMAND_LINE
+from label_dp.actors import PERSON, require_name
+from label_dp.audit import events
+from label_dp.errors import (
     Conflict,
     InvalidInput,
     LabelDPError,
@@ -33,8 +25,16 @@ from shared.errors import (
     Unauthenticated,
     Unavailable,
 )
-from shared.problems import problem
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.problems import problem
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from labels_party.labels.batches import require_sealed, timestamp
+from labels_party.labels.standing import ACCEPTED, CHARGED, FAILED
+from labels_party.ledger.populations import Population
+from labels_party.storage.tables import api_keys
+from labels_party.storage.tables import work as table
+from labels_party.work.attempts import noun_of
+from labels_party.work.kind import Family, Work
+from labels_party.work.store import Works
 
 MAX_REASON = 500
 

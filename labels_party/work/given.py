@@ -14,14 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
+from label_dp.errors import InvalidInput
+from label_dp.service.apikeys import names_of
+from label_dp.service.paging import Listing, Page, select_page
 from labels_party.storage.tables import api_keys, audit_events, batches, populations, receipts
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
-from shared.actors import with_names
-from shared.errors import InvalidInput
-from shared.service.apikeys import names_of
-from shared.service.paging import Listing, Page, select_page
 
 DAY = 10  # characters of a timestamp's day
 COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "requested_by", "approved_by", "approved")

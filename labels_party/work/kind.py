@@ -15,16 +15,16 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
 
+from label_dp.audit import events
+from label_dp.documents import bundle
+from label_dp.documents.signed import MAX_ENVELOPE_BYTES
+from label_dp.errors import LabelDPError
+from label_dp.privacy import Epsilon, EpsilonSplit
 from labels_party.labels.batches import Batch
 from labels_party.labels.seal import SealedLabels
 from labels_party.ledger.populations import Population
 from labels_party.ledger.rules import Account
 from labels_party.notify import outbox
-from shared.audit import events
-from shared.documents import bundle
-from shared.documents.signed import MAX_ENVELOPE_BYTES
-from shared.errors import LabelDPError
-from shared.privacy import Epsilon, EpsilonSplit
 
 ProgressHook = Callable[[str, float], None]
 

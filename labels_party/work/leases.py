@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.service.database import Database
 from labels_party.storage.tables import leases
 from labels_party.work.identity import Workplace
-from shared.errors import LabelDPError, Unavailable
-from shared.service.database import Database
 
 PATIENCE = 600.0  # seconds that somebody waits for a turn
 LOOK_AGAIN = 0.25

@@ -11,14 +11,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import NotFound
+from label_dp.service.paging import Listing
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import batches
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
-from shared.errors import NotFound
-from shared.service.paging import Listing
 
 DAY = 10  # characters of a timestamp's day: more of it would tell the second of a draw
 COLUMNS = [t.c[name] for name in ("id", "batch", "kind", "state", "published", "epsilon", "audiences", "sha256")]

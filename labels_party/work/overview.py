@@ -7,14 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import CHARGED, RETURNED
+from label_dp.audit.store import net
+from label_dp.privacy import Epsilon, delta_string
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
 from labels_party.storage.tables import audit_events, batches, populations, set_aside
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import RELEASES
-from shared.audit.events import CHARGED, RETURNED
-from shared.audit.store import net
-from shared.privacy import Epsilon, delta_string
 
 
 def summaries(connection: Connection, found: list[Population]) -> list[dict[str, Any]]:

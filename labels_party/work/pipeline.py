@@ -16,6 +16,9 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.service.folders import LEFTOVER_SECONDS, reserve
+from label_dp.service.objects.port import StoreRefused
 from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.standing import ENDED, PUBLISHED, WORKING
@@ -28,9 +31,6 @@ from labels_party.work.identity import Workplace
 from labels_party.work.kind import Drawn, Job, ProgressHook, WorkFile, no_progress
 from labels_party.work.shelf import place
 from labels_party.work.store import ENVELOPE, Works
-from shared.errors import LabelDPError, Unavailable
-from shared.service.folders import LEFTOVER_SECONDS, reserve
-from shared.service.objects.port import StoreRefused
 
 AT_ONCE = 500  # paths of one query
 

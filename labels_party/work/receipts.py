@@ -1,6 +1,6 @@
 """Receipts of the published work that an audience accepted: checked, then kept in the audit store, at no ε.
 
-A receipt says nothing of labels (`shared.documents.receipt` has the argument), so keeping it charges nothing.
+A receipt says nothing of labels (`label_dp.documents.receipt` has the argument), so keeping it charges nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from labels_party.labels.standing import PUBLISHED
-from labels_party.ledger.populations import Population
-from labels_party.storage.tables import receipts
-from labels_party.work.kind import Family, Work
-from labels_party.work.store import Works
-from shared.audit.events import RECEIPT_KEY, RECEIVED
-from shared.audit.receipts import ANSWER, key_event, received_event, registered
-from shared.audit.store import AuditStore
-from shared.documents.receipt import GENESIS, Receipt, open_receipt, read_public_key
-from shared.documents.signing import VerifyingKey, named_key
-from shared.errors import (
+from label_dp.audit.events import RECEIPT_KEY, RECEIVED
+from label_dp.audit.receipts import ANSWER, key_event, received_event, registered
+from label_dp.audit.store import AuditStore
+from label_dp.documents.receipt import GENESIS, Receipt, open_receipt, read_public_key
+from label_dp.documents.signing import VerifyingKey, named_key
+from label_dp.errors import (
     AuditChainBroken,
     Conflict,
     InvalidFile,
@@ -35,6 +30,11 @@ from shared.errors import (
     ReceiptConflict,
     SignatureInvalid,
 )
+from labels_party.labels.standing import PUBLISHED
+from labels_party.ledger.populations import Population
+from labels_party.storage.tables import receipts
+from labels_party.work.kind import Family, Work
+from labels_party.work.store import Works
 
 MOST_MISSING = 1000
 ROLLED_BACK = "its store was rolled back to an older copy, or two copies of it are in use"

@@ -14,17 +14,17 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import BATCH_PURGED, Event, Subject
+from label_dp.audit.store import AuditStore
+from label_dp.errors import Conflict, LabelDPError, Unavailable
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 from labels_party.labels.batches import ERASED, EXAMPLES, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
 from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
 from labels_party.storage.tables import batches, idempotency, populations, segments, work
 from labels_party.work.decisions import Decisions
 from labels_party.work.leases import Leases
-from shared.audit.events import BATCH_PURGED, Event, Subject
-from shared.audit.store import AuditStore
-from shared.errors import Conflict, LabelDPError, Unavailable
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
 
 log = logging.getLogger("label_dp.retention")
 PURGED = "purged"

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from label_dp.errors import NotFound
+from label_dp.service.apikeys import Principal
 from labels_party.work.kind import Family, Work
 from labels_party.work.store import Works
-from shared.errors import NotFound
-from shared.service.apikeys import Principal
 
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 WHO = ("requested_by", "requested_by_name", "approved_by", "approved_by_name", "approved")

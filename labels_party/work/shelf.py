@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from label_dp.service.folders import fsync_folder
 from labels_party.storage.files import INPUTS
 from labels_party.work.kind import FAMILIES, WorkFile
-from shared.service.folders import fsync_folder
 
 
 class Shelf(ABC):

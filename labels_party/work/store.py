@@ -10,6 +10,14 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
+from label_dp.audit.events import REQUESTED
+from label_dp.documents.kinds.registry import KINDS
+from label_dp.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
+from label_dp.schemas.base import Ask
+from label_dp.service.apikeys import names_of
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.labels.batches import FEATURES, Batch, Batches, require_sealed, timestamp
 from labels_party.labels.standing import ACCEPTED, CHARGED, DRAWING, PUBLISHED, WORKING, refuse_second
 from labels_party.ledger.populations import Population
@@ -22,14 +30,6 @@ from labels_party.work.allowances import Allowances
 from labels_party.work.kind import ANSWERS, Asked, AtOnceKind, Drawn, Family, Paid, QueuedKind, Work, WorkFile
 from labels_party.work.registered import Registered
 from labels_party.work.shelf import Shelf
-from shared.actors import with_names
-from shared.audit.events import REQUESTED
-from shared.documents.kinds.registry import KINDS
-from shared.errors import AlreadyReleased, Conflict, LabelDPError, NotFound, Unavailable
-from shared.schemas.base import Ask
-from shared.service.apikeys import names_of
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 COLUMNS = [column for column in t.c if column.name != "epsilon_nano"]
 ENVELOPE = "envelope"  # the role of the signed document among its files

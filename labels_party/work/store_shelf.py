@@ -20,12 +20,12 @@ from typing import Any
 
 import tenacity
 
+from label_dp.errors import Unavailable
+from label_dp.service.folders import sweep
+from label_dp.service.objects.bucket import CHUNK, Bucket, StoreFailed
+from label_dp.service.objects.port import Objects, Stored, StoreRefused
 from labels_party.work.kind import WorkFile
 from labels_party.work.shelf import Shelf, place
-from shared.errors import Unavailable
-from shared.service.folders import sweep
-from shared.service.objects.bucket import CHUNK, Bucket, StoreFailed
-from shared.service.objects.port import Objects, Stored, StoreRefused
 
 SERVED = "served-"
 PATIENCE_SECONDS, LONGEST_PAUSE = 300.0, 10.0  # with a store that fails while it is sent what was drawn

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("shared", "labels_party", "features_party", "deploy")
+ROOMS = ("shared/label_dp", "labels_party", "features_party", "deploy")
 
 
 def modules(root: Path, *rooms: str) -> dict[str, Path]:
@@ -18,7 +18,7 @@ def modules(root: Path, *rooms: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for room in rooms:
         for path in sorted((root / room).rglob("*.py")):
-            parts = path.relative_to(root).with_suffix("").parts
+            parts = path.relative_to((root / room).parent).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 

@@ -14,11 +14,11 @@ import features_party.api
 import features_party.cli
 import labels_party.cli
 from features_party.settings import Settings as FeaturesSettings
+from label_dp.errors import InvalidSettings
+from label_dp.schemas.base import Ask, QueryAsk
+from label_dp.schemas.numbers import PLAIN
+from label_dp.service import cli
 from labels_party.settings import Settings as LabelsSettings
-from shared.errors import InvalidSettings
-from shared.schemas.base import Ask, QueryAsk
-from shared.schemas.numbers import PLAIN
-from shared.service import cli
 from tests.support.number_doors import (
     body_doors,
     models_of,
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 # Decimal and Fraction of a text; float and int of one are looked for where a text is most likely
 OWN_WAY = re.compile(r"InvalidOperation|Decimal\((?:str|repr)\(|Decimal\(value\)|Fraction\(str\(")
 ALLOWED = {
-    "shared/maps/places.py": "writes a float",
+    "shared/label_dp/maps/places.py": "writes a float",
     "features_party/models/card.py": "of an Epsilon",
     "labels_party/kinds/prediction/asked.py": "of a text that decimal_of made",
 }
@@ -84,7 +84,7 @@ def test_bodies_are_strict(tmp_path: Path) -> None:
     while waiting:
         model = waiting.pop()
         waiting += model.__subclasses__()
-        of_query = model in queries or model.__module__.startswith(("shared.", "labels_party.client."))
+        of_query = model in queries or model.__module__.startswith(("label_dp.", "labels_party.client."))
         if issubclass(model, QueryAsk) and of_query and model not in bodies:
             continue  # asked for in a query, where everything is text
         seen += 1
@@ -112,5 +112,7 @@ def test_no_reader_has_a_way_of_its_own() -> None:
     for room in ("labels_party", "features_party", "shared"):
         for path in (ROOT / room).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
-            if name not in (*ALLOWED, "shared/numbers.py") and (found := OWN_WAY.search(path.read_text("utf-8"))):
-                pytest.fail(f"{name} reads numbers by '{found[0]}'; use shared.numbers")
+            if name not in (*ALLOWED, "shared/label_dp/numbers.py") and (
+                found := OWN_WAY.search(path.read_text("utf-8"))
+            ):
+                pytest.fail(f"{name} reads numbers by '{found[0]}'; use label_dp.numbers")

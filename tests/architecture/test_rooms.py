@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("shared", "labels_party", "features_party", "deploy")
+AS_INSTALLED = {"shared": "shared/label_dp"}  # folders whose package has another name
 TOP_LEVEL = {
     "pyproject.toml",
     "README.md",
@@ -56,7 +57,9 @@ def test_every_folder_of_unit_tests_is_a_room() -> None:
     """Of the product, or of what tests stand on."""
     unit = ROOT / "tests" / "unit"
     folders = {path.parent.relative_to(unit) for path in unit.rglob("*.py") if path.parent != unit}
-    assert {str(folder) for folder in folders if not any((ROOT / folder).glob("*.py"))} == set()
+    rooms = {folder: ROOT / AS_INSTALLED.get(folder.parts[0], folder.parts[0]) for folder in folders}
+    mirrored = {folder: room.joinpath(*folder.parts[1:]) for folder, room in rooms.items()}
+    assert {str(folder) for folder, room in mirrored.items() if not any(room.glob("*.py"))} == set()
     assert [path.name for path in unit.glob("*.py")] == ["__init__.py"]
 
 

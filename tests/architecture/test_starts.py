@@ -36,9 +36,9 @@ OTHERS = (
     "labels_party.kinds.feature_store",
     "labels_party.mechanisms.isotonic",
     "labels_party.mechanisms.private_prediction",
-    "shared.documents.kinds.calibration",
-    "shared.documents.kinds.median",
-    "shared.documents.statement",
+    "label_dp.documents.kinds.calibration",
+    "label_dp.documents.kinds.median",
+    "label_dp.documents.statement",
 )
 RUN = """
 import json, sys
@@ -75,7 +75,7 @@ def privatized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]
 
 def test_privatize_loads_nothing_heavy(privatized: tuple[Path, set[str]]) -> None:
     assert privatized[1] & HEAVY == set()
-    ours = {name for name in privatized[1] if name.startswith(("labels_party", "shared"))}
+    ours = {name for name in privatized[1] if name.startswith(("labels_party", "label_dp"))}
     assert not {name for name in ours if name.startswith(OTHERS)}
 
 

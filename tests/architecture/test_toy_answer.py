@@ -1,6 +1,6 @@
 """A new kind of answer is two files, and its proof in the standalone verifier.
 
-`shared/documents/kinds/KIND.py`: what is asked for, its parameters, its result and its strict reader.
+`shared/label_dp/documents/kinds/KIND.py`: what is asked for, its parameters, its result and its strict reader.
 `labels_party/kinds/KIND.py`: what it plans and computes.
 `deploy/verify_standalone/KIND.py`: what it proves of an answer.
 """
@@ -20,6 +20,20 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import Field
 
+from label_dp.costs.slices import Cost
+from label_dp.documents.adjacency import REPLACE_ONE
+from label_dp.documents.answer import Answer
+from label_dp.documents.kind import Facts, Kind, check_charge
+from label_dp.documents.kinds import registry
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.documents.members import Strict
+from label_dp.documents.signing import ANSWER_TYPE
+from label_dp.errors import InvalidRequest, MalformedAnswer, VerificationFailed
+from label_dp.maps.places import number_text
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.base import Ask, whole
+from label_dp.schemas.numbers import Decimalish
+from label_dp.service.commands import help_of
 from labels_party.cli import app, work
 from labels_party.client import answers
 from labels_party.kinds import registry as computed
@@ -28,20 +42,6 @@ from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.private_prediction.lattice import laplace_noise, noisy
 from labels_party.work.kind import Asked, Job, SchemaKind
-from shared.costs.slices import Cost
-from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import Answer
-from shared.documents.kind import Facts, Kind, check_charge
-from shared.documents.kinds import registry
-from shared.documents.kinds.registry import trusted_answer
-from shared.documents.members import Strict
-from shared.documents.signing import ANSWER_TYPE
-from shared.errors import InvalidRequest, MalformedAnswer, VerificationFailed
-from shared.maps.places import number_text
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.schemas.base import Ask, whole
-from shared.schemas.numbers import Decimalish
-from shared.service.commands import help_of
 from tests.architecture.doors import awaited, blocking, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table

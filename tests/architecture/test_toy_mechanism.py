@@ -1,8 +1,8 @@
 """A new mechanism with an option of its own is two files; three where its channel is of a new kind.
 
 `labels_party/mechanisms/MECHANISM.py`: its design, and how its channel is
-sampled. `shared/schemas/release.py`: its name and its option.
-`shared/channels/KIND.py`: how its channel is read.
+sampled. `shared/label_dp/schemas/release.py`: its name and its option.
+`shared/label_dp/channels/KIND.py`: how its channel is read.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import Field
 
+from label_dp.channels import registry
+from label_dp.channels.base import Channel
+from label_dp.channels.rr import RRChannel
+from label_dp.documents.manifest import Manifest
+from label_dp.errors import InvalidMechanism
+from label_dp.privacy import Epsilon
+from label_dp.schemas.release import OPTION, Release
+from label_dp.service.commands import command
 from labels_party.cli import app, privatize
 from labels_party.mechanisms import catalogue, sampling
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.channels import registry
-from shared.channels.base import Channel
-from shared.channels.rr import RRChannel
-from shared.documents.manifest import Manifest
-from shared.errors import InvalidMechanism
-from shared.privacy import Epsilon
-from shared.schemas.release import OPTION, Release
-from shared.service.commands import command
 from tests.architecture.doors import awaited, blocking, grown, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table

@@ -1,7 +1,7 @@
 """A new column of populations is three files.
 
-`shared/schemas/population.py`: what is declared. `labels_party/storage/tables.py`: its column, and the newest revision.
-`labels_party/storage/migrations/versions/NUMBER.py`: how an older database gets it, and loses it.
+`shared/label_dp/schemas/population.py`: what is declared. `labels_party/storage/tables.py`: its column, and the newest
+revision. `labels_party/storage/migrations/versions/NUMBER.py`: how an older database gets it, and loses it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pytest
 import sqlalchemy as sa
 from pydantic import Field
 
+from label_dp.documents.export import AuditExport
+from label_dp.schemas.population import Population
+from label_dp.service.commands import command
 from labels_party import bootstrap
 from labels_party.api import intake
 from labels_party.cli import app, privatize
 from labels_party.ledger import populations as ledger
-from shared.documents.export import AuditExport
-from shared.schemas.population import Population
-from shared.service.commands import command
 from tests.architecture.doors import awaited, blocking, grown, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table

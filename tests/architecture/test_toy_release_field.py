@@ -1,6 +1,7 @@
 """A new field of a release is two files, from REST and command to the manifest: the schema, and the manifest's member.
 
-`shared/schemas/release.py`: a member that goes `to` the manifest. `shared/documents/manifest.py`: its form there.
+`shared/label_dp/schemas/release.py`: a member that goes `to` the manifest.
+`shared/label_dp/documents/manifest.py`: its form there.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import pytest
 from fastapi import FastAPI
 from pydantic import Field
 
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.members import Text
+from label_dp.schemas.base import Word
+from label_dp.schemas.release import Release
+from label_dp.service.commands import command
 from labels_party.api.asking import router_of
 from labels_party.cli import app, privatize
-from shared.documents.manifest import Manifest
-from shared.documents.members import Text
-from shared.schemas.base import Word
-from shared.schemas.release import Release
-from shared.service.commands import command
 from tests.architecture.doors import awaited, blocking, grown, shell
 from tests.support import shared_routes
 from tests.support.labels import LabelsParty, label_table

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from label_dp.channels.base import N
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS, sample
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
-from shared.channels.base import N
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.benchmarks.lines import Line
 
 DRAWS = 1_000_000

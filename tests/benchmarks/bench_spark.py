@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shared.errors import InvalidSettings
-from shared.spark.parts import prepare_spark
+from label_dp.errors import InvalidSettings
+from label_dp.spark.parts import prepare_spark
 from tests.benchmarks.bench_join import write_files
 from tests.benchmarks.bench_privatize import LIMITS, write_labels
 from tests.benchmarks.lines import Line
@@ -54,8 +54,8 @@ from labels_party.files import jobs
 from labels_party.files.jobs import LabelsFile
 from labels_party.files.inputs import population_of, request_of
 from labels_party.files.message import Message
-from shared.schemas.population import Population
-from shared.schemas.release import Release
+from label_dp.schemas.population import Population
+from label_dp.schemas.release import Release
 
 source, home, engine = sys.argv[1:]
 party = bootstrap(chosen={"home": Path(home), "engine": engine, "spark_master": "local[2]"})
@@ -84,8 +84,8 @@ from features_party.bootstrap import bootstrap
 from features_party.files import Files, join_files, train_files
 from features_party.models import trainer
 from features_party.settings import Settings
-from shared.documents.signing import VerifyingKey
-from shared.schemas.training import Learning
+from label_dp.documents.signing import VerifyingKey
+from label_dp.schemas.training import Learning
 
 folder, home, engine, step = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
 services = bootstrap(Settings(home=home, threads=2))

@@ -16,9 +16,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from label_dp.audit.events import CHARGED, PUBLISHED, REQUESTED, Event, Subject
+from label_dp.privacy import EpsilonSplit
 from labels_party.storage.tables import audit_events, batches, work
-from shared.audit.events import CHARGED, PUBLISHED, REQUESTED, Event, Subject
-from shared.privacy import EpsilonSplit
 from tests.integration.test_four_eyes import ask, sealed
 from tests.support.labels import LabelsParty
 from tests.support.pages import signed_in

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.documents.signing import VerifyingKey
 from labels_party.bootstrap import bootstrap
 from labels_party.settings import Settings
-from shared.documents.signing import VerifyingKey
 from tests.support.both_parties import AUDIENCE, two_services
 from tests.support.browser import Person
 

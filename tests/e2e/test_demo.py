@@ -25,10 +25,10 @@ from deploy.demo.folder import MARKER, prepare
 from deploy.demo.services import Service
 from deploy.demo.telling import Teller
 from features_party.client import FeaturesPartyClient
+from label_dp.documents.bundle import verify
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidInput
 from labels_party.client import LabelsPartyClient
-from shared.documents.bundle import verify
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidInput
 from tests.support.both_parties import features_keys, labels_keys
 from tests.support.commands import command
 from tests.support.demo import Told, run, start

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import VerifyingKey
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.documents.bundle import verify
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
-from shared.documents.signing import VerifyingKey
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support import real_data
 from tests.support.both_parties import CommandLine, ids_as_text, two_services
 from tests.support.real_data import ID, Task

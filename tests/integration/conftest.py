@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
+from label_dp.spark.cluster import Cluster
 from labels_party import cli
-from shared.spark.cluster import Cluster
 from tests.support.desk import Desk, watched_desk
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_api import POPULATION, published

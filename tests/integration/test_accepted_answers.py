@@ -19,13 +19,13 @@ from features_party.labels_service import LabelsService
 from features_party.receive.acceptances import ANSWER
 from features_party.receive.offers import pull_answer
 from features_party.receive.received import received
-from shared import errors
-from shared.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
-from shared.audit.receipts import Receipts
-from shared.audit.show import sentence
-from shared.documents.kinds import registry
-from shared.documents.receipt import Receipt, open_receipt
-from shared.privacy import Epsilon
+from label_dp import errors
+from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, RECEIVED, SECOND_REFUSED, Event
+from label_dp.audit.receipts import Receipts
+from label_dp.audit.show import sentence
+from label_dp.documents.kinds import registry
+from label_dp.documents.receipt import Receipt, open_receipt
+from label_dp.privacy import Epsilon
 from tests.support.calibrations import charged, score_table, signed
 from tests.support.labels import label_table
 from tests.support.labels_api import is_problem

@@ -138,7 +138,7 @@ def test_an_id_given_to_the_command_of_another_kind_is_told_what_it_names(run: R
 
 
 def test_both_python_clients_read_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.client.listings.PAGE", 2)
+    monkeypatch.setattr("label_dp.client.listings.PAGE", 2)
     with LabelsParty(tmp_path / "home", worker=False) as party:
         batch = with_features(party, *tables(40))
         predictor = made(party, batch)

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from labels_party.kinds.answer import Computed
-from labels_party.work.kind import Job
-from shared.audit import events
-from shared.errors import (
+from label_dp.audit import events
+from label_dp.errors import (
     AlreadyReleased,
     BudgetExceeded,
     Conflict,
@@ -21,6 +19,8 @@ from shared.errors import (
     SecondPersonNeeded,
     Unavailable,
 )
+from labels_party.kinds.answer import Computed
+from labels_party.work.kind import Job
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support.calibrations import calibration, charged, score_table
 from tests.support.labels import FakeClock, LabelsParty, label_table

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.documents.canonical import canonical_bytes
-from shared.documents.signing import SigningKey
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.signing import SigningKey
 from tests.support.calibrations import records, score_table
 from tests.support.labels import LabelsParty
 from tests.support.predicting import ask, events, made, payload, tables, with_features

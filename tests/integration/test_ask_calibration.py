@@ -16,9 +16,9 @@ import sqlalchemy as sa
 
 from features_party.labels_service import ATTEMPTS, LabelsService
 from features_party.receive.asking import Scored, query_of, require_asked
+from label_dp import errors
+from label_dp.schemas.calibration import Calibration
 from labels_party.storage.tables import work
-from shared import errors
-from shared.schemas.calibration import Calibration
 from tests.support.calibrations import signed, two_scores
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.features_cli import Shell

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shared.audit.compare import Side, compare_parties
-from shared.audit.events import PUBLISHED, Event
-from shared.privacy import Epsilon, EpsilonSplit
+from label_dp.audit.compare import Side, compare_parties
+from label_dp.audit.events import PUBLISHED, Event
+from label_dp.privacy import Epsilon, EpsilonSplit
 from tests.support.commands import command
 from tests.support.labels import label_table
 from tests.support.receipts import Away, Pair, accept, pair

@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
+from label_dp.audit.events import CHARGED, POPULATION_CREATED, Event, Subject
+from label_dp.audit.show import Totals, Wanted, sentence
+from label_dp.audit.store import append_only_drop
+from label_dp.errors import AuditChainBroken, InvalidInput
+from label_dp.privacy import Epsilon, EpsilonSplit
 from labels_party.cli import app
-from shared.audit.events import CHARGED, POPULATION_CREATED, Event, Subject
-from shared.audit.show import Totals, Wanted, sentence
-from shared.audit.store import append_only_drop
-from shared.errors import AuditChainBroken, InvalidInput
-from shared.privacy import Epsilon, EpsilonSplit
 from tests.support.labels import LabelsParty, label_table
 
 
@@ -53,7 +53,7 @@ def test_a_name_from_a_stranger_cannot_move_the_terminals_cursor() -> None:
 
 
 def test_every_kind_has_a_sentence_of_its_own() -> None:
-    from shared.audit import events
+    from label_dp.audit import events
 
     kinds = [
         v for k, v in vars(events).items() if k.isupper() and isinstance(v, str) and k not in ("FORMAT", "GENESIS")
@@ -117,8 +117,8 @@ def test_verify_says_what_was_checked_and_what_cannot_be(
 
 
 def test_verify_names_the_first_broken_event(told: LabelsParty) -> None:
+    from label_dp.audit.commands import verify_store
     from labels_party.storage.tables import audit_events
-    from shared.audit.commands import verify_store
 
     def damage(connection: sa.Connection) -> None:
         for statement in append_only_drop("sqlite", "audit_events"):

@@ -13,17 +13,17 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.exc import DBAPIError
 
+from label_dp.audit.events import BATCH_SEALED, CHARGED, Event, Subject
+from label_dp.audit.store import AuditStore, append_only_drop, verify_export
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.canonical import digest as sha256
+from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
+from label_dp.errors import AuditChainBroken, MalformedManifest, SignatureInvalid, Unavailable
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.service.database import Database
+from label_dp.service.migrations import upgrade
 from labels_party.bootstrap import MIGRATIONS
 from labels_party.storage.tables import HEAD, audit_events
-from shared.audit.events import BATCH_SEALED, CHARGED, Event, Subject
-from shared.audit.store import AuditStore, append_only_drop, verify_export
-from shared.documents.canonical import canonical_bytes
-from shared.documents.canonical import digest as sha256
-from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
-from shared.errors import AuditChainBroken, MalformedManifest, SignatureInvalid, Unavailable
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.service.database import Database
-from shared.service.migrations import upgrade
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.channels.base import Channel
+from label_dp.channels.registry import channel_from_json
+from label_dp.documents.bundle import verify
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
+from label_dp.privacy import Epsilon
 from labels_party.kinds.message import engine
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel
-from shared.channels.registry import channel_from_json
-from shared.documents.bundle import verify
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
-from shared.privacy import Epsilon
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_cli import Run, arguments, refused
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from label_dp.errors import LabelDPError
 from labels_party.cli import app as command_line
-from shared.errors import LabelDPError
 from tests.support.desk import parquet
 
 GOOD = parquet(example_id=["a", "b"], label=[1.0, 73.194])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
 from tests.support.desk import Desk
 
 POPULATIONS: list[tuple[dict[str, Any], str]] = [

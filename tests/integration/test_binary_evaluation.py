@@ -12,7 +12,7 @@ import pytest
 
 from features_party.api.schemas_models import Card
 from features_party.training.probabilities import NAMES
-from shared.channels.base import Channel
+from label_dp.channels.base import Channel
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, World, one_bit, rr
 

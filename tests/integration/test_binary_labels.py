@@ -14,11 +14,11 @@ from deploy.verify_standalone.message import open_manifest
 from features_party.tables.feature_tables import read_features
 from features_party.tables.output import write_table
 from features_party.training.correction import correct
-from shared.channels.rr import RRChannel
-from shared.documents.bundle import FOLDER_ENVELOPE, verify
-from shared.documents.manifest import Manifest
-from shared.privacy import ZERO, Epsilon
-from shared.schemas.training import Learning
+from label_dp.channels.rr import RRChannel
+from label_dp.documents.bundle import FOLDER_ENVELOPE, verify
+from label_dp.documents.manifest import Manifest
+from label_dp.privacy import ZERO, Epsilon
+from label_dp.schemas.training import Learning
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.labels_cli import Run, arguments, refused
 from tests.support.messages import features_party

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.documents.kinds.calibration import load_calibration
-from shared.documents.signing import VerifyingKey
+from label_dp.documents.kinds.calibration import load_calibration
+from label_dp.documents.signing import VerifyingKey
 from tests.support.calibrations import charged, score_table
 from tests.support.commands import command
 from tests.support.labels import LabelsParty, label_table

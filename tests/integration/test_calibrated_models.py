@@ -15,12 +15,20 @@ import pytest
 from features_party.models.calibrating import WHY_NOT
 from features_party.models.folder import load_model
 from features_party.models.reliability import reliability
-from shared.audit.compare import Side, compare_parties
-from shared.audit.events import ANSWER_ACCEPTED, ANSWER_PUBLISHED, CHARGED, POPULATION_CREATED, RETURNED, Event, Subject
-from shared.documents.kinds.calibration import open_calibration
-from shared.errors import InvalidTable
-from shared.maps.score_maps import ScoreMap
-from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
+from label_dp.audit.compare import Side, compare_parties
+from label_dp.audit.events import (
+    ANSWER_ACCEPTED,
+    ANSWER_PUBLISHED,
+    CHARGED,
+    POPULATION_CREATED,
+    RETURNED,
+    Event,
+    Subject,
+)
+from label_dp.documents.kinds.calibration import open_calibration
+from label_dp.errors import InvalidTable
+from label_dp.maps.score_maps import ScoreMap
+from label_dp.privacy import Epsilon, EpsilonSplit, PrivacyUnit
 from tests.support.calibrations import signed
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.features_cli import Shell

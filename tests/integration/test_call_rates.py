@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.client.peer import BUSY
-from shared.errors import TooManyCalls
-from shared.service.rates import Rates
+from label_dp.client.peer import BUSY
+from label_dp.errors import TooManyCalls
+from label_dp.service.rates import Rates
 from tests.support.labels import LabelsParty
 
 

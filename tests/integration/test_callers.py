@@ -14,13 +14,13 @@ import pytest
 
 import features_party.api.app
 from features_party.bootstrap import ROLES as FEATURES_ROLES
+from label_dp import strict_json
+from label_dp.pages.site import PageRoute
+from label_dp.service import validation
+from label_dp.service.bodies import FREE_BYTES, Bodies, Bounds
+from label_dp.service.calls import LARGE_BODY, SMALL_BODY, Call, Calls
+from label_dp.service.json_bodies import JsonRoute
 from labels_party.bootstrap import ROLES as LABELS_ROLES
-from shared import strict_json
-from shared.pages.site import PageRoute
-from shared.service import validation
-from shared.service.bodies import FREE_BYTES, Bodies, Bounds
-from shared.service.calls import LARGE_BODY, SMALL_BODY, Call, Calls
-from shared.service.json_bodies import JsonRoute
 from tests.support.callers import OTHERS, Answered, answered, answering, body_calls, calls_of, filled
 from tests.support.labels import LabelsParty
 from tests.support.messages import features_party as features_services

@@ -16,10 +16,10 @@ from features_party.api.schemas_models import Card, ClassEstimateOut
 from features_party.client import AsyncFeaturesPartyClient
 from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.training.class_metrics import NAMES
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.privacy import Epsilon
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.features_api import running
 from tests.support.features_cli import Shell

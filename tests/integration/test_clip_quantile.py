@@ -16,18 +16,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from features_party.models.card_text import card_markdown
+from label_dp.documents.bundle import verify
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidPrior, Unavailable
+from label_dp.privacy import Epsilon
 from labels_party.cli import privatize as cli_privatize
 from labels_party.client import LabelsPartyClient
 from labels_party.kinds.message import engine
 from labels_party.kinds.message.clipping import FAR_OUT
 from labels_party.kinds.message.plan import GivenPrior
 from labels_party.work.store import Works
-from shared.documents.bundle import verify
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidPrior, Unavailable
-from shared.privacy import Epsilon
 from tests.support.features_cli import Shell
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_cli import Run, arguments, budgets, refused

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.signing import VerifyingKey
 from labels_party import cli
-from shared.documents.bundle import verify
-from shared.documents.signing import VerifyingKey
 from tests.support.endpoint import Endpoint
 from tests.support.labels import label_table
 

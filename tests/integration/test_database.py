@@ -12,9 +12,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from shared.errors import InvalidSettings, Unavailable
-from shared.service import database as module
-from shared.service.database import ATTEMPTS, Database
+from label_dp.errors import InvalidSettings, Unavailable
+from label_dp.service import database as module
+from label_dp.service.database import ATTEMPTS, Database
 
 SECRET = "73194.625"
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shared.audit import events
-from shared.domain import Domain
-from shared.errors import LabelDPError
-from shared.privacy import Epsilon
+from label_dp.audit import events
+from label_dp.domain import Domain
+from label_dp.errors import LabelDPError
+from label_dp.privacy import Epsilon
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.labels import LabelsParty, label_table

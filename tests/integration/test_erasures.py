@@ -10,10 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from label_dp.errors import LabelDPError
 from labels_party.cli import app
 from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
-from shared.errors import LabelDPError
 from tests.support.labels import LabelsParty
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "9", "missing_label": "0"}

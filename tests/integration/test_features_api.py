@@ -21,10 +21,10 @@ from fastapi.testclient import TestClient
 from features_party.api.app import create_app
 from features_party.client import AsyncFeaturesPartyClient, RemoteProblem
 from features_party.models.worker import Worker
-from shared.audit.store import verify_export
-from shared.documents.bundle import ENVELOPE_SUFFIX
-from shared.documents.signing import SigningKey, VerifyingKey
-from shared.schemas.training import Training
+from label_dp.audit.store import verify_export
+from label_dp.documents.bundle import ENVELOPE_SUFFIX
+from label_dp.documents.signing import SigningKey, VerifyingKey
+from label_dp.schemas.training import Training
 from tests.support.features_api import PARQUET, WORLD, Api, form, message_files, running
 from tests.support.messages import Sender, features_party
 from tests.support.upload_formats import parquet

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient, RemoteProblem
-from shared.client import listings
-from shared.errors import Conflict, Unavailable
+from label_dp.client import listings
+from label_dp.errors import Conflict, Unavailable
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender
 from tests.support.serving import serving

@@ -14,13 +14,13 @@ import pytest
 from features_party.bootstrap import Services, bootstrap, reader
 from features_party.receive.acceptances import MESSAGE
 from features_party.settings import Settings
-from shared import errors
-from shared.audit.events import ACCEPTED
-from shared.audit.store import verify_export
-from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
-from shared.documents.bundle import verify as verify_bundle
-from shared.documents.signing import SigningKey, VerifyingKey
-from shared.schemas.training import Learning, Training
+from label_dp import errors
+from label_dp.audit.events import ACCEPTED
+from label_dp.audit.store import verify_export
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from label_dp.documents.bundle import verify as verify_bundle
+from label_dp.documents.signing import SigningKey, VerifyingKey
+from label_dp.schemas.training import Learning, Training
 from tests.support.messages import Sender, features_party, one_bit, rr, world
 
 IDS = [f"c{i:03d}" for i in range(40)]
@@ -200,7 +200,7 @@ def forge(path: Path, change: Any) -> None:
     data = json.loads(envelope(path).read_bytes())
     payload = json.loads(base64.b64decode(data["payload"]))
     change(payload)
-    from shared.documents.canonical import canonical_bytes
+    from label_dp.documents.canonical import canonical_bytes
 
     data["payload"] = base64.b64encode(canonical_bytes(payload)).decode()
     envelope(path).write_bytes(canonical_bytes(data))

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from features_party.storage import tables
-from shared.errors import Unavailable
-from shared.service.database import Database
-from shared.service.migrations import current_revision, downgrade
+from label_dp.errors import Unavailable
+from label_dp.service.database import Database
+from label_dp.service.migrations import current_revision, downgrade
 
 pytestmark = pytest.mark.usefixtures("migrations_themselves")
 

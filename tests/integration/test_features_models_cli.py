@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from shared.pages.report import MOST_BYTES
+from label_dp.pages.report import MOST_BYTES
 from tests.support.features_api import WORLD, message_files, running
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender

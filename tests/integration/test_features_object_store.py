@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 from features_party.api.app import create_app
 from features_party.bootstrap import Services
 from features_party.storage.kept import KeptInStore
-from shared.audit import events
-from shared.errors import Unavailable
+from label_dp.audit import events
+from label_dp.errors import Unavailable
 from tests.support.features_api import WORLD, Api, form, message_files
 from tests.support.messages import Sender, features_party
 from tests.support.object_store import Room, age

@@ -14,8 +14,8 @@ import pytest
 
 from features_party.bootstrap import Services
 from features_party.receive.accepted import read_prior
-from shared.documents.canonical import digest
-from shared.errors import MalformedManifest
+from label_dp.documents.canonical import digest
+from label_dp.errors import MalformedManifest
 from tests.support.messages import Sender, features_party, one_bit
 
 IDS = [f"c{i:03d}" for i in range(40)]

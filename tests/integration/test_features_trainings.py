@@ -26,7 +26,7 @@ from features_party.models import trainer
 from features_party.models.worker import Worker
 from features_party.training import fitting
 from features_party.training.learners.mlp import Network
-from shared.schemas.training import Training
+from label_dp.schemas.training import Training
 from tests.support.features_api import WORLD, Api, message_files, running
 from tests.support.messages import Sender, features_party
 from tests.support.serving import serving

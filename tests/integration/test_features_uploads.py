@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from features_party.receive.uploads import MAX_PARTS, untar
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 
 REAL = 300_000_000
 

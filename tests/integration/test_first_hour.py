@@ -13,9 +13,9 @@ from features_party.api.schemas import IdListIn
 from features_party.api.schemas_models import PredictIn
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient
 from features_party.receive.pull_since import first_day
+from label_dp.errors import InvalidInput
+from label_dp.schemas.training import Training
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from shared.errors import InvalidInput
-from shared.schemas.training import Training
 from tests.integration.test_cli_habits import Run
 from tests.integration.test_cli_habits import run as run
 from tests.support.labels import LabelsParty

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from label_dp.errors import Conflict
 from labels_party.cli import app
-from shared.errors import Conflict
 from tests.support.labels import LabelsParty, label_table
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "four_eyes": True}

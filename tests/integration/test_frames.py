@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from features_party.bootstrap import bootstrap
 from features_party.frames import labeled_frame
 from features_party.sklearn import LabelDPRegressor
-from shared.errors import InvalidInput, InvalidTable, SignatureInvalid
+from label_dp.errors import InvalidInput, InvalidTable, SignatureInvalid
 from tests.support.messages import Sender, laplace, one_bit, rr, world
 
 WORLD = world(400)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from label_dp.errors import OverlappingBatch
 from labels_party.labels import compaction
 from labels_party.labels.disjoint import SameExamples
 from labels_party.labels.sweep import DAY
-from shared.errors import OverlappingBatch
 from tests.support.history import Past
 from tests.support.labels import LabelsParty
 from tests.support.ledger_faults import Crash, Faults

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.audit.events import BATCH_SEALED
+from label_dp.audit.events import BATCH_SEALED
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_cli import Run, arguments, refused
 from tests.support.schedule import NOON, look, open_batch, population

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from features_party.storage import tables as features_tables
+from label_dp.service import idempotency as calls
+from label_dp.service.database import Database
 from labels_party.storage.tables import idempotency as t
-from shared.service import idempotency as calls
-from shared.service.database import Database
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_api import POPULATION

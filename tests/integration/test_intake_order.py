@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from label_dp.errors import OverlappingBatch
 from labels_party.labels.seal import SameExamples
-from shared.errors import OverlappingBatch
 from tests.support.desk import Desk
 from tests.support.labels import LabelsParty
 

@@ -17,10 +17,10 @@ from features_party.tables.feature_files import FeatureFile
 from features_party.tables.feature_tables import feature_table
 from features_party.tables.join import join, list_unmatched
 from features_party.tables.join_spilled import SpilledJoin
-from shared.channels.base import Channel
-from shared.columnar.tables import read_table
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidFile, InvalidRows, InvalidTable
+from label_dp.channels.base import Channel
+from label_dp.columnar.tables import read_table
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidFile, InvalidRows, InvalidTable
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, draw, features_party, one_bit, rr, world
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.spark.executor.meeting import Meeting
-from shared.spark.cluster import Cluster
+from label_dp.spark.cluster import Cluster
 from tests.integration.test_join_files import ASK, KEY, messages
 from tests.support.features_cli import Shell
 from tests.support.spark_commands import SPARK, spark_shell

@@ -15,7 +15,7 @@ from features_party.settings import Settings
 from features_party.tables.feature_tables import read_features
 from features_party.tables.join import join
 from features_party.tables.output import write_table
-from shared.errors import InvalidInput
+from label_dp.errors import InvalidInput
 from tests.support.labels import LabelsParty
 from tests.support.messages import features_party
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.audit.store import verify_export
-from shared.documents.bundle import verify
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
+from label_dp.audit.store import verify_export
+from label_dp.documents.bundle import verify
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_api import POPULATION, is_problem, published
 from tests.support.upload_formats import PARQUET, parquet

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
+from label_dp.errors import Unavailable
+from label_dp.service.objects.port import DamagedObject
 from labels_party.bootstrap import bootstrap
 from labels_party.labels.batch_keys import PAD, BatchKeys
 from labels_party.labels.batches import SEALED
@@ -19,8 +21,6 @@ from labels_party.labels.ciphered import Reader, disclosed
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.spool import IN_MEMORY, Spool
 from labels_party.storage.tables import batch_keys
-from shared.errors import Unavailable
-from shared.service.objects.port import DamagedObject
 from tests.support.labels import LabelsParty
 
 N = 400

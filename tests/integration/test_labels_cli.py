@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from label_dp.documents.signing import VerifyingKey
+from label_dp.service.cli import run as run_app
 from labels_party import cli
-from shared.documents.signing import VerifyingKey
-from shared.service.cli import run as run_app
 from tests.support.labels_cli import Run, arguments, refused
 
 # --- the other commands ------------------------------------------------------------------------------------

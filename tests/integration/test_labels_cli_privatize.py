@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import Unavailable
 from labels_party.files import message
 from labels_party.work.pipeline import Pipeline
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
-from shared.documents.signing import VerifyingKey
-from shared.errors import Unavailable
 from tests.support.labels import label_table
 from tests.support.labels_cli import Run, arguments, read, refused
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.errors import InvalidTable, Unavailable
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient, RemoteProblem
-from shared.errors import InvalidTable, Unavailable
 from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 

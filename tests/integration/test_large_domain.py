@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
 from tests.support.desk import Desk
 
 SECONDS = 60.0  # of the processor; ten on a free machine

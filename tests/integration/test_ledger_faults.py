@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from label_dp.audit import events
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.problems import problem
 from labels_party.bootstrap import bootstrap
 from labels_party.labels.sweep import DAY, Sweep
-from shared.audit import events
-from shared.errors import LabelDPError, Unavailable
-from shared.problems import problem
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.predicting import FEATURES, learned, tables, with_features
 

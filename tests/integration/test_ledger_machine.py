@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from label_dp.audit.events import ANSWER_PUBLISHED, PUBLISHED
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.store import AuditStore
+from label_dp.errors import Unavailable
+from label_dp.service.idempotency import IdempotentCall
 from labels_party.work.pipeline import Pipeline
-from shared.audit.events import ANSWER_PUBLISHED, PUBLISHED
-from shared.audit.judged import JudgedStore
-from shared.audit.rulebook import RuleBroken
-from shared.audit.store import AuditStore
-from shared.errors import Unavailable
-from shared.service.idempotency import IdempotentCall
 from tests.support.ledger_faults import CRASH, FULL, LOSE
 from tests.support.ledger_machine import play
 from tests.support.ledger_parties import Here

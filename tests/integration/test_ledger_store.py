@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from shared.audit.events import CHARGED, RETURNED, Event, Subject
-from shared.audit.store import AuditStore, append_only_drop
-from shared.errors import AuditChainBroken, BudgetExceeded, InvalidEpsilon
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.audit.events import CHARGED, RETURNED, Event, Subject
+from label_dp.audit.store import AuditStore, append_only_drop
+from label_dp.errors import AuditChainBroken, BudgetExceeded, InvalidEpsilon
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from tests.support.labels import LabelsParty, label_table
 from tests.support.ledger_race import race
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from label_dp.audit.events import CANCELLED
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.rules import check_rules
+from label_dp.audit.show import Totals, sentence
+from label_dp.audit.store import verify_export
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.statement import render_statement
+from label_dp.errors import BudgetExceeded, InvalidEpsilon, MalformedManifest
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
 from labels_party.work.kind import Asked
-from shared.audit.events import CANCELLED
-from shared.audit.rulebook import RuleBroken
-from shared.audit.rules import check_rules
-from shared.audit.show import Totals, sentence
-from shared.audit.store import verify_export
-from shared.documents.canonical import canonical_bytes
-from shared.documents.manifest import Manifest
-from shared.documents.statement import render_statement
-from shared.errors import BudgetExceeded, InvalidEpsilon, MalformedManifest
-from shared.privacy import ZERO, Epsilon, EpsilonSplit, parse_delta
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import POPULATION
 

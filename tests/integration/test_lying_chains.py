@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from deploy.verify_standalone.rules import NAMES
-from shared.audit.commands import compare_with
-from shared.audit.events import ERASED
-from shared.audit.rulebook import MATCHED, RULES, RuleBroken
-from shared.audit.rules import HANDLED
-from shared.audit.store import read_export
-from shared.documents.signing import SigningKey
+from label_dp.audit.commands import compare_with
+from label_dp.audit.events import ERASED
+from label_dp.audit.rulebook import MATCHED, RULES, RuleBroken
+from label_dp.audit.rules import HANDLED
+from label_dp.audit.store import read_export
+from label_dp.documents.signing import SigningKey
 from tests.support import lying_chains as lies
 
 KEY, OTHER = SigningKey.generate(), SigningKey.generate()

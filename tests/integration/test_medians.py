@@ -17,15 +17,11 @@ import pyarrow.csv
 import pytest
 from fastapi.testclient import TestClient
 
-from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from labels_party.files.answers import AnswerErrand
-from labels_party.files.jobs import look
-from labels_party.kinds.median import MedianWish
-from shared.audit.rules import check_rules
-from shared.documents.answer import Answer
-from shared.documents.kinds.median import Median, VerifiedMedian, open_median
-from shared.documents.signing import ANSWER_TYPE, SigningKey, open_envelope
-from shared.errors import (
+from label_dp.audit.rules import check_rules
+from label_dp.documents.answer import Answer
+from label_dp.documents.kinds.median import Median, VerifiedMedian, open_median
+from label_dp.documents.signing import ANSWER_TYPE, SigningKey, open_envelope
+from label_dp.errors import (
     AlreadyReleased,
     AudienceMismatch,
     InvalidEpsilon,
@@ -33,6 +29,10 @@ from shared.errors import (
     MalformedAnswer,
     VerificationFailed,
 )
+from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
+from labels_party.files.answers import AnswerErrand
+from labels_party.files.jobs import look
+from labels_party.kinds.median import MedianWish
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support.asked import median_wish
 from tests.support.labels import LabelsParty

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploy.verify_standalone.message import open_manifest
+from label_dp.documents.bundle import FOLDER_ENVELOPE, verify
 from labels_party.contents import of_message
 from labels_party.labels.batches import SEALED
 from labels_party.labels.parsing import EMPTY
 from labels_party.labels.seal import SealedLabels
-from shared.documents.bundle import FOLDER_ENVELOPE, verify
 from tests.support.desk import Desk, parquet
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import published

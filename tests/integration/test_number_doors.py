@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
-from shared.schemas.base import Ask, QueryAsk
+from label_dp.schemas.base import Ask, QueryAsk
 from tests.support.labels import LabelsParty
 from tests.support.labels_api import answers
 from tests.support.labels_cli import Run, arguments, refused

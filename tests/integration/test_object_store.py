@@ -16,12 +16,12 @@ import pytest
 
 from features_party.labels_service import LabelsService
 from features_party.receive.pull import pull
+from label_dp.audit import events
+from label_dp.documents.bundle import verify
+from label_dp.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
+from label_dp.service.objects import bucket as requests
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.work import store_shelf
-from shared.audit import events
-from shared.documents.bundle import verify
-from shared.errors import DigestMismatch, InvalidSettings, LabelDPError, Refusal, Unavailable
-from shared.service.objects import bucket as requests
 from tests.integration.test_release_pipeline import POINTS, Crash, CrashAt
 from tests.support.labels import LabelsParty, label_table
 from tests.support.object_store import Room, age

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
 from tests.support.desk import Desk
 from tests.support.label_storm import UNTOLD
 from tests.support.labels import LabelsParty

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.errors import Conflict
+from label_dp.errors import Conflict
 from tests.support.labels import LabelsParty, label_table
 from tests.support.serving import serving
 

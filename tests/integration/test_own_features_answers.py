@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.audit.rules import check_rules
+from label_dp.documents.kinds.linear_model import open_linear_model
+from label_dp.documents.kinds.rectangle import open_rectangle
+from label_dp.errors import Conflict, InvalidEpsilon, InvalidInput
+from label_dp.privacy import Epsilon, parse_delta
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.kinds.rectangle import RectangleKind
-from shared.audit.rules import check_rules
-from shared.documents.kinds.linear_model import open_linear_model
-from shared.documents.kinds.rectangle import open_rectangle
-from shared.errors import Conflict, InvalidEpsilon, InvalidInput
-from shared.privacy import Epsilon, parse_delta
 from tests.integration.test_release_pipeline import Crash, CrashAt
 from tests.support import real_data
 from tests.support.asked import feature_wish

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from shared.documents.kinds.linear_model import open_linear_model
-from shared.documents.kinds.rectangle import open_rectangle
-from shared.documents.signing import VerifyingKey
+from label_dp.documents.kinds.linear_model import open_linear_model
+from label_dp.documents.kinds.rectangle import open_rectangle
+from label_dp.documents.signing import VerifyingKey
 from tests.support.labels_cli import Run, refused
 from tests.support.own_features import tables
 

@@ -26,12 +26,12 @@ from features_party.pyfunc_model import Predictor
 from features_party.scoring import PrivatizedScorer
 from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
 from features_party.tables.feature_tables import feature_table
+from label_dp.documents.signing import SigningKey, VerifyingKey
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism, InvalidTable
+from label_dp.privacy import Epsilon
+from label_dp.schemas.training import Learning
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.documents.signing import SigningKey, VerifyingKey
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism, InvalidTable
-from shared.privacy import Epsilon
-from shared.schemas.training import Learning
 from tests.simulation.test_holdout_coverage import k_ary
 from tests.support.classes import ClassWorld
 from tests.support.features_cli import Shell

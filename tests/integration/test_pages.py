@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
+from label_dp.pages.site import POLICY
+from label_dp.service.sessions import HOURS, MOST
 from labels_party.storage.tables import sessions
-from shared.pages.site import POLICY
-from shared.service.sessions import HOURS, MOST
 from tests.integration.test_four_eyes import ask, sealed
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.labels_api import published

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.documents.statement_text import in_all_words
+from label_dp.documents.statement_text import in_all_words
 from tests.integration.test_unit_erasures import POPULATION, opened, seal
 from tests.support.features_cli import Shell
 from tests.support.labels import LabelsParty, label_table

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from labels_party.bootstrap import bootstrap
-from labels_party.mechanisms.private_prediction import lattice
-from labels_party.settings import Settings
-from shared.errors import (
+from label_dp.errors import (
     BudgetExceeded,
     RandomnessUnavailable,
     Unavailable,
 )
+from labels_party.bootstrap import bootstrap
+from labels_party.mechanisms.private_prediction import lattice
+from labels_party.settings import Settings
 from tests.support.labels import LabelsParty
 from tests.support.predicting import (
     ask,

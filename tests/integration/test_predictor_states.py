@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.errors import (
+from label_dp.errors import (
     Conflict,
     LabelDPError,
     Unavailable,

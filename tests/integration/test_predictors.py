@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shared.documents.canonical import canonical_bytes
-from shared.documents.kinds.registry import trusted_answer
-from shared.errors import (
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.errors import (
     AlreadyReleased,
     BudgetExceeded,
     Conflict,

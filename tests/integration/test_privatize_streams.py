@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.ahead import ahead
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile, InvalidTable, LabelDPError
 from labels_party.labels import label_file, upload_runs
 from labels_party.labels.label_file import LabelFile
-from shared.ahead import ahead
-from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidTable, LabelDPError
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request

@@ -20,10 +20,10 @@ from features_party.bootstrap import Services
 from features_party.labels_service import LabelsService
 from features_party.receive import fetching, placing
 from features_party.storage.home import INCOMING
-from shared import errors
-from shared.audit.events import ACCEPTED
-from shared.documents.arriving import Arriving
-from shared.documents.bundle import VerifiedMessage, verify
+from label_dp import errors
+from label_dp.audit.events import ACCEPTED
+from label_dp.documents.arriving import Arriving
+from label_dp.documents.bundle import VerifiedMessage, verify
 from tests.support.breaking import RELEASE, Files, breaking, sent_message
 from tests.support.messages import Sender, features_party
 

@@ -15,15 +15,15 @@ from fastapi.testclient import TestClient
 
 from features_party.api.app import create_app
 from features_party.labels_service import LabelsService
+from label_dp import errors
+from label_dp.audit.events import RECEIVED, Event
+from label_dp.audit.receipts import Receipts
+from label_dp.audit.store import append_only_drop
+from label_dp.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
+from label_dp.documents.signing import SigningKey
 from labels_party.storage.tables import receipts
 from labels_party.work.kind import RELEASES
 from labels_party.work.receipts import ReceiptBook, receipt_key
-from shared import errors
-from shared.audit.events import RECEIVED, Event
-from shared.audit.receipts import Receipts
-from shared.audit.store import append_only_drop
-from shared.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
-from shared.documents.signing import SigningKey
 from tests.support.labels import label_table
 from tests.support.labels_api import is_problem
 from tests.support.receipts import Away, Pair, accept, changed, first_receipt, pair

@@ -11,7 +11,7 @@ import typer
 
 import features_party.cli
 import labels_party.cli
-from shared.schemas.reference import page
+from label_dp.schemas.reference import page
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
 from tests.support.messages import Sender
@@ -55,7 +55,7 @@ def test_it_names_every_command(party: Any) -> None:
 
 def test_parameters_are_those_of_the_schemas() -> None:
     written = (GUIDES / "parameters.md").read_text(encoding="utf-8")
-    again = "write it again: .venv/bin/python -m shared.schemas.reference > deploy/guides/parameters.md"
+    again = "write it again: .venv/bin/python -m label_dp.schemas.reference > deploy/guides/parameters.md"
     assert written == page(), again
 
 

@@ -12,11 +12,11 @@ import pytest
 from deploy.verify_standalone.message import verify_message
 from deploy.verify_standalone.refusal import RefusedError
 from features_party.receive.pinned import PinnedKeys
-from shared.documents.bundle import verify
-from shared.documents.manifest import Manifest
-from shared.documents.rehearsal import MADE_UP, Rehearsal
-from shared.documents.signing import MANIFEST_TYPE, REHEARSAL_TYPE, SigningKey, VerifyingKey
-from shared.errors import MalformedManifest, SignatureInvalid, VerificationFailed
+from label_dp.documents.bundle import verify
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rehearsal import MADE_UP, Rehearsal
+from label_dp.documents.signing import MANIFEST_TYPE, REHEARSAL_TYPE, SigningKey, VerifyingKey
+from label_dp.errors import MalformedManifest, SignatureInvalid, VerificationFailed
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit, world
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
+from label_dp.errors import AlreadyReleased, BudgetExceeded, Conflict, Unavailable
 from labels_party.kinds.message.engine import LocalEngine
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
-from shared.errors import AlreadyReleased, BudgetExceeded, Conflict, Unavailable
 from tests.support.labels import LabelsParty, label_table
 
 

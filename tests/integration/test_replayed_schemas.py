@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from features_party.storage import tables as features
+from label_dp.service.database import Database
+from label_dp.service.migrations import current_revision, upgrade
 from labels_party.bootstrap import MIGRATIONS
 from labels_party.storage.tables import HEAD
-from shared.service.database import Database
-from shared.service.migrations import current_revision, upgrade
 from tests.support.postgres import Databases
 from tests.support.replayed_schemas import replayed_schemas
 

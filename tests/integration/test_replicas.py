@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from label_dp.audit import events
+from label_dp.errors import Conflict
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.sorting import LabelSort
-from shared.audit import events
-from shared.errors import Conflict
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.ledger_calls import LIFETIME, Calls, found_population
 from tests.support.ledger_process import Child, Died, Nursery, Refused, Start

@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from label_dp.documents.report import signature_of, verified_report
+from label_dp.documents.signing import SigningKey
+from label_dp.errors import DigestMismatch, InvalidFile, InvalidInput, NotFound, SignatureInvalid, VerificationFailed
+from label_dp.pages.report import MOST_BYTES
+from label_dp.schemas.plan import Plan
 from labels_party.pages.report import plan_report, report
 from labels_party.planning import planned
-from shared.documents.report import signature_of, verified_report
-from shared.documents.signing import SigningKey
-from shared.errors import DigestMismatch, InvalidFile, InvalidInput, NotFound, SignatureInvalid, VerificationFailed
-from shared.pages.report import MOST_BYTES
-from shared.schemas.plan import Plan
 from tests.support.labels import LabelsParty, label_table
 
 HOSTILE = '<script>alert("x")</script>'

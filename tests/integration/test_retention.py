@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
+from label_dp.documents.bundle import verify
+from label_dp.errors import Conflict, OverlappingBatch
 from labels_party.labels.seal import SameExamples
 from labels_party.storage.tables import segments
-from shared.documents.bundle import verify
-from shared.errors import Conflict, OverlappingBatch
 from tests.support.labels import FakeClock, LabelsParty, label_table
 
 POPULATION = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "2", "missing_label": 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.documents.bundle import verify
+from label_dp.documents.bundle import verify
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.schedule import NOON, listed, look, open_batch, population, send
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import Unavailable
 from labels_party.labels.batches import SEALED, UPSERT, Batch
 from labels_party.labels.seal import IncompleteLabels, SealedLabels
-from shared.domain import Domain
-from shared.errors import Unavailable
 from tests.support.asking import population as declared
 from tests.support.labels import LabelsParty
 

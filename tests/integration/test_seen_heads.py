@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared.audit.commands import compare_files
-from shared.errors import InvalidInput
+from label_dp.audit.commands import compare_files
+from label_dp.errors import InvalidInput
 from tests.support.commands import command
 from tests.support.receipts import Pair, pair
 

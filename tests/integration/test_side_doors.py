@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from labels_party.files.message import write_out
-from labels_party.kinds.message.engine import LocalEngine
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
-from shared.domain import Domain
-from shared.errors import (
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
+from label_dp.domain import Domain
+from label_dp.errors import (
     InvalidInput,
     InvalidLoss,
     InvalidMechanism,
@@ -26,8 +24,10 @@ from shared.errors import (
     MalformedManifest,
     Unavailable,
 )
-from shared.losses import MatrixLoss
-from shared.privacy import Epsilon
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import Epsilon
+from labels_party.files.message import write_out
+from labels_party.kinds.message.engine import LocalEngine
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize

@@ -20,7 +20,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from features_party.sklearn import LabelDPClassifier, LabelDPRegressor
-from shared.documents.signing import SigningKey
+from label_dp.documents.signing import SigningKey
 from tests.support.messages import Sender, rr
 
 CHANNEL = rr("0:50", epsilon=18.0, cuts=tuple(range(1, 51)))  # hardly any noise, so that fits can be judged

@@ -24,7 +24,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.service.bodies import FREE_BYTES
+from label_dp.service.bodies import FREE_BYTES
 
 pytestmark = pytest.mark.processes
 
@@ -33,7 +33,7 @@ GROWTH = 48 << 20  # bytes of memory that any of this may cost
 
 SERVE = """
 import sys
-from shared.service.connection import Connection
+from label_dp.service.connection import Connection
 Connection.header_seconds, Connection.rest_seconds, Connection.stall_seconds = 1.0, 1.0, 1.0
 from labels_party.cli import main
 sys.argv = ["labels-party", "serve", "--port", "0"]

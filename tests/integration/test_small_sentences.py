@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.errors import RemoteProblem
+from label_dp.problems import problem
 from labels_party.client import LabelsPartyClient
-from shared.errors import RemoteProblem
-from shared.problems import problem
 from tests.integration.test_unit_erasures import POPULATION
 from tests.support.labels import LabelsParty
 from tests.support.labels_cli import Run, arguments, refused

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chi2
 
+from label_dp.documents.bundle import VerifiedMessage, verify
+from label_dp.documents.rows import read_message
+from label_dp.errors import InvalidInput, LabelDPError, Unavailable
+from label_dp.spark.cluster import Cluster
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels import vault
 from labels_party.spark import engine as engine_module
 from labels_party.spark.engine import SparkEngine
-from shared.documents.bundle import VerifiedMessage, verify
-from shared.documents.rows import read_message
-from shared.errors import InvalidInput, LabelDPError, Unavailable
-from shared.spark.cluster import Cluster
 from tests.support.labels import LabelsParty, label_table
 from tests.support.spark_faults import Faulty, Lingering, Wrong
 

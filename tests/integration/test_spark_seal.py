@@ -12,6 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
+from label_dp.domain import Domain
+from label_dp.errors import AlreadyReleased, LabelDPError
+from label_dp.spark.cluster import Cluster
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels.batches import SEALED
 from labels_party.labels.seal import SealedLabels
@@ -19,11 +24,6 @@ from labels_party.spark import engine as engine_module
 from labels_party.spark import files as files_module
 from labels_party.spark.engine import SparkEngine
 from labels_party.spark.executor.drawing import Drawing
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
-from shared.domain import Domain
-from shared.errors import AlreadyReleased, LabelDPError
-from shared.spark.cluster import Cluster
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request

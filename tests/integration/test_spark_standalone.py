@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
+from label_dp.spark.cluster import Cluster
 from labels_party.labels import vault
 from labels_party.spark import engine as engine_module
 from labels_party.spark.engine import SparkEngine
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
-from shared.spark.cluster import Cluster
 from tests.support.labels import LabelsParty, label_table
 from tests.support.spark import standalone
 from tests.support.spark_faults import Faulty, Lingering

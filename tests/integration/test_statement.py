@@ -18,17 +18,17 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from features_party.cli import app as features_app
+from label_dp.channels.base import Channel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.documents.manifest import Manifest, PriorRef
+from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.statement import Later, render_statement
+from label_dp.documents.statement_text import odds_factor, percent, surest
+from label_dp.domain import Domain
+from label_dp.errors import LabelDPError
+from label_dp.privacy import Epsilon
 from labels_party.cli import app as labels_app
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel
-from shared.channels.one_bit import OneBitChannel
-from shared.documents.manifest import Manifest, PriorRef
-from shared.documents.members import PopulationRef, Unit
-from shared.documents.statement import Later, render_statement
-from shared.documents.statement_text import odds_factor, percent, surest
-from shared.domain import Domain
-from shared.errors import LabelDPError
-from shared.privacy import Epsilon
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, odds, one_bit, rr
 

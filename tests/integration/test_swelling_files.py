@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.columnar.rows import FLOOR, RATIO, ParquetRows
+from label_dp.columnar.tables import read_table
+from label_dp.errors import InvalidFile, InvalidTable, TooLarge
 from labels_party.labels.formats import json_document
 from labels_party.labels.formats.arrow_stream import read_arrow
 from labels_party.labels.formats.formats import JSON
 from labels_party.labels.formats.source import Wanted
-from shared.columnar.rows import FLOOR, RATIO, ParquetRows
-from shared.columnar.tables import read_table
-from shared.errors import InvalidFile, InvalidTable, TooLarge
 from tests.support.hostile_parquet import LONG, written
 from tests.support.swelling import COLUMN, ID, MIB, READERS, ids, swelling, told
 from tests.support.upload_formats import BytesSource

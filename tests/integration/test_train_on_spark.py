@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from features_party.spark import training as spark_training
-from shared.spark.cluster import Cluster
+from label_dp.spark.cluster import Cluster
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, one_bit
 from tests.support.spark_commands import SPARK, spark_shell

@@ -16,10 +16,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.documents.kinds.calibration import Calibration, load_calibration, open_calibration
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import RemoteProblem
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from shared.documents.kinds.calibration import Calibration, load_calibration, open_calibration
-from shared.documents.signing import VerifyingKey
-from shared.errors import RemoteProblem
 from tests.support.calibrations import published, records, two_scores
 from tests.support.commands import command
 from tests.support.features_cli import Shell

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from features_party.bootstrap import Services
+from label_dp import errors
+from label_dp.audit.commands import verify_file, verify_store
+from label_dp.audit.compare import Comparison, Side, compare_parties
+from label_dp.audit.events import ACCEPTED, DOCUMENT_REFUSED, POPULATION_CREATED, PUBLISHED, RETURNED, Event
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.rules import check_rules
+from label_dp.audit.show import sentence
+from label_dp.audit.store import AuditStore, read_export
+from label_dp.documents.members import Unit
+from label_dp.documents.signing import SigningKey
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.kinds.message.plan import ReleasePlan
 from labels_party.ledger.populations import Population
-from shared import errors
-from shared.audit.commands import verify_file, verify_store
-from shared.audit.compare import Comparison, Side, compare_parties
-from shared.audit.events import ACCEPTED, DOCUMENT_REFUSED, POPULATION_CREATED, PUBLISHED, RETURNED, Event
-from shared.audit.rulebook import RuleBroken
-from shared.audit.rules import check_rules
-from shared.audit.show import sentence
-from shared.audit.store import AuditStore, read_export
-from shared.documents.members import Unit
-from shared.documents.signing import SigningKey
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from tests.support import lying_chains as lies
 from tests.support.calibrations import charged, score_table, signed
 from tests.support.labels import LabelsParty, label_table
@@ -175,7 +175,7 @@ def test_every_checker_finds_an_event_that_was_written_past_the_rules(both: Pair
 
 def test_what_was_accepted_is_charged_at_the_other_side(both: Pair) -> None:
     """A labels party that takes a release out of its chain, or charges less, is found in both directions."""
-    from shared.audit.compare import Side, compare_parties
+    from label_dp.audit.compare import Side, compare_parties
 
     both.pull(both.release("1"))
     both.pull_answer()

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from label_dp.audit.events import CHARGED
+from label_dp.domain import Domain
+from label_dp.errors import Conflict
 from labels_party import cli
 from labels_party.labels.batches import SEALED, UNITS, UPSERT, Batch
 from labels_party.labels.seal import SealedLabels, TooManyExamples
 from labels_party.ledger.populations import Population
-from shared.audit.events import CHARGED
-from shared.domain import Domain
-from shared.errors import Conflict
 from tests.support.asking import population as declared
 from tests.support.labels import LabelsParty
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.errors import LabelDPError
+from label_dp.service.idempotency import IdempotentCall
 from labels_party.labels.batches import ASIDE, LABELS, RUNS, SEALED
 from labels_party.labels.compaction import FACTOR
 from labels_party.labels.formats.formats import JSON
@@ -20,8 +22,6 @@ from labels_party.labels.known import look
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.together import Small
 from labels_party.labels.vault import LabelVault
-from shared.errors import LabelDPError
-from shared.service.idempotency import IdempotentCall
 from tests.support.labels import LabelsParty
 
 Labels = dict[str, Any]

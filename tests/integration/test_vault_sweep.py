@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from label_dp.errors import Unavailable
 from labels_party.labels.sweep import DAY
-from shared.errors import Unavailable
 from tests.support.labels import LabelsParty, label_table
 
 OLD = time.time() - 2 * DAY

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi.testclient import TestClient
 
+from label_dp.errors import InvalidMechanism, SignatureInvalid
+from label_dp.schemas.webhook import EVENTS
 from labels_party.notify import sender as sender_module
 from labels_party.notify.sender import FIRST_PAUSE, LIFE_SECONDS, LONGEST_PAUSE, pause_after
 from labels_party.storage.tables import deliveries, idempotency, metadata
-from shared.errors import InvalidMechanism, SignatureInvalid
-from shared.schemas.webhook import EVENTS
 from tests.support.endpoint import Endpoint
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.webhooks import verify_at

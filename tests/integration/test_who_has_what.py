@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from label_dp.actors import called, name_of
+from label_dp.errors import InvalidInput
 from labels_party.work.given import Given
-from shared.actors import called, name_of
-from shared.errors import InvalidInput
 from tests.integration.test_four_eyes import POPULATION, ask, sealed
 from tests.support.labels import LabelsParty, label_table
 from tests.support.labels_cli import Run, refused

@@ -45,7 +45,7 @@ def measured(folder: Path, arguments: list[str]) -> tuple[int, dict[str, Any]]:
 
 def room_of(file: str) -> str:
     """Two levels: labels_party/ledger; files that lie loose in a party are `labels_party`."""
-    parts = Path(file).parts
+    parts = Path(file.replace("shared/label_dp/", "shared/")).parts
     return "/".join(parts[: 2 if len(parts) > 2 else 1])
 
 

@@ -17,7 +17,7 @@ STEPS = ("intake", "arrival", "checked", "compared", "stored", "recorded", "pars
 ROOMS = {
     "ledger": ("labels_party/ledger",),
     "mechanisms": ("labels_party/mechanisms",),
-    "documents": ("shared/documents",),
+    "documents": ("shared/label_dp/documents",),
     "intake": tuple(f"labels_party/labels/{name}.py" for name in STEPS),
 }
 LEFT_OUT = ("VariableInserter", "VariableReplacer")  # they take names as arguments, and are experimental

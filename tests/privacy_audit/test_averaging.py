@@ -24,6 +24,11 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from label_dp.audit.events import RETURNED
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.store import AuditStore
+from label_dp.errors import AlreadyReleased, BudgetExceeded
+from label_dp.privacy import ZERO, EpsilonSplit
 from labels_party.kinds.message.plan import GivenPrior
 from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.labels import batches as batches_module
@@ -38,11 +43,6 @@ from labels_party.mechanisms import prior as prior_module
 from labels_party.storage.tables import segments
 from labels_party.work import retention
 from labels_party.work.decisions import Decisions
-from shared.audit.events import RETURNED
-from shared.audit.judged import JudgedStore
-from shared.audit.store import AuditStore
-from shared.errors import AlreadyReleased, BudgetExceeded
-from shared.privacy import ZERO, EpsilonSplit
 from tests.support.averaging import VICTIM, Leak, World
 from tests.support.averaging_moves import run
 from tests.support.posterior import exp_below, seen_counts

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
 from labels_party.mechanisms.isotonic.cells import Cells
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.auditor import audit
 
 ALPHA = 1e-6

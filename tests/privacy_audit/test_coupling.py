@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import EpsilonNotProved, InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.kinds.message import engine as engine_module
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.auto import AUTO
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.private_median import quantiles
-from shared.domain import Domain
-from shared.errors import EpsilonNotProved, InvalidMechanism
-from shared.privacy import Epsilon
 from tests.support.asked import release_wish
 from tests.support.coupling import REFUSED, Pair, coupled
 from tests.support.exact_matrix import CASES, uncovered

@@ -26,6 +26,8 @@ import pyarrow as pa
 import pytest
 from scipy.stats import wilcoxon
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.labels.ciphered import ciphered
 from labels_party.labels.parsing import floats_of, positions
@@ -45,8 +47,6 @@ from labels_party.mechanisms.private_median.median import MedianPlan, private_me
 from labels_party.mechanisms.private_median.quantiles import EACH, histogram_quantiles, plan_quantiles
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan, private_rectangle
 from labels_party.mechanisms.sampling import sample
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.predicting import plan_of
 
 DOMAIN = Domain.parse("0:40")

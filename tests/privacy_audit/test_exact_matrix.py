@@ -14,20 +14,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.dense import DenseChannel
+from label_dp.channels.exponential import ExponentialChannel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.noise import NoiseChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import auto
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.sampling import SAMPLERS
-from shared.channels.base import N
-from shared.channels.dense import DenseChannel
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.noise import NoiseChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel
-from shared.channels.top_labels import TopLabelsChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.exact_matrix import (
     CASES,
     LINEAR_PROGRAMS,

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic import total_order
 from labels_party.mechanisms.isotonic.fit import design
 from labels_party.mechanisms.isotonic.grid import AbsoluteGrid, LossGrid, SquaredGrid
 from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.privacy import Epsilon
 from tests.support.isotonic import every_run
 
 Patch = pytest.MonkeyPatch

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
 from labels_party.mechanisms.isotonic.cells import Cells
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.auditor import audit
 
 ALPHA = 1e-6

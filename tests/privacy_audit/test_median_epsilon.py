@@ -13,13 +13,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from label_dp.documents.signing import SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import EpsilonNotProved
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.kinds import median as medians_module
 from labels_party.kinds.median import SLICES, MedianKind, slices_plan
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median
-from shared.documents.signing import SigningKey
-from shared.domain import Domain
-from shared.errors import EpsilonNotProved
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from tests.support.asking import population as parse_population
 from tests.support.auditor import audit
 from tests.support.coupling import Labels

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import EpsilonNotProved
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.kinds.own_features import Planned
 from labels_party.kinds.rectangle import RectangleKind
-from shared.domain import Domain
-from shared.errors import EpsilonNotProved
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from tests.support.asked import planned as plan_of
 from tests.support.asking import population as parse_population
 from tests.support.auditor import audit

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import alias, catalogue, randomized_response, sampling
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
-from shared.channels.base import N
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.exact_matrix import check_matrix, design, wrong_words
 from tests.support.streams import repeated, words_drawn

@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import EpsilonNotProved
+from label_dp.privacy import exp_bounds
 from labels_party.kinds.prediction import methods
 from labels_party.kinds.prediction.methods import METHODS, PredictorPlan
 from labels_party.mechanisms.choice import weights
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, lattice, learners, stable, votes, walk
-from shared.domain import Domain
-from shared.errors import EpsilonNotProved
-from shared.privacy import exp_bounds
 from tests.support.predicting import plan_of
 
 X = np.array([1.0, 2.0, 2.0, 5.0, 7.0, 9.0])

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.kinds.calibration.shapes import Terms, fitted
 from labels_party.mechanisms.isotonic import antichains, constrained
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset
@@ -27,8 +29,6 @@ from labels_party.mechanisms.isotonic.grid import LossGrid
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import every_run
 from tests.support.isotonic_baseline import baseline_poset

@@ -9,17 +9,17 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from label_dp.channels.base import N
+from label_dp.channels.registry import channel_from_json
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import LabelDPError, MalformedManifest
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
 from labels_party.mechanisms.rr_with_prior import rr_with_prior_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.channels.base import N
-from shared.channels.registry import channel_from_json
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import LabelDPError, MalformedManifest
-from shared.privacy import Epsilon
 
 epsilons = st.integers(min_value=10**6, max_value=40 * 10**9).map(Epsilon)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.domain import Domain
+from label_dp.domain import Domain
 
 steps = st.sampled_from(["1", "0.1", "0.01", "0.3", "0.007", "2.5", "1000", "0.000000001"])
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from deploy.verify_standalone.domains import Domain as Standalone
 from deploy.verify_standalone.refusal import RefusedError
-from shared.domain import Domain
-from shared.errors import InvalidDomain
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain
 
 words = st.one_of(
     st.text(min_size=0, max_size=8),

@@ -18,10 +18,10 @@ from scipy.stats import binom
 from features_party.training.estimate import ErrorEstimate, Identified, estimate, held_out
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.intervals import NO_FOLDS, Folds, Interval
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.laplace import laplace_channel
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.messages import laplace, one_bit, rr
 
 FloatArray = npt.NDArray[np.float64]

@@ -11,8 +11,8 @@ import pytest
 
 from features_party.training.estimate import Identified, estimate
 from features_party.training.intervals import Interval
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.privacy import Epsilon
 from tests.support import real_data
 from tests.support.final_errors import Rows, coverage
 

@@ -11,14 +11,14 @@ import pytest
 from scipy.stats import binom
 
 from features_party.training.holdout import estimate_on_rows, identify
+from label_dp.channels.base import Channel, N
+from label_dp.channels.dense import DenseChannel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel, N
-from shared.channels.dense import DenseChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism
-from shared.privacy import Epsilon
 from tests.support.messages import odds, one_bit, rr, staircase
 
 DRAWS, ROWS = 1000, 3000

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from features_party.training.correction import correct
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import sampling
 from labels_party.mechanisms.auto import Judged, choose
 from labels_party.mechanisms.sampling import sample
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.training import fit
 
 DOMAIN = Domain.parse("0:100")

@@ -17,7 +17,7 @@ from typing import Any
 def main(target: str, arguments: list[str]) -> None:
     atheris: Any = importlib.import_module("atheris")
 
-    with atheris.instrument_imports(include=["shared", "features_party.receive", "labels_party.labels"]):
+    with atheris.instrument_imports(include=["label_dp", "features_party.receive", "labels_party.labels"]):
         from tests.support.fuzz_targets import Targets, corpus, mutated
 
     targets, kept = Targets(Path(tempfile.mkdtemp(prefix="fuzz-"))), corpus(target)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from shared import errors
-from shared.audit.commands import compare_files
-from shared.audit.rulebook import RuleBroken
-from shared.documents.signing import SigningKey
+from label_dp import errors
+from label_dp.audit.commands import compare_files
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.documents.signing import SigningKey
 from tests.integration.test_days import SECOND, day
 from tests.integration.test_seen_heads import forked
 from tests.integration.test_under_charging import give_back, recorded_day, send

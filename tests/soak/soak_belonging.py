@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.service import idempotency as calls
 from labels_party.bootstrap import bootstrap
 from labels_party.settings import Settings
 from labels_party.storage.tables import idempotency
-from shared.documents.canonical import canonical_bytes
-from shared.service import idempotency as calls
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.ingest_worlds import IDS, Rules, differences, steps, two_worlds

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.privacy import Epsilon
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support import real_data

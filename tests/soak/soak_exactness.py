@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import rate_of, weights
 from labels_party.mechanisms.entropy import LaplaceNoise, float_not_below
 from labels_party.mechanisms.exponentials import LOGISTIC_ERROR, POWER_ERROR, U
 from labels_party.mechanisms.prior import SENSITIVITY
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.losses import MatrixLoss
-from shared.privacy import Epsilon
 from tests.privacy_audit.test_coupling import ALL
 from tests.soak.conftest import Scale
 from tests.soak.report import Report

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from deploy.demo.services import Service
-from shared.audit.store import verify_export
-from shared.documents.signing import VerifyingKey
+from label_dp.audit.store import verify_export
+from label_dp.documents.signing import VerifyingKey
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.bad_labels import bad_rows

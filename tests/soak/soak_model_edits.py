@@ -9,9 +9,9 @@ import time
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from shared.errors import InvalidInput
-from shared.numbers import BadSpelling, decimal_of, whole_of
-from shared.privacy import Epsilon, parse_delta
+from label_dp.errors import InvalidInput
+from label_dp.numbers import BadSpelling, decimal_of, whole_of
+from label_dp.privacy import Epsilon, parse_delta
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.model_edits import BY_HAND, NAMES, contained, documents, edited, flipped

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.sampling import sample
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon
-from shared.privacy import Epsilon
 from tests.privacy_audit import test_auditor as quick
 from tests.soak.conftest import Scale
 from tests.soak.report import Report

@@ -7,7 +7,7 @@ import itertools
 import random
 import time
 
-from shared.documents.signing import SigningKey
+from label_dp.documents.signing import SigningKey
 from tests.soak.conftest import Scale
 from tests.soak.report import Report
 from tests.support.golden_documents import documents

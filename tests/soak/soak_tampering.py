@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 from features_party.bootstrap import Services
-from shared.documents.canonical import digest
-from shared.errors import LabelDPError
+from label_dp.documents.canonical import digest
+from label_dp.errors import LabelDPError
 from tests.soak.conftest import RESULTS, Scale
 from tests.soak.report import Report
 from tests.support import malice

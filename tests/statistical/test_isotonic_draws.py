@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic import total_order
 from labels_party.mechanisms.isotonic.depth import default_levels, excess_bound
 from labels_party.mechanisms.isotonic.grid import loss_grid
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 from tests.support.isotonic import every_run
 

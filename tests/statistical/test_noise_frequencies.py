@@ -11,13 +11,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from label_dp.channels.base import Channel, N
+from label_dp.channels.laplace import LaplaceChannel
+from label_dp.channels.staircase import StaircaseChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS, sample
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
-from shared.channels.base import Channel, N
-from shared.channels.laplace import LaplaceChannel
-from shared.channels.staircase import StaircaseChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 
 DRAWS = 300_000

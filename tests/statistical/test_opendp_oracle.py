@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from label_dp.channels.base import Channel, N
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import float_not_below
 from labels_party.mechanisms.randomized_response import rr_weights
 from labels_party.mechanisms.sampling import sample
-from shared.channels.base import Channel, N
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 ALPHA = 1e-6
 OURS, THEIRS = 200_000, 20_000

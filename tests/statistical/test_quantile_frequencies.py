@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.private_median.quantiles import (
     EACH,
@@ -18,7 +19,6 @@ from labels_party.mechanisms.private_median.quantiles import (
     plan_quantiles,
     quantiles,
 )
-from shared.privacy import Epsilon
 from tests.statistical.test_opendp_oracle import same_source
 from tests.statistical.test_sampler_frequencies import ALPHA, p_value
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from label_dp.channels.base import N
+from label_dp.channels.knots import KnotsChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights, sample_rr
 from labels_party.mechanisms.sampling import sample
-from shared.channels.base import N
-from shared.channels.knots import KnotsChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.exact_matrix import CASES, design
 
 ALPHA = 1e-6

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from label_dp.domain import Domain
+from label_dp.schemas.population import Population as PopulationAsked
+from label_dp.schemas.predictor import Predictor
+from label_dp.schemas.release import Release
+from label_dp.service.cli import Progress
 from labels_party.bootstrap import Services
 from labels_party.files.inputs import request_of
 from labels_party.files.jobs import ACTOR, LabelsFile, run
 from labels_party.files.message import Message
 from labels_party.kinds.message.plan import ReleaseRequest
 from labels_party.ledger.populations import Population, declare
-from shared.domain import Domain
-from shared.schemas.population import Population as PopulationAsked
-from shared.schemas.predictor import Predictor
-from shared.schemas.release import Release
-from shared.service.cli import Progress
 
 
 def population(name: str, label: str, domain: Domain, lifetime: object, **rules: Any) -> Population:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.documents.bundle import FOLDER_ENVELOPE
+from label_dp.documents.bundle import FOLDER_ENVELOPE
 from tests.support.messages import Sender
 
 RELEASE = "rel_1"

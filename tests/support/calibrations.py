@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
-from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.kinds.calibration import Calibration, open_calibration
-from shared.documents.members import PopulationRef
-from shared.documents.signing import ANSWER_TYPE, SigningKey
-from shared.domain import Domain
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.scores import ScoreGrid
+from label_dp.documents.adjacency import REPLACE_ONE
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.kinds.calibration import Calibration, open_calibration
+from label_dp.documents.members import PopulationRef
+from label_dp.documents.signing import ANSWER_TYPE, SigningKey
+from label_dp.domain import Domain
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.scores import ScoreGrid
 from tests.support.asked import calibration_wish
 from tests.support.labels import LabelsParty
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.fitting import Examples
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.messages import draw
 
 FloatArray = npt.NDArray[np.float64]

@@ -19,11 +19,11 @@ from typing import Any
 
 from features_party.receive import accepted
 from features_party.receive.accepted import AcceptedMessage
-from shared.documents import rows as parquet
-from shared.documents.bundle import verify
-from shared.documents.canonical import digest
-from shared.documents.signing import VerifyingKey
-from shared.errors import LabelDPError
+from label_dp.documents import rows as parquet
+from label_dp.documents.bundle import verify
+from label_dp.documents.canonical import digest
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import LabelDPError
 
 MIB = 1 << 20
 MOST_MORE = 5 << 30

@@ -22,6 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from label_dp.channels.base import Channel, smallest_unsigned
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.kinds.charged import charged_members
 from labels_party.kinds.message import engine as engine_module
 from labels_party.kinds.message import kind as kind_module
@@ -34,9 +37,6 @@ from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.choice import weights
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_median import quantiles
-from shared.channels.base import Channel, smallest_unsigned
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.asking import population as parse_population
 from tests.support.exact_matrix import columns, violations
 from tests.support.posterior import exp_below

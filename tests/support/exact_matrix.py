@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from label_dp.channels.base import Channel, N, WeightedChannel
+from label_dp.channels.exponential import ExponentialChannel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.noise import NoiseChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import auto, catalogue, sampling
-from shared.channels.base import Channel, N, WeightedChannel
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.noise import NoiseChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel
-from shared.channels.top_labels import TopLabelsChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.posterior import exp_below
 
 UInt64Array = npt.NDArray[np.uint64]

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from features_party.api.app import create_app
 from features_party.bootstrap import Services
 from features_party.client import FeaturesPartyClient
-from shared.channels.base import Channel
+from label_dp.channels.base import Channel
 from tests.support.messages import Sender, World, features_party, one_bit, world
 from tests.support.shared_routes import application
 from tests.support.upload_formats import parquet

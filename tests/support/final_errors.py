@@ -14,8 +14,8 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.estimate import ErrorEstimate, Identified, estimate
 from features_party.training.holdout import identify
 from features_party.training.intervals import NORMAL_95, Folds, Interval
-from shared.channels.base import Channel
-from shared.domain import Domain
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
 from tests.support.real_data import ID, Task
 
 FloatArray = npt.NDArray[np.float64]

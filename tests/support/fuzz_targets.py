@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from features_party.receive.accepted import read_prior
+from label_dp.channels.rr import RRChannel
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import LabelDPError
 from labels_party.labels.formats import FORMATS
-from shared.channels.rr import RRChannel
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
-from shared.documents.signing import VerifyingKey
-from shared.errors import LabelDPError
 from tests.support.hostile_parquet import with_footer
 from tests.support.thrift_forge import I32, I64, Reading, Struct, write_struct
 from tests.support.upload_formats import ARROW, CSV, JSON, NDJSON, PARQUET, BytesSource

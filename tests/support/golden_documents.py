@@ -9,26 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from label_dp.channels.base import Channel, N
+from label_dp.channels.dense import DenseChannel
+from label_dp.documents.adjacency import REPLACE_ONE, WHOLE_EXAMPLE
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.kinds.linear_model import members
+from label_dp.documents.kinds.prediction_methods import GRID, METHODS, AverageFacts, Stated
+from label_dp.documents.kinds.prediction_methods import top as upper_end
+from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.receipt import Receipt
+from label_dp.domain import Domain
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.places import number_text, place_text
+from label_dp.maps.scores import ScoreGrid
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.kinds.own_features import Planned
 from labels_party.kinds.rectangle import RectangleKind
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel, N
-from shared.channels.dense import DenseChannel
-from shared.documents.adjacency import REPLACE_ONE, WHOLE_EXAMPLE
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.kinds.linear_model import members
-from shared.documents.kinds.prediction_methods import GRID, METHODS, AverageFacts, Stated
-from shared.documents.kinds.prediction_methods import top as upper_end
-from shared.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
-from shared.documents.members import PopulationRef, Unit
-from shared.documents.receipt import Receipt
-from shared.domain import Domain
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.places import number_text, place_text
-from shared.maps.scores import ScoreGrid
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
 from tests.support.asked import median_wish
 from tests.support.asked import planned as plan_of
 from tests.support.messages import laplace, one_bit, rr, staircase

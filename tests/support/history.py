@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from label_dp.domain import Domain
 from labels_party.bootstrap import Services
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import PUBLIC, RUNS, SEALED, Batch
 from labels_party.labels.digests import siphash128
 from labels_party.labels.runs import Run, merge, sort_run
-from shared.domain import Domain
 from tests.support.asking import population as declared
 
 

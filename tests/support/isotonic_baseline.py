@@ -29,17 +29,17 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.losses import Loss
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import rate_of, uniform_integer
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.isotonic.cells import Cells, cell_losses
 from labels_party.mechanisms.isotonic.grid import LossGrid, TableGrid, loss_grid
 from labels_party.mechanisms.isotonic.posets import Poset, functions_bits
 from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.losses import Loss
-from shared.maps.monotone import MonotoneMap
-from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from label_dp.privacy import EpsilonSplit
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import Job, Work
-from shared.privacy import EpsilonSplit
 
 
 def job(

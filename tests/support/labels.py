@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from fastapi.testclient import TestClient
 
+from label_dp.audit.store import Clock, utc_now
+from label_dp.documents.bundle import Bundle
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
+from label_dp.service.faults import FaultHook, no_faults
 from labels_party.api.app import create_app
 from labels_party.bootstrap import Services, bootstrap
 from labels_party.settings import Settings
-from shared.audit.store import Clock, utc_now
-from shared.documents.bundle import Bundle
-from shared.domain import Domain
-from shared.privacy import Epsilon
-from shared.service.faults import FaultHook, no_faults
 from tests.support.asked import release_wish
 from tests.support.asking import population as parse_population
 from tests.support.shared_routes import application

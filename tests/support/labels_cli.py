@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.documents.bundle import verify
-from shared.documents.rows import read_message
-from shared.documents.signing import VerifyingKey
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import VerifyingKey
 
 
 class Result:

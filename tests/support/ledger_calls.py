@@ -14,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from label_dp.documents.bundle import Bundle, verify
+from label_dp.documents.kinds.registry import trusted_answer
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
+from label_dp.service.idempotency import IdempotentCall
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import PUBLISHED
 from labels_party.storage.tables import work
-from shared.documents.bundle import Bundle, verify
-from shared.documents.kinds.registry import trusted_answer
-from shared.domain import Domain
-from shared.privacy import Epsilon
-from shared.service.idempotency import IdempotentCall
 from tests.support.asked import calibration_wish, median_wish, release_wish
 from tests.support.asking import population as parse_population
 from tests.support.asking import predictor as parse_predictor

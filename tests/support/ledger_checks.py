@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from label_dp.audit import events
+from label_dp.audit.rules import check_rules
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import FAILED, RETIRED, TRAINING, standing
 from labels_party.storage.files import INPUTS
 from labels_party.storage.tables import work
-from shared.audit import events
-from shared.audit.rules import check_rules
 from tests.support.ledger_calls import LIFETIME, Calls
 from tests.support.ledger_rules import OPEN, PURGED, SEALED, Batch, cost, nano
 

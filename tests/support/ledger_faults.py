@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sqlalchemy.exc import OperationalError
 
-from shared.errors import Unavailable
+from label_dp.errors import Unavailable
 
 CRASH, DROP, LOSE, FULL = "crash", "drop", "lose", "full"
 TRANSACTION = (":begin", ":before-commit")

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from label_dp.errors import LabelDPError, Unavailable
 from labels_party.bootstrap import Services, bootstrap
 from labels_party.settings import Settings
-from shared.errors import LabelDPError, Unavailable
 from tests.support.labels import FakeClock, LabelsParty
 from tests.support.ledger_calls import Calls
 from tests.support.ledger_faults import Crash, Faults

@@ -139,10 +139,10 @@ class Nursery:
 
 def _serve(path: str, start: Start) -> None:
     """What a child does until it is told no more."""
+    from label_dp.errors import LabelDPError
+    from label_dp.service import database
     from labels_party.bootstrap import bootstrap
     from labels_party.settings import Settings
-    from shared.errors import LabelDPError
-    from shared.service import database
     from tests.support.ledger_calls import Calls
 
     connection = socket.socket(socket.AF_UNIX)

@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.store import utc_now
+from label_dp.errors import BudgetExceeded
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.service.database import Database
 from labels_party.ledger.populations import Populations
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import Outbox
 from labels_party.storage.tables import audit_events
-from shared.audit.judged import JudgedStore
-from shared.audit.store import utc_now
-from shared.errors import BudgetExceeded
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.service.database import Database
 
 ROOT = Path(__file__).parents[2]
 ONE = EpsilonSplit(ZERO, ZERO, Epsilon(1))

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from features_party.bootstrap import Services, bootstrap
 from features_party.files import Files, train_files
 from features_party.settings import Settings
-from shared.audit import events
-from shared.documents.signing import VerifyingKey
-from shared.errors import LabelDPError, Unavailable
-from shared.schemas.training import Learning
+from label_dp.audit import events
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.schemas.training import Learning
 from tests.support.ledger_faults import FULL, Crash, Faults
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.privacy import Epsilon
+from label_dp.privacy import Epsilon
 from tests.support.ledger_calls import LIFETIME
 
 OPEN, SEALED, PURGED = "open", "sealed", "purged"

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from label_dp.audit.compare import compare_own
+from label_dp.audit.store import read_export
+from label_dp.documents.kinds.prediction import PREDICTION
 from labels_party.bootstrap import Services
 from labels_party.labels.standing import PUBLISHED, TRAINING, standing
-from shared.audit.compare import compare_own
-from shared.audit.store import read_export
-from shared.documents.kinds.prediction import PREDICTION
 from tests.support import ledger_checks
 from tests.support.ledger_calls import POPULATION, Calls
 from tests.support.ledger_places import Place

@@ -18,14 +18,14 @@ from typing import Any
 
 from deploy.verify_standalone.audit import verify_audit
 from deploy.verify_standalone.refusal import RefusedError, RuleError
-from shared.audit.receipts import Receipts
-from shared.audit.rulebook import RuleBroken
-from shared.audit.rules import check_rules
-from shared.audit.store import read_export
-from shared.documents.canonical import canonical_bytes
-from shared.documents.export import AuditExport
-from shared.documents.signing import EXPORT_TYPE, SigningKey
-from shared.errors import LabelDPError
+from label_dp.audit.receipts import Receipts
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.rules import check_rules
+from label_dp.audit.store import read_export
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.export import AuditExport
+from label_dp.documents.signing import EXPORT_TYPE, SigningKey
+from label_dp.errors import LabelDPError
 
 Chain = list[dict[str, Any]]
 Change = Callable[[Chain], object]

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shared.documents.bundle import FOLDER_ENVELOPE
-from shared.documents.canonical import digest
-from shared.documents.signing import MANIFEST_TYPE, SigningKey
+from label_dp.documents.bundle import FOLDER_ENVELOPE
+from label_dp.documents.canonical import digest
+from label_dp.documents.signing import MANIFEST_TYPE, SigningKey
 from tests.support import hostile_parquet as h
 from tests.support.messages import Sender, one_bit
 from tests.support.tampering import payload_of, sealed

@@ -1,4 +1,4 @@
-"""Signed messages made by hand with `shared.documents`, so that each of their parts can be wrong on purpose."""
+"""Signed messages made by hand with `label_dp.documents`, so that each of their parts can be wrong on purpose."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import pyarrow as pa
 
 from features_party.bootstrap import Services, bootstrap
 from features_party.settings import Settings
+from label_dp.channels.base import Channel, N
+from label_dp.channels.dense import DenseChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.staircase import StaircaseChannel
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
+from label_dp.documents.canonical import digest
+from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.members import PopulationRef
+from label_dp.documents.rows import write_message, write_prior
+from label_dp.documents.signing import MANIFEST_TYPE, SigningKey
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon, EpsilonSplit
 from labels_party.mechanisms.laplace import laplace_channel
-from shared.channels.base import Channel, N
-from shared.channels.dense import DenseChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel
-from shared.channels.staircase import StaircaseChannel
-from shared.documents.bundle import ENVELOPE_SUFFIX, FOLDER_ENVELOPE
-from shared.documents.canonical import digest
-from shared.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
-from shared.documents.members import PopulationRef
-from shared.documents.rows import write_message, write_prior
-from shared.documents.signing import MANIFEST_TYPE, SigningKey
-from shared.domain import Domain
-from shared.privacy import Epsilon, EpsilonSplit
 
 ZERO = Epsilon(0)
 

@@ -30,12 +30,12 @@ from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.effects import Effects
 from features_party.training.model import TrainedModel
-from shared.domain import Domain
-from shared.errors import LabelDPError
-from shared.maps.monotone import MonotoneMap
-from shared.maps.score_maps import ScoreMap
-from shared.maps.scores import ScoreGrid
-from shared.strict_json import read_json
+from label_dp.domain import Domain
+from label_dp.errors import LabelDPError
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.score_maps import ScoreMap
+from label_dp.maps.scores import ScoreGrid
+from label_dp.strict_json import read_json
 from tests.support.classes import k_ary
 from tests.support.messages import draw, world
 from tests.support.training import fit

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shared.documents.canonical import canonical_bytes
+from label_dp.documents.canonical import canonical_bytes
 
 Place = tuple[Any, Any]  # a list or an object, and a position or a name in it
 PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)

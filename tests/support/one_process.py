@@ -18,7 +18,7 @@ import pytest
 from httpx._transports import default as transports
 from sqlalchemy.engine import Engine
 
-from shared.service import cli, database
+from label_dp.service import cli, database
 
 sqlite_connect_itself = database._sqlite_connect
 create_engine_itself = database.create_engine

@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.channels.base import Channel, N
+from label_dp.channels.exponential import ExponentialChannel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.noise import NoiseChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
 from labels_party.kinds.message.engine import DrawJob, LocalEngine
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import LaplaceNoise
-from shared.channels.base import Channel, N
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.knots import KnotsChannel
-from shared.channels.noise import NoiseChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.rr import RRChannel
-from shared.channels.top_labels import TopLabelsChannel
-from shared.documents.manifest import Manifest
-from shared.documents.signing import MANIFEST_TYPE, VerifyingKey, open_envelope
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from label_dp.domain import Domain
 from labels_party.kinds.prediction.asked import make_plan
 from labels_party.kinds.prediction.methods import PredictorPlan
-from shared.domain import Domain
 from tests.support.asking import predictor as parse_predictor
 from tests.support.labels import LabelsParty
 

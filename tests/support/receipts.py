@@ -14,12 +14,12 @@ from features_party.receive.arrivals import Arrivals
 from features_party.receive.offers import pull_answer
 from features_party.receive.receipts import Delivery
 from features_party.settings import Settings
-from shared import errors
-from shared.audit.commands import compare_with, seen_before
-from shared.audit.events import Event
-from shared.audit.store import Clock, utc_now
-from shared.documents.receipt import GENESIS, Receipt
-from shared.documents.signing import SigningKey, VerifyingKey
+from label_dp import errors
+from label_dp.audit.commands import compare_with, seen_before
+from label_dp.audit.events import Event
+from label_dp.audit.store import Clock, utc_now
+from label_dp.documents.receipt import GENESIS, Receipt
+from label_dp.documents.signing import SigningKey, VerifyingKey
 from tests.support.asked import median_wish
 from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.serving import serving

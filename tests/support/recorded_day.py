@@ -27,6 +27,11 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
+from label_dp.channels.base import Channel, smallest_unsigned
+from label_dp.documents.kind import Facts
+from label_dp.domain import Domain
+from label_dp.errors import LabelDPError
+from label_dp.maps.monotone import MonotoneMap
 from labels_party import cli
 from labels_party.kinds import linear_model as linear_models
 from labels_party.kinds import median as medians
@@ -36,11 +41,6 @@ from labels_party.kinds.message import engine
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.mechanisms.private_median.rectangles import Rectangle
 from labels_party.storage.tables import metadata
-from shared.channels.base import Channel, smallest_unsigned
-from shared.documents.kind import Facts
-from shared.domain import Domain
-from shared.errors import LabelDPError
-from shared.maps.monotone import MonotoneMap
 from tests.support.asking import population as parse_population
 from tests.support.asking import privatize
 from tests.support.asking import request as parse_request

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from alembic.config import Config
 from sqlalchemy.engine import Connection
 
-from shared.service import migrations
+from label_dp.service import migrations
 
 upgrade_itself = alembic.command.upgrade
 Statement = tuple[str, Any]

@@ -1,4 +1,4 @@
-"""Conversations of `shared.client` with a scripted service, in either flavour and without waiting."""
+"""Conversations of `label_dp.client` with a scripted service, in either flavour and without waiting."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
-from shared.client.conversation import Conversation
-from shared.client.drivers import Awaited, Blocking
-from shared.client.peer import Peer
+from label_dp.client.conversation import Conversation
+from label_dp.client.drivers import Awaited, Blocking
+from label_dp.client.peer import Peer
 
 Handle = Callable[[httpx.Request], httpx.Response]
 FLAVOURS = ("blocking", "awaited")

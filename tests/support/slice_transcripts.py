@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shared.costs.slices import SliceNoise
+from label_dp.costs.slices import SliceNoise
 
 Element = tuple[int, str]
 History = tuple[int, ...]

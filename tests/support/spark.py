@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shared.errors import InvalidSettings
-from shared.spark.parts import prepare_spark
+from label_dp.errors import InvalidSettings
+from label_dp.spark.parts import prepare_spark
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
-    from shared.spark.cluster import Cluster
+    from label_dp.spark.cluster import Cluster
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # tests are too short for the best code
@@ -49,7 +49,7 @@ def require() -> None:
 def session() -> Iterator[Cluster]:
     """On two cores of this machine, four attempts a task."""
     require()
-    from shared.spark.cluster import Cluster
+    from label_dp.spark.cluster import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         # tasks import tests, which are no part of the package
@@ -66,7 +66,7 @@ def standalone(**options: str) -> Iterator[Cluster]:
     require()
     import pyspark
 
-    from shared.spark.cluster import Cluster
+    from label_dp.spark.cluster import Cluster
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ import pytest
 
 from features_party import on_spark
 from features_party.spark import joined
-from shared.spark.cluster import Cluster
+from label_dp.spark.cluster import Cluster
 from tests.support.features_cli import Shell
 
 SPARK = ("--engine", "spark")

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import sampling
 from labels_party.mechanisms.entropy import LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 Words = npt.NDArray[np.int64]
 LABELS = 1 << 12

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shared.errors import LabelDPError
+from label_dp.errors import LabelDPError
 from tests.support.hostile_parquet import LONG, chunk, closed, written
 from tests.support.tampering import footer_of
 from tests.support.thrift_forge import BINARY, I32, I64, LIST, STRUCT, Reading, varint, write_struct, zigzag

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from shared.documents import bundle
-from shared.documents.bundle import FOLDER_ENVELOPE
-from shared.documents.canonical import canonical_bytes
-from shared.documents.rows import read_message
-from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, key_id, pae
-from shared.errors import LabelDPError
+from label_dp.documents import bundle
+from label_dp.documents.bundle import FOLDER_ENVELOPE
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, key_id, pae
+from label_dp.errors import LabelDPError
 from tests.support.messages import Sender, one_bit
 from tests.support.thrift_forge import Reading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.documents.signing import VerifyingKey
+from label_dp.documents.signing import VerifyingKey
 from tests.support.messages import Sender
 
 

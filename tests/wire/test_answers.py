@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.documents.canonical import canonical_bytes
-from shared.documents.kinds.calibration import open_calibration
-from shared.documents.kinds.median import open_median
-from shared.documents.kinds.registry import KINDS, trusted_answer
-from shared.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
-from shared.errors import (
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.kinds.calibration import open_calibration
+from label_dp.documents.kinds.median import open_median
+from label_dp.documents.kinds.registry import KINDS, trusted_answer
+from label_dp.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
+from label_dp.errors import (
     AudienceMismatch,
     MalformedAnswer,
     SignatureInvalid,
     UnsupportedVersion,
     VerificationFailed,
 )
-from shared.maps.score_maps import ScoreMap
-from shared.maps.scores import LARGEST
+from label_dp.maps.score_maps import ScoreMap
+from label_dp.maps.scores import LARGEST
 from tests.support.calibrations import signed
 
 KEY = SigningKey.generate()

@@ -13,27 +13,27 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from shared.audit.events import Event, Subject
-from shared.audit.rulebook import RULES
-from shared.channels.base import N
-from shared.channels.registry import KINDS as CHANNELS
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.export import AuditExport
-from shared.documents.kinds.linear_model import Weight
-from shared.documents.kinds.own_features import Category, Charging, Number
-from shared.documents.kinds.prediction_methods import METHODS
-from shared.documents.kinds.rectangle import Side
-from shared.documents.kinds.registry import KINDS as ANSWERS
-from shared.documents.manifest import Clipping, FileEntry, Manifest, Mechanism, PriorRef
-from shared.documents.members import PopulationRef, Unit
-from shared.documents.receipt import Receipt
-from shared.documents.rehearsal import Rehearsal
-from shared.documents.signed import Charged
-from shared.documents.signing import SigningKey
-from shared.domain import Domain
-from shared.privacy import ZERO, EpsilonSplit
+from label_dp.audit.events import Event, Subject
+from label_dp.audit.rulebook import RULES
+from label_dp.channels.base import N
+from label_dp.channels.registry import KINDS as CHANNELS
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.export import AuditExport
+from label_dp.documents.kinds.linear_model import Weight
+from label_dp.documents.kinds.own_features import Category, Charging, Number
+from label_dp.documents.kinds.prediction_methods import METHODS
+from label_dp.documents.kinds.rectangle import Side
+from label_dp.documents.kinds.registry import KINDS as ANSWERS
+from label_dp.documents.manifest import Clipping, FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.documents.members import PopulationRef, Unit
+from label_dp.documents.receipt import Receipt
+from label_dp.documents.rehearsal import Rehearsal
+from label_dp.documents.signed import Charged
+from label_dp.documents.signing import SigningKey
+from label_dp.domain import Domain
+from label_dp.privacy import ZERO, EpsilonSplit
 
-PAGE = (Path(__file__).parents[2] / "shared" / "documents" / "FORMAT.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "shared" / "label_dp" / "documents" / "FORMAT.md").read_text("utf-8")
 V1 = Path(__file__).parent / "v1"
 MEMBER = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 

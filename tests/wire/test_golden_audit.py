@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from shared.audit.events import CHARGED, CREATED, GENESIS, Event, Subject, check_chain
-from shared.documents.canonical import canonical_bytes
-from shared.errors import AuditChainBroken
-from shared.privacy import Epsilon, EpsilonSplit, PrivacyUnit
+from label_dp.audit.events import CHARGED, CREATED, GENESIS, Event, Subject, check_chain
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.errors import AuditChainBroken
+from label_dp.privacy import Epsilon, EpsilonSplit, PrivacyUnit
 
 FIRST = (
     b'{"actor":"","audiences":[],"delta":"0","details":{}'

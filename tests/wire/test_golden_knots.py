@@ -11,15 +11,15 @@ import pytest
 from deploy.verify_standalone.channels import check_channel
 from deploy.verify_standalone.domains import Domain as Labels
 from deploy.verify_standalone.refusal import RefusedError
+from label_dp.channels.base import Channel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.registry import channel_from_json
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.domain import Domain
+from label_dp.errors import MalformedManifest
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel
-from shared.channels.knots import KnotsChannel
-from shared.channels.registry import channel_from_json
-from shared.channels.top_labels import TopLabelsChannel
-from shared.documents.canonical import canonical_bytes
-from shared.domain import Domain
-from shared.errors import MalformedManifest
-from shared.privacy import Epsilon
 
 DOMAIN = "0:5"
 LABELS = Labels(Domain.parse(DOMAIN).as_json())  # as the standalone verifier reads it

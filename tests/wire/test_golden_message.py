@@ -1,7 +1,8 @@
 """Golden bytes of a message, field by field, and what becomes of a message that somebody touched.
 
 `v1/` holds a message of format label-dp-message/1, under the test key below. It must verify for ever; if a test here
-fails, the format has changed, and old messages may no longer be read. `shared/documents/FORMAT.md` explains its bytes.
+fails, the format has changed, and old messages may no longer be read. `shared/label_dp/documents/FORMAT.md` explains
+its bytes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shared.documents.bundle import verify, verify_into
-from shared.documents.canonical import canonical_bytes
-from shared.documents.manifest import Manifest
-from shared.documents.rows import read_message
-from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey
-from shared.errors import (
+from label_dp.documents.bundle import verify, verify_into
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.rows import read_message
+from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey
+from label_dp.errors import (
     AudienceMismatch,
     DigestMismatch,
     InvalidFile,

@@ -17,15 +17,15 @@ from deploy.verify_standalone.channels import check_channel
 from deploy.verify_standalone.domains import Domain as Labels
 from deploy.verify_standalone.noise import exponential_rows, noise_weights
 from deploy.verify_standalone.refusal import RefusedError
-from shared.channels.exponential import ExponentialChannel
-from shared.channels.laplace import LaplaceChannel
-from shared.channels.noise import NoiseChannel
-from shared.channels.registry import channel_from_json
-from shared.channels.staircase import StaircaseChannel
-from shared.documents.canonical import canonical_bytes
-from shared.domain import Domain
-from shared.errors import MalformedManifest
-from shared.privacy import Epsilon
+from label_dp.channels.exponential import ExponentialChannel
+from label_dp.channels.laplace import LaplaceChannel
+from label_dp.channels.noise import NoiseChannel
+from label_dp.channels.registry import channel_from_json
+from label_dp.channels.staircase import StaircaseChannel
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.domain import Domain
+from label_dp.errors import MalformedManifest
+from label_dp.privacy import Epsilon
 
 GOLDEN: dict[str, tuple[str, bytes, str]] = {
     # clipped to the domain (reach 0), 20 lattice steps between two labels

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shared.audit.receipts import Receipts
-from shared.audit.store import verify_export
-from shared.documents.receipt import Receipt, open_receipt
-from shared.documents.signing import EXPORT_TYPE, RECEIPT_TYPE, SigningKey
-from shared.errors import AuditChainBroken, LabelDPError, MalformedReceipt, SignatureInvalid, UnsupportedVersion
+from label_dp.audit.receipts import Receipts
+from label_dp.audit.store import verify_export
+from label_dp.documents.receipt import Receipt, open_receipt
+from label_dp.documents.signing import EXPORT_TYPE, RECEIPT_TYPE, SigningKey
+from label_dp.errors import AuditChainBroken, LabelDPError, MalformedReceipt, SignatureInvalid, UnsupportedVersion
 from tests.support.receipts import Pair, pair
 from tests.wire.test_standalone_verifier import bare, chained, copied, refused, verified
 

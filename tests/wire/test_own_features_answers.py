@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.documents.kinds.linear_model import LINEAR_MODEL, open_linear_model
-from shared.documents.kinds.rectangle import RECTANGLE, open_rectangle
-from shared.documents.signing import SigningKey
-from shared.errors import InvalidInput, MalformedAnswer
+from label_dp.documents.kinds.linear_model import LINEAR_MODEL, open_linear_model
+from label_dp.documents.kinds.rectangle import RECTANGLE, open_rectangle
+from label_dp.documents.signing import SigningKey
+from label_dp.errors import InvalidInput, MalformedAnswer
 from tests.support.own_features import signed
 
 KEY = SigningKey.generate()

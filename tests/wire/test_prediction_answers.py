@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shared.documents.adjacency import IN_PARTS
-from shared.documents.answer import Answer, AnswerMechanism
-from shared.documents.canonical import canonical_bytes
-from shared.documents.kinds.prediction import open_prediction
-from shared.documents.members import PopulationRef
-from shared.documents.signing import ANSWER_TYPE, SigningKey
-from shared.errors import AudienceMismatch, MalformedAnswer, SignatureInvalid
+from label_dp.documents.adjacency import IN_PARTS
+from label_dp.documents.answer import Answer, AnswerMechanism
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.kinds.prediction import open_prediction
+from label_dp.documents.members import PopulationRef
+from label_dp.documents.signing import ANSWER_TYPE, SigningKey
+from label_dp.errors import AudienceMismatch, MalformedAnswer, SignatureInvalid
 
 KEY = SigningKey.generate()
 QUERY = {"x": "3.5", "sector": None}

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from deploy.verify_standalone import document as standalone_document
-from shared.documents.signing import SigningKey
+from label_dp.documents.signing import SigningKey
 from tests.support.golden_documents import Document, documents
 from tests.support.mutations import mutants
 from tests.support.verdicts import ACCEPTED, verdicts

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from shared import errors
-from shared.documents.bundle import FOLDER_ENVELOPE, verify
-from shared.documents.canonical import canonical_bytes
-from shared.documents.manifest import Manifest
-from shared.documents.signing import VerifyingKey
+from label_dp import errors
+from label_dp.documents.bundle import FOLDER_ENVELOPE, verify
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signing import VerifyingKey
 from tests.support import malice
 from tests.support.contained import Told, contained
 from tests.support.features_cli import Shell

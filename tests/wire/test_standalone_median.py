@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.documents.kinds.median import open_median
-from shared.documents.signing import SigningKey
-from shared.domain import Domain
-from shared.errors import MalformedAnswer
+from label_dp.documents.kinds.median import open_median
+from label_dp.documents.signing import SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import MalformedAnswer
 from tests.support.calibrations import signed
 from tests.wire.test_two_score_answers import KEY, standalone
 

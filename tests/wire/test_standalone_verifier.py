@@ -19,14 +19,14 @@ import cffi
 import cryptography
 import pytest
 
+from label_dp.channels.base import Channel
+from label_dp.documents.bundle import verify
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import MalformedManifest
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel
-from shared.documents.bundle import verify
-from shared.documents.canonical import canonical_bytes
-from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey
-from shared.domain import Domain
-from shared.errors import MalformedManifest
-from shared.privacy import Epsilon
 from tests.support.calibrations import signed_grid
 from tests.support.labels import LabelsParty, label_table
 from tests.support.messages import Sender, laplace, one_bit, rr
@@ -98,9 +98,8 @@ def test_it_imports_the_standard_library_and_cryptography_only() -> None:
 
 @pytest.mark.processes
 def test_the_bare_interpreter_does_not_see_this_project(bare: Bare, tmp_path: Path) -> None:
-    probe = (
-        "import importlib.util as u; print([u.find_spec(n) for n in ('shared', 'labels_party', 'rfc8785', 'pyarrow')])"
-    )
+    names = ("label_dp", "labels_party", "rfc8785", "pyarrow")
+    probe = f"from importlib.util import find_spec; print([find_spec(name) for name in {names}])"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", probe], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == "[None, None, None, None]"
 

@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from features_party.bootstrap import Services
 from features_party.receive.acceptances import Acceptances
 from features_party.receive.uploads import arrange, untar
-from shared import errors
-from shared.audit.events import ACCEPTED
-from shared.documents import bundle, signed
-from shared.documents.bundle import FOLDER_ENVELOPE
-from shared.documents.signing import SigningKey, VerifyingKey
+from label_dp import errors
+from label_dp.audit.events import ACCEPTED
+from label_dp.documents import bundle, signed
+from label_dp.documents.bundle import FOLDER_ENVELOPE
+from label_dp.documents.signing import SigningKey, VerifyingKey
 from tests.support import tampering as t
 from tests.support.features_cli import Shell
 from tests.support.messages import Sender, features_party

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from deploy.verify_standalone.command import main
-from shared.documents.kinds.calibration import open_calibration
-from shared.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
-from shared.errors import InvalidInput, MalformedAnswer, UnsupportedVersion, VerificationFailed
+from label_dp.documents.kinds.calibration import open_calibration
+from label_dp.documents.signing import ANSWER_TYPE, MANIFEST_TYPE, SigningKey
+from label_dp.errors import InvalidInput, MalformedAnswer, UnsupportedVersion, VerificationFailed
 from tests.support.calibrations import TWO_SCORES, grid_map, signed, signed_grid
 
 KEY = SigningKey.generate()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shared.columnar.tables import canonical_ids
-from shared.errors import InvalidRows
-from shared.spark.task import TaskFailed
+from label_dp.columnar.tables import canonical_ids
+from label_dp.errors import InvalidRows
+from label_dp.spark.task import TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

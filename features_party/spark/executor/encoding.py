@@ -16,7 +16,7 @@ from features_party.training.encoding import Encoded, FeatureSchema
 from features_party.training.learner import Seen
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
-from shared.spark.task import Task, TaskFailed
+from label_dp.spark.task import Task, TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from features_party.spark.executor.blocks import BLOCK, FEATURES, HASH, ID, MESSAGES, REFUSED, unpacked
 from features_party.tables.label_columns import LabelColumns
 from features_party.tables.output import TableWriter
-from shared.spark.task import TaskFailed, as_batch
+from label_dp.spark.task import TaskFailed, as_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The models that can be asked for: each is the module of its name here, and its name in `shared.schemas.training`."""
+"""The models that can be asked for: each is the module of its name here and its name in `label_dp.schemas.training`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import get_args
 
 from features_party.training.learner import Learner
-from shared.errors import InvalidInput
-from shared.schemas.training import Learning
+from label_dp.errors import InvalidInput
+from label_dp.schemas.training import Learning
 
 MODELS: tuple[str, ...] = get_args(Learning.model_fields["model"].annotation)
 

@@ -33,7 +33,7 @@ from features_party.training.learners.trees import (
 )
 from features_party.training.softmax import Softmax
 from features_party.training.straightening import straightened
-from shared.service.cli import Progress
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

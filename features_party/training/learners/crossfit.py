@@ -25,7 +25,7 @@ from features_party.training.learners.members import Member, moves, starting_sco
 from features_party.training.learners.stacking import best_rounds, stacked, worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
-from shared.service.cli import Progress
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from features_party.training.learners.members import Member, moves
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees, tree_ports
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.spread import Median, Spread
-from shared.service.cli import Progress
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 KINDS: dict[str, type[Body]] = {"additive": Additive, "gaussian": Gaussian, "trees": Trees, "forward": Forward}

@@ -16,7 +16,7 @@ from features_party.training.learner import Fit, Graph, Learner, Ports, Sample, 
 from features_party.training.learners.ridge import Chunks, Moments, scored
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import Link, PoissonScore, read_link
-from shared.service.cli import Progress
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -31,9 +31,9 @@ from features_party.training.learner import Sample, Task, part
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore
-from shared.errors import InvalidInput
-from shared.installing import pip_install
-from shared.service.cli import Progress
+from label_dp.errors import InvalidInput
+from label_dp.installing import pip_install
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

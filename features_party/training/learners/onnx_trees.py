@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 
 LEAF = -1
 

@@ -22,7 +22,7 @@ from features_party.training.objectives import (
     Told,
     smooth_absolute,
 )
-from shared.service.cli import Progress
+from label_dp.service.cli import Progress
 
 FloatArray = npt.NDArray[np.float64]
 

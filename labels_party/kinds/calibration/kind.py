@@ -21,6 +21,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from label_dp.documents.adjacency import REPLACE_ONE
+from label_dp.documents.kinds.calibration import CALIBRATION
+from label_dp.documents.signing import SigningKey
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidLoss
+from label_dp.maps.scores import FLOAT32, ScoreGrid
+from label_dp.maps.shapes import BINS, FORMS, GRID, LOSSES
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.calibration import Calibration
 from labels_party.kinds.answer import AnswerKind, Computed, Parts, require_order
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import AUTO, SHAPES, Terms, fitted, parse_options
@@ -35,15 +44,6 @@ from labels_party.ledger.populations import Population
 from labels_party.storage.secrets import Secrets
 from labels_party.work.kind import Asked, Job
 from labels_party.work.store import Works
-from shared.documents.adjacency import REPLACE_ONE
-from shared.documents.kinds.calibration import CALIBRATION
-from shared.documents.signing import SigningKey
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidLoss
-from shared.maps.scores import FLOAT32, ScoreGrid
-from shared.maps.shapes import BINS, FORMS, GRID, LOSSES
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.schemas.calibration import Calibration
 
 NUMBERS = ("scores", "scores_2")  # parameters that say how scores are numbered, in the order of the scores
 

@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import DuplicateId, InvalidFile, InvalidInput, InvalidRows, TooLarge, Unavailable
+from label_dp.maps.scores import ScoreGrid
+from label_dp.service.folders import fsync_folder
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.chunks import TWICE, Chunks, Findings, sliced
 from labels_party.labels.digests import U64, siphash128
@@ -23,9 +26,6 @@ from labels_party.labels.parsing import ID, canonical_column, floats_of
 from labels_party.labels.runs import Run, repeated, run_parts, sort_run
 from labels_party.storage.files import INPUTS
 from labels_party.storage.secrets import Secrets
-from shared.errors import DuplicateId, InvalidFile, InvalidInput, InvalidRows, TooLarge, Unavailable
-from shared.maps.scores import ScoreGrid
-from shared.service.folders import fsync_folder
 
 MOST_SCORES = 1 << 24
 NO_EXAMPLE = "is not among the examples of the batch"

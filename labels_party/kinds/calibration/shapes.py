@@ -10,17 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
-from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
-from labels_party.mechanisms.isotonic.binning import default_bins
-from labels_party.mechanisms.isotonic.cells import Cells
-from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
-from labels_party.mechanisms.isotonic.fit import Design, design
-from labels_party.mechanisms.isotonic.shape_options import TAKES, ShapeOptions
-from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
-from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.documents.kind import Facts
-from shared.documents.kinds.calibration import (
+from label_dp.documents.kind import Facts
+from label_dp.documents.kinds.calibration import (
     BinsFacts,
     GridFacts,
     KnotsFacts,
@@ -28,11 +19,11 @@ from shared.documents.kinds.calibration import (
     MonotoneFacts,
     PiecesFacts,
 )
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.shapes import (
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.shapes import (
     BINS,
     FORMS,
     GRID,
@@ -44,7 +35,16 @@ from shared.maps.shapes import (
     grid_cells,
     is_lipschitz,
 )
-from shared.privacy import Epsilon
+from label_dp.privacy import Epsilon
+from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
+from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
+from labels_party.mechanisms.isotonic.binning import default_bins
+from labels_party.mechanisms.isotonic.cells import Cells
+from labels_party.mechanisms.isotonic.depth import cut_places, default_levels, planned
+from labels_party.mechanisms.isotonic.fit import Design, design
+from labels_party.mechanisms.isotonic.shape_options import TAKES, ShapeOptions
+from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
+from labels_party.mechanisms.isotonic.total_order import isotonic
 
 IntArray = npt.NDArray[np.int64]
 Options = Mapping[str, int | str]

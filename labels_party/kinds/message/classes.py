@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidLoss, InvalidMechanism
+from label_dp.losses import LOG, SQUARED, Loss
+from label_dp.schemas.release import Release
 from labels_party.mechanisms.auto import AUTO, OF_CLASSES
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidLoss, InvalidMechanism
-from shared.losses import LOG, SQUARED, Loss
-from shared.schemas.release import Release
 
 TAKEN = (AUTO, *(candidate.name for candidate in OF_CLASSES))
 ORDERLESS = "The labels of this population are classes with names, which have no order"

@@ -16,6 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.documents.manifest import Clipping
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain, InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.losses import Loss, MatrixLoss
+from label_dp.prior_cells import prior_cells
+from label_dp.privacy import ZERO, Epsilon
 from labels_party.mechanisms.private_median.quantiles import (
     EACH,
     PLACES,
@@ -24,12 +30,6 @@ from labels_party.mechanisms.private_median.quantiles import (
     plan_quantiles,
     scale_grid,
 )
-from shared.documents.manifest import Clipping
-from shared.domain import Domain
-from shared.errors import InvalidDomain, InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.losses import Loss, MatrixLoss
-from shared.prior_cells import prior_cells
-from shared.privacy import ZERO, Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

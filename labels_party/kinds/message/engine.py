@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.ahead import ahead
+from label_dp.channels.base import Channel
+from label_dp.documents.manifest import PRIOR_FILE
+from label_dp.documents.rows import write_message, write_prior
+from label_dp.domain import Domain
+from label_dp.errors import EpsilonNotProved, Unavailable
+from label_dp.losses import get_loss
+from label_dp.service.folders import reserve
 from labels_party.kinds.message.clipping import (
     ClippedLabels,
     Indexed,
@@ -31,14 +39,6 @@ from labels_party.ledger.populations import Population
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.mechanisms.sampling import sample
 from labels_party.work.kind import ProgressHook
-from shared.ahead import ahead
-from shared.channels.base import Channel
-from shared.documents.manifest import PRIOR_FILE
-from shared.documents.rows import write_message, write_prior
-from shared.domain import Domain
-from shared.errors import EpsilonNotProved, Unavailable
-from shared.losses import get_loss
-from shared.service.folders import reserve
 
 if TYPE_CHECKING:
     import pyarrow as pa

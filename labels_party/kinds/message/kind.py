@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from label_dp.documents.canonical import digest
+from label_dp.documents.manifest import FileEntry
+from label_dp.documents.signing import MANIFEST_TYPE, SigningKey
+from label_dp.errors import LabelDPError, Unavailable
+from label_dp.schemas.release import Release
 from labels_party.kinds.charged import charged_members
 from labels_party.kinds.message.manifest import build_manifest
 from labels_party.kinds.message.plan import ReleasePlan, ReleaseRequest, make_plan
@@ -16,11 +21,6 @@ from labels_party.kinds.message.request import RELEASE, make_request
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import RELEASES, Asked, Drawn, Job, SchemaKind, Work, WorkFile
-from shared.documents.canonical import digest
-from shared.documents.manifest import FileEntry
-from shared.documents.signing import MANIFEST_TYPE, SigningKey
-from shared.errors import LabelDPError, Unavailable
-from shared.schemas.release import Release
 
 if TYPE_CHECKING:
     from labels_party.kinds.message.engine import Engine, Written

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from label_dp.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
+from label_dp.domain import Domain
 from labels_party.kinds.message.clipping import describe
 from labels_party.kinds.message.engine import Drawn
 from labels_party.kinds.message.plan import ReleasePlan
 from labels_party.labels.batches import ID_LIST, Batch
-from shared.documents.manifest import FileEntry, Manifest, Mechanism, PriorRef
-from shared.domain import Domain
 
 
 def build_manifest(

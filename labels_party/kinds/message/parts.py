@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from shared.columnar.tables import MAX_ID_BYTES
-from shared.documents.rows import largest_encoding
+from label_dp.columnar.tables import MAX_ID_BYTES
+from label_dp.documents.rows import largest_encoding
 
 FILE_BYTES = 1 << 30  # of a file, at most: one that breaks off, or is wrong, is soon fetched again
 MOST_FILES = 2000  # the manifest describes each in about 250 bytes of its mebibyte

@@ -10,6 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.signed import MAX_BYTES
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
+from label_dp.losses import Loss, MatrixLoss, get_loss
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.base import members_to
+from label_dp.schemas.release import Release
 from labels_party.kinds.message.classes import loss_on, require_classes
 from labels_party.kinds.message.clipping import check_clipping, parse_clipping
 from labels_party.ledger.populations import Population
@@ -17,15 +26,6 @@ from labels_party.mechanisms.auto import AUTO, RR, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS, Mechanism, get_mechanism
 from labels_party.mechanisms.classes import buys_prior, class_prior
 from labels_party.mechanisms.prior import check_prior, prior_epsilon
-from shared.channels.base import Channel
-from shared.documents.canonical import canonical_bytes
-from shared.documents.signed import MAX_BYTES
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism
-from shared.losses import Loss, MatrixLoss, get_loss
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.schemas.base import members_to
-from shared.schemas.release import Release
 
 ESTIMATED, DECLARED, CARRIED, UNIFORM, NOT_USED = (
     "estimated",

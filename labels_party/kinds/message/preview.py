@@ -13,6 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel
+from label_dp.channels.information import RULE as INFORMATION
+from label_dp.channels.information import share_of_information
+from label_dp.channels.model_error import RULE
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.losses import Loss, get_loss
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.release import Release
 from labels_party.kinds.message.classes import loss_on
 from labels_party.kinds.message.clipping import clip_prior, expected_ends, far_out, rank_error
 from labels_party.kinds.message.plan import LISTED, GivenPrior, ReleaseRequest, split_epsilon, uniform
@@ -22,16 +32,6 @@ from labels_party.ledger.populations import Population
 from labels_party.mechanisms.auto import AUTO, CANDIDATES, WHY_TWO, Choice, choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channels.base import Channel
-from shared.channels.information import RULE as INFORMATION
-from shared.channels.information import share_of_information
-from shared.channels.model_error import RULE
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.losses import Loss, get_loss
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.schemas.release import Release
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -11,6 +11,10 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit import events
+from label_dp.columnar.tables import read_table, require_columns
+from label_dp.domain import Domain
+from label_dp.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
 from labels_party.kinds.message.plan import CARRIED, ESTIMATED, GivenPrior
 from labels_party.labels.parsing import classes_of, floats_of
 from labels_party.labels.standing import PUBLISHED
@@ -18,10 +22,6 @@ from labels_party.ledger.populations import Population
 from labels_party.storage.tables import audit_events
 from labels_party.work.kind import RELEASES, Work, WorkFile
 from labels_party.work.store import Works
-from shared.audit import events
-from shared.columnar.tables import read_table, require_columns
-from shared.domain import Domain
-from shared.errors import InvalidPrior, InvalidRows, InvalidTable, NotFound
 
 
 class PublishedPriors:

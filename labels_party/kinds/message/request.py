@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from label_dp.errors import InvalidPrior
+from label_dp.schemas.release import Release
 from labels_party.kinds.message.plan import GivenPrior, ReleaseRequest
 from labels_party.kinds.message.priors import PublishedPriors
 from labels_party.ledger.populations import Population
-from shared.errors import InvalidPrior
-from shared.schemas.release import Release
 
 LATEST = "latest"
 RULES = ("estimate", "uniform", LATEST)

@@ -19,6 +19,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import SCHEDULE
+from label_dp.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, MissingLabels, Unavailable
+from label_dp.privacy import ZERO, Epsilon
+from label_dp.problems import problem
+from label_dp.schemas.release import Release
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.plan import ReleaseRequest, make_plan
 from labels_party.kinds.message.request import make_request
@@ -29,13 +36,6 @@ from labels_party.ledger.rules import Account, judge
 from labels_party.storage.tables import batches as batches_table
 from labels_party.work.leases import Leases
 from labels_party.work.store import Works
-from shared.actors import SCHEDULE
-from shared.errors import BudgetExceeded, Conflict, InvalidInput, LabelDPError, MissingLabels, Unavailable
-from shared.privacy import ZERO, Epsilon
-from shared.problems import problem
-from shared.schemas.release import Release
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 log = logging.getLogger("label_dp.schedule")
 OPEN, SEALED = "open", "sealed"

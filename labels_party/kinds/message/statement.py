@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import called
+from label_dp.audit import events
+from label_dp.audit.events import Event
+from label_dp.audit.show import counted
+from label_dp.documents.bundle import check_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signing import VerifyingKey
+from label_dp.documents.statement import Later, render_statement
+from label_dp.service.apikeys import names_of
 from labels_party.kinds.message.priors import read_prior
 from labels_party.storage.tables import api_keys
 from labels_party.work.kind import RELEASES, WorkFile
 from labels_party.work.store import Works
-from shared.actors import called
-from shared.audit import events
-from shared.audit.events import Event
-from shared.audit.show import counted
-from shared.documents.bundle import check_bytes
-from shared.documents.manifest import Manifest
-from shared.documents.signing import VerifyingKey
-from shared.documents.statement import Later, render_statement
-from shared.service.apikeys import names_of
 
 
 class Statements:

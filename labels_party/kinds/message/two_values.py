@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from label_dp.channels.base import N
+from label_dp.channels.rr import RRChannel
+from label_dp.errors import InvalidInput
+from label_dp.numbers import BadSpelling, decimal_of
+from label_dp.privacy import Epsilon, EpsilonSplit
 from labels_party.mechanisms.prior import SENSITIVITY
-from shared.channels.base import N
-from shared.channels.rr import RRChannel
-from shared.errors import InvalidInput
-from shared.numbers import BadSpelling, decimal_of
-from shared.privacy import Epsilon, EpsilonSplit
 
 EXAMPLES = ("0.001", "0.01", "0.1", "0.5")  # rates that are shown where none is assumed
 FEWEST = 30  # labels of the rarer value that a model needs, without noise

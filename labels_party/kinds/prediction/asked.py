@@ -5,15 +5,15 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.numbers import BadSpelling, decimal_of
+from label_dp.privacy import Epsilon
+from label_dp.schemas.predictor import Predictor
 from labels_party.kinds.answer import require_order
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.prediction.methods import METHODS, Method, PredictorPlan, levels_of, threshold_position
 from labels_party.mechanisms.private_prediction import average, stable, votes, walk
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.numbers import BadSpelling, decimal_of
-from shared.privacy import Epsilon
-from shared.schemas.predictor import Predictor
 
 ALPHA = Fraction(1, 20)  # the error that the default for voting parts aims at
 NOISE = Fraction(1, 100)  # the share of the range that the noise of an average is by default, where n allows it

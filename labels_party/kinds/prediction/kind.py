@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from label_dp.documents.kinds.prediction import PREDICTION
 from labels_party.kinds.answer import Computed, DocumentKind
 from labels_party.kinds.prediction.methods import METHODS, value_of
 from labels_party.kinds.prediction.predictors import Predictor, split_of
 from labels_party.labels.batches import Batch
 from labels_party.ledger.populations import Population
 from labels_party.work.kind import Asked, AtOnceKind, Drawn, Paid, Work
-from shared.documents.kinds.prediction import PREDICTION
 
 
 @dataclass(frozen=True)

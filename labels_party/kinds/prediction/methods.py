@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.documents.adjacency import IN_PARTS, LABEL_ALONE, WALKED
+from label_dp.documents.kind import Facts
+from label_dp.documents.kinds.prediction_methods import GRID as STEPS
+from label_dp.documents.kinds.prediction_methods import NOISE, AverageFacts, StableFacts, VoteFacts, WalkFacts
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism
+from label_dp.maps.places import MISSING
+from label_dp.maps.places import number_text as decimal
+from label_dp.numbers import real_of
+from label_dp.privacy import Epsilon
 from labels_party.kinds.feature_schema import FINE, Number, Schema
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise
 from labels_party.mechanisms.private_prediction import GRID, average, stable, votes, walk
 from labels_party.mechanisms.private_prediction.lattice import Noise, laplace_noise, noisy
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
-from shared.documents.adjacency import IN_PARTS, LABEL_ALONE, WALKED
-from shared.documents.kind import Facts
-from shared.documents.kinds.prediction_methods import GRID as STEPS
-from shared.documents.kinds.prediction_methods import NOISE, AverageFacts, StableFacts, VoteFacts, WalkFacts
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism
-from shared.maps.places import MISSING
-from shared.maps.places import number_text as decimal
-from shared.numbers import real_of
-from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -18,6 +18,15 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.actors import with_names
+from label_dp.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED
+from label_dp.errors import LabelDPError, NotFound, SecondPersonNeeded, Unavailable
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.problems import problem
+from label_dp.schemas.predictor import Predictor as PredictorAsked
+from label_dp.service.apikeys import names_of
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.kinds.prediction.asked import make_plan, of_query, schema_of
 from labels_party.kinds.prediction.methods import METHODS, PredictorPlan
@@ -32,15 +41,6 @@ from labels_party.ledger.store import Ledger
 from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import api_keys, predictions, predictors
 from labels_party.work.leases import Leases
-from shared.actors import with_names
-from shared.audit.events import PREDICTOR_CREATED, PREDICTOR_RETIRED
-from shared.errors import LabelDPError, NotFound, SecondPersonNeeded, Unavailable
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.problems import problem
-from shared.schemas.predictor import Predictor as PredictorAsked
-from shared.service.apikeys import names_of
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotentCall, Reply
 
 log = logging.getLogger("label_dp.predictors")
 READY, FAILED = "ready", "failed"

@@ -25,6 +25,11 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from label_dp.audit.events import ANSWER_SHARED
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.kinds.prediction import PREDICTION
+from label_dp.errors import BudgetExceeded, Conflict, Unavailable
+from label_dp.privacy import Epsilon
 from labels_party.kinds.prediction.kind import Query
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
@@ -35,11 +40,6 @@ from labels_party.mechanisms.private_prediction.lattice import laplace_noise
 from labels_party.storage.files import Home
 from labels_party.storage.tables import predictions, work, work_files
 from labels_party.work.store import Works
-from shared.audit.events import ANSWER_SHARED
-from shared.documents.canonical import canonical_bytes
-from shared.documents.kinds.prediction import PREDICTION
-from shared.errors import BudgetExceeded, Conflict, Unavailable
-from shared.privacy import Epsilon
 
 log = logging.getLogger("label_dp.predictors")
 

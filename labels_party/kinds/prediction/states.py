@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import Unavailable
 from labels_party.labels.vault import LabelVault
-from shared.errors import Unavailable
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

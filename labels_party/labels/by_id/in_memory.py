@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.service.quota import processors
 from labels_party.labels.by_id.blocks import Block, total
 from labels_party.labels.digests import kernels
-from shared.service.quota import processors
 
 THREADS = min(8, processors())
 PART = 1 << 15  # rows that a part of the sample's choice has on average

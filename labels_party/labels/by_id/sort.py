@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import Unavailable
 from labels_party.labels.by_id.blocks import Block
 from labels_party.labels.by_id.in_memory import in_order
 from labels_party.labels.by_id.on_disk import DiskRun, merged
-from shared.errors import Unavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa

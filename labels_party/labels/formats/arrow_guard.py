@@ -6,8 +6,8 @@ from __future__ import annotations
 import struct
 from collections import deque
 
+from label_dp.errors import InvalidFile, TooLarge
 from labels_party.labels.formats.source import Exactly, Source
-from shared.errors import InvalidFile, TooLarge
 
 CONTINUES = b"\xff\xff\xff\xff"
 MOST_METADATA = 1 << 20

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from label_dp.columnar.rows import plain_bytes
+from label_dp.errors import InvalidFile, TooLarge
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.arrow_guard import BAD, LARGE, MOST_BODY, GuardedStream
 from labels_party.labels.formats.columns import check_schema
 from labels_party.labels.formats.source import Source, Wanted
-from shared.columnar.rows import plain_bytes
-from shared.errors import InvalidFile, TooLarge
 
 
 def read_arrow(source: Source, wanted: Wanted) -> Iterator[Chunk]:

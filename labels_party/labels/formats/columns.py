@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from label_dp.columnar.tables import require_columns
+from label_dp.errors import InvalidTable
 from labels_party.labels.formats.source import Wanted
-from shared.columnar.tables import require_columns
-from shared.errors import InvalidTable
 
 SHOWN = "the upload"
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from label_dp.columnar.csv_text import rows_with_lines
+from label_dp.columnar.tables import require_columns
+from label_dp.errors import InvalidFile, InvalidTable
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.source import BLOCK, Source, Wanted
-from shared.columnar.csv_text import rows_with_lines
-from shared.columnar.tables import require_columns
-from shared.errors import InvalidFile, InvalidTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

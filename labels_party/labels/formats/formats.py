@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from label_dp.errors import InvalidInput, UnsupportedMediaType
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.arrow_stream import read_arrow
 from labels_party.labels.formats.csv_lines import read_csv
@@ -14,7 +15,6 @@ from labels_party.labels.formats.json_lines import read_json_lines
 from labels_party.labels.formats.parquet_file import read_parquet
 from labels_party.labels.formats.source import Source, Wanted
 from labels_party.labels.parsing import LABEL, NUMERIC
-from shared.errors import InvalidInput, UnsupportedMediaType
 
 
 @dataclass(frozen=True)

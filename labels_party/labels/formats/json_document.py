@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from label_dp.errors import InvalidFile, TooLarge
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.records import (
     RECORDS,
@@ -21,7 +22,6 @@ from labels_party.labels.formats.records import (
     slow_chunk,
 )
 from labels_party.labels.formats.source import BLOCK, Source, Wanted
-from shared.errors import InvalidFile, TooLarge
 
 WHOLE = BLOCK  # documents up to this many bytes are read at once
 MOST_COLUMNS = 16 * BLOCK  # a document of columns cannot be read in pieces

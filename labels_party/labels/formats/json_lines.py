@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from label_dp.errors import InvalidRows, RowProblem
 from labels_party.labels.chunks import CHUNK_ROWS, Chunk
 from labels_party.labels.formats.records import (
     NOT_JSON,
@@ -18,7 +19,6 @@ from labels_party.labels.formats.records import (
     slow_chunk,
 )
 from labels_party.labels.formats.source import Source, Wanted
-from shared.errors import InvalidRows, RowProblem
 
 MOST_LINE = 1 << 16
 TOO_LONG = f"a line has at most {MOST_LINE} bytes"

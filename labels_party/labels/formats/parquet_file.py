@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from label_dp.columnar.rows import Expands, ParquetRows
+from label_dp.columnar.thrift import LyingFile
+from label_dp.errors import InvalidFile, TooLarge, Unavailable
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.columns import SHOWN, check_schema
 from labels_party.labels.formats.source import Source, Wanted
 from labels_party.labels.spool import Spool
-from shared.columnar.rows import Expands, ParquetRows
-from shared.columnar.thrift import LyingFile
-from shared.errors import InvalidFile, TooLarge, Unavailable
 
 ROWS_AT_ONCE = 1 << 13
 MOST_AT_ONCE = 1 << 27  # bytes that the fewest rows may take, with their pages

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from label_dp.errors import InvalidRows, RowProblem
 from labels_party.labels.chunks import Chunk
 from labels_party.labels.formats.source import Wanted
 from labels_party.labels.parsing import CLASS, EMPTY, ID, LABEL, NUMBER, NUMERIC
-from shared.errors import InvalidRows, RowProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa

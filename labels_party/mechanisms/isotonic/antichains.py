@@ -10,6 +10,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.losses import Loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.isotonic.cells import Cells, cell_losses
@@ -18,10 +22,6 @@ from labels_party.mechanisms.isotonic.fit import MAX_ROWS
 from labels_party.mechanisms.isotonic.grid import LossGrid, loss_grid
 from labels_party.mechanisms.isotonic.posets import BoolArray, DownSets, Poset
 from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.losses import Loss
-from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from label_dp.errors import InvalidEpsilon
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
 from labels_party.mechanisms.entropy import MAX_NOISE_SCALE, LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.isotonic.binning import CellPlan, IntArray
 from labels_party.mechanisms.isotonic.grid import UNITS, in_units
 from labels_party.mechanisms.isotonic.total_order import AnyInts
-from shared.errors import InvalidEpsilon
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
 
 Noise = Callable[[LaplaceNoise, int], IntArray]
 

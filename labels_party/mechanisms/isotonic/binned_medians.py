@@ -8,14 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
 from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.isotonic.binning import CellPlan, IntArray
 from labels_party.mechanisms.isotonic.grid import UNITS, in_units
 from labels_party.mechanisms.isotonic.total_order import AnyInts
 from labels_party.mechanisms.private_median.quantiles import rank_losses, scale_grid
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
 
 LISTED = 1 << 10  # labels that are all candidates of a median
 SPREAD = 1 << 9  # candidates that are evenly spaced where they are not

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.shapes import MAX_CELLS
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.grid import MAX_ROWS, UNITS
 from labels_party.mechanisms.isotonic.total_order import AnyInts, check_columns
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.shapes import MAX_CELLS
-from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

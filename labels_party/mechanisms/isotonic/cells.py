@@ -12,6 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss, InvalidMechanism
+from label_dp.losses import Absolute, Loss, Squared, get_loss
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.shapes import MAX_CELLS
 from labels_party.mechanisms.isotonic.grid import (
     MAX_TABLE_CELLS,
     TABLE_UNITS,
@@ -22,11 +27,6 @@ from labels_party.mechanisms.isotonic.grid import (
     loss_grid,
 )
 from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
-from shared.domain import Domain
-from shared.errors import InvalidLoss, InvalidMechanism
-from shared.losses import Absolute, Loss, Squared, get_loss
-from shared.maps.monotone import MonotoneMap
-from shared.maps.shapes import MAX_CELLS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -30,12 +30,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidMechanism
+from label_dp.maps.shapes import MAX_VALUES
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.isotonic.depth import SEEN
-from shared.errors import InvalidMechanism
-from shared.maps.shapes import MAX_VALUES
-from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
 

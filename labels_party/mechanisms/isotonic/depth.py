@@ -6,13 +6,13 @@ import math
 from fractions import Fraction
 from typing import Literal
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.losses import Absolute, Loss, Squared, get_loss
+from label_dp.maps.shapes import MAX_LEVELS
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.isotonic.grid import MAX_TABLE_CELLS, LossGrid, loss_grid
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.losses import Absolute, Loss, Squared, get_loss
-from shared.maps.shapes import MAX_LEVELS
-from shared.privacy import Epsilon
 
 Cuts = Literal["points", "domain"]
 

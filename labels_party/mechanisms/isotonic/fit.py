@@ -9,6 +9,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.losses import Loss
+from label_dp.maps.monotone import MAX_X_SIZE, MonotoneMap
+from label_dp.maps.shapes import MAX_CELLS
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.isotonic.cells import MAX_ENTRIES, Cells, cell_losses, even_grid
@@ -30,12 +36,6 @@ from labels_party.mechanisms.isotonic.shapes.lipschitz import Lipschitz
 from labels_party.mechanisms.isotonic.shapes.pieces import Pieces
 from labels_party.mechanisms.isotonic.total_order import AnyInts, Examples
 from labels_party.mechanisms.one_bit import domain_ends
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.losses import Loss
-from shared.maps.monotone import MAX_X_SIZE, MonotoneMap
-from shared.maps.shapes import MAX_CELLS
-from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
 

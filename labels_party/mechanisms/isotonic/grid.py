@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shared.domain import Domain
-from shared.errors import InvalidLoss
-from shared.losses import Absolute, Loss, Poisson, Squared, get_loss
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss
+from label_dp.losses import Absolute, Loss, Poisson, Squared, get_loss
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

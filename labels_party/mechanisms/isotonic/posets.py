@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shared.errors import InvalidInput
-from shared.maps.shapes import MAX_DOWN_SETS
+from label_dp.errors import InvalidInput
+from label_dp.maps.shapes import MAX_DOWN_SETS
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
-from shared.errors import InvalidMechanism
-from shared.maps.shapes import FORMS, MAX_DIGITS
-from shared.numbers import BadSpelling, decimal_of
+from label_dp.errors import InvalidMechanism
+from label_dp.maps.shapes import FORMS, MAX_DIGITS
+from label_dp.numbers import BadSpelling, decimal_of
 
 SHAPES = {
     "pieces": "a step function of at most `pieces` values",

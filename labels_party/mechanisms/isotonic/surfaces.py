@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.maps.monotone_grid import FloatArray, MonotoneGrid
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Uint64Source
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.constrained import default_values
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.total_order import AnyInts
-from shared.domain import Domain
-from shared.maps.monotone_grid import FloatArray, MonotoneGrid
-from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
 TwoCells = tuple[Cells, Cells]

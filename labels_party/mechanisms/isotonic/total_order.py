@@ -8,16 +8,16 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.losses import Loss
+from label_dp.maps.monotone import MAX_X_SIZE, MonotoneMap
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import choose, choose_point, rate_of, uniform_below
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.isotonic.depth import Cuts, middle, planned, shares
 from labels_party.mechanisms.isotonic.grid import MAX_ROWS, LossGrid
 from labels_party.mechanisms.isotonic.prefix import least_prefixes, worth_compiling
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.losses import Loss
-from shared.maps.monotone import MAX_X_SIZE, MonotoneMap
-from shared.privacy import Epsilon
 
 IntArray = npt.NDArray[np.int64]
 AnyInts = npt.NDArray[np.integer[npt.NBitBase]]

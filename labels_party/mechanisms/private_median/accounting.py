@@ -1,6 +1,6 @@
 """How slices are planned: the ρ of the bound of noisy slices, and the largest ε of a step that a total pays for.
 
-What is found here `shared.costs.slices` proves with whole numbers: a poor search makes a bound larger, never wrong.
+What is found here `label_dp.costs.slices` proves with whole numbers: a poor search makes a bound larger, never wrong.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from shared.costs.slices import MOST_RHO, RHO_BITS, Cost, SliceNoise, Step, alike, noisy_bound
-from shared.errors import InvalidEpsilon
-from shared.privacy import Epsilon
+from label_dp.costs.slices import MOST_RHO, RHO_BITS, Cost, SliceNoise, Step, alike, noisy_bound
+from label_dp.errors import InvalidEpsilon
+from label_dp.privacy import Epsilon
 
 GRID = 96  # values of ρ tried
 STEPS = 30  # of a bisection

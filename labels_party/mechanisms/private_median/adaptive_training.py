@@ -8,7 +8,7 @@ steps; a minibatch shows the sum of its gradients plus discrete Laplace noise of
 an example moves the sum by at most 2C in L1, adding one by C: a step costs 2C/s, or C/s where one is added.
 
 The whole example, features and label, is protected (replace-one; n is public). The cost of all steps is the cheapest
-bound of `shared.costs.slices`: with noisy slice sizes it hardly grows with their number, and minibatches in uniform
+bound of `label_dp.costs.slices`: with noisy slice sizes it hardly grows with their number, and minibatches in uniform
 order cost like one. Passing through the data once is part of the guarantee: there is no second epoch.
 """
 
@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.costs.sessions import training_step
+from label_dp.costs.slices import LARGEST_MEAN, Cost, SliceNoise, Step
+from label_dp.errors import InvalidInput
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
 from labels_party.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.mechanisms.private_median.interval_point import Noise
 from labels_party.mechanisms.private_median.rsc import Keys, Order, Plan, Rows, Session
-from shared.costs.sessions import training_step
-from shared.costs.slices import LARGEST_MEAN, Cost, SliceNoise, Step
-from shared.errors import InvalidInput
 
 IntArray = npt.NDArray[np.int64]
 

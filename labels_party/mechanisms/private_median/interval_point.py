@@ -38,13 +38,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.costs.sessions import BASE
+from label_dp.costs.slices import Cost, Step
+from label_dp.errors import InvalidEpsilon, InvalidInput
+from label_dp.privacy import log_upper
 from labels_party.mechanisms.choice import choose, choose_point, rate_of
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, Uint64Source, discrete_laplace
 from labels_party.mechanisms.private_median.rsc import Drop, Plan, Rows, Session
-from shared.costs.sessions import BASE
-from shared.costs.slices import Cost, Step
-from shared.errors import InvalidEpsilon, InvalidInput
-from shared.privacy import log_upper
 
 Points = npt.NDArray[np.uint64]
 Noise = Callable[[LaplaceNoise, int], npt.NDArray[np.int64]]

@@ -14,12 +14,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.costs.sessions import BASE
+from label_dp.costs.slices import Cost, Step
+from label_dp.errors import InvalidInput
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
 from labels_party.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint, Noise, Points
 from labels_party.mechanisms.private_median.rsc import Drop, Keys, Plan, Session
-from shared.costs.sessions import BASE
-from shared.costs.slices import Cost, Step
-from shared.errors import InvalidInput
 
 SHARE = Fraction(1, 3)
 SIGN = np.int64(-(1 << 63))

@@ -37,11 +37,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidEpsilon, InvalidInput
+from label_dp.numbers import decimal_of
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import LARGEST_SIZE, SLACK, choose, choose_point, rate_of
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
-from shared.errors import InvalidEpsilon, InvalidInput
-from shared.numbers import decimal_of
-from shared.privacy import Epsilon
 
 Points = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]

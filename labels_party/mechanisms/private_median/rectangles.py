@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.costs.sessions import BASE
+from label_dp.costs.slices import Cost, SliceNoise, Step
+from label_dp.errors import InvalidInput
+from label_dp.privacy import ATTO
 from labels_party.mechanisms.entropy import Keystream, Uint64Source, discrete_laplace
 from labels_party.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.mechanisms.private_median.interval_point import IntervalPlan, IntervalPoint, Noise
 from labels_party.mechanisms.private_median.rsc import Keys, Plan, Rows, Session
-from shared.costs.sessions import BASE
-from shared.costs.slices import Cost, SliceNoise, Step
-from shared.errors import InvalidInput
-from shared.privacy import ATTO
 
 LARGEST_BITS = 62  # coordinates are signed, and one value more stands for negative examples
 NOISES = (50, 200, 800)  # mean noises of a slice's size that a search tries

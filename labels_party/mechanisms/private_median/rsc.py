@@ -3,7 +3,7 @@
 
 A step chooses an ordering of what is left, a size and an algorithm, all of which may depend on what earlier steps
 showed and on nothing else; takes the first elements, shows what the algorithm makes of them, and drops them. What all
-steps cost together is decided beforehand by a `Plan`, from public facts; `shared.costs.slices` proves it. A session
+steps cost together is decided beforehand by a `Plan`, from public facts; `label_dp.costs.slices` proves it. A session
 that leaves its plan is refused before it reads another element.
 
 Neighbours differ in one element replaced, and n is public. Two things the proof needs are done here, not left to
@@ -22,10 +22,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.costs.slices import ADVANCED, COMPOSITION, NOISY, Cost, SliceNoise, Step, advanced, cut_off, in_order
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from labels_party.mechanisms.entropy import Keystream, Uint64Source
 from labels_party.mechanisms.private_median.accounting import noisy_path, noisy_slices
-from shared.costs.slices import ADVANCED, COMPOSITION, NOISY, Cost, SliceNoise, Step, advanced, cut_off, in_order
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 
 Rows = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]

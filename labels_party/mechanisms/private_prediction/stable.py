@@ -29,9 +29,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import EpsilonNotProved, InvalidMechanism
 from labels_party.mechanisms.exponentials import logistic
 from labels_party.mechanisms.private_prediction import GRID, UNIT
-from shared.errors import EpsilonNotProved, InvalidMechanism
 
 IntArray = npt.NDArray[np.int64]
 INVERSE_BITS = 60  # the rounded inverse is a multiple of 2⁻⁶⁰

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from label_dp.errors import InvalidMechanism
 from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.errors import InvalidMechanism
 
 SENSITIVITY = 1  # one example is in one part, whose vote may move from one count to the other
 MOST_PARTS = 4096

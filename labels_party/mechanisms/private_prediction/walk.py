@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.errors import InvalidMechanism
 from labels_party.mechanisms.choice import choose, rate_of
 from labels_party.mechanisms.entropy import Uint64Source
-from shared.errors import InvalidMechanism
 
 IntArray = npt.NDArray[np.int64]
 SENSITIVITY = 2  # Lemma 5.1: 1 for taking an example out, 1 for putting another in

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidRows, InvalidTable
+from label_dp.spark.task import TaskFailed
 from labels_party.labels.ciphered import disclosed, enclosed
 from labels_party.labels.digests import id_buffers
 from labels_party.labels.parsing import canonical_column, classes_of, floats_of, positions, prefixed
-from shared.domain import Domain
-from shared.errors import InvalidRows, InvalidTable
-from shared.spark.task import TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

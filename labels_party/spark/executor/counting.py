@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.spark.task import Task
 from labels_party.spark.executor.slices import SlicedLabels
-from shared.spark.task import Task
 
 
 @dataclass(frozen=True, eq=False)

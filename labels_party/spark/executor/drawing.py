@@ -15,12 +15,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
+from label_dp.channels.base import Channel
+from label_dp.documents.rows import largest_encoding, write_rows
+from label_dp.service.folders import reserve
+from label_dp.spark.task import Task
 from labels_party.mechanisms.sampling import sample
 from labels_party.spark.executor.slices import SlicedLabels
-from shared.channels.base import Channel
-from shared.documents.rows import largest_encoding, write_rows
-from shared.service.folders import reserve
-from shared.spark.task import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa

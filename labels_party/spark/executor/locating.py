@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from label_dp.errors import InvalidRows, InvalidTable
+from label_dp.spark.task import TaskFailed
 from labels_party.labels.digests import U64, siphash128
 from labels_party.labels.runs import contains
 from labels_party.spark.executor.arriving import Rules
-from shared.errors import InvalidRows, InvalidTable
-from shared.spark.task import TaskFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

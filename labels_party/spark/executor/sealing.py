@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.spark.task import TaskFailed, as_batch
 from labels_party.labels.columns import label_rows, label_schema
 from labels_party.labels.digests import id_buffers, siphash128
 from labels_party.labels.runs import sort_run
 from labels_party.labels.vault import write_object, write_run
 from labels_party.spark.executor.arriving import LABELLED, LISTED, REFUSED, labels_of
-from shared.spark.task import TaskFailed, as_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.information import share_of_information
+from label_dp.domain import Domain
+from label_dp.losses import LOG
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.classes import buys_prior, class_prior
 from labels_party.mechanisms.prior import estimate_prior
-from shared.channels.information import share_of_information
-from shared.domain import Domain
-from shared.losses import LOG
-from shared.privacy import Epsilon
 
 FloatArray = npt.NDArray[np.float64]
 

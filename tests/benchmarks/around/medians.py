@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic.binned_medians import BinnedMedians
 from labels_party.mechanisms.isotonic.binning import default_bins
 from labels_party.mechanisms.isotonic.surfaces import axis_cells
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.benchmarks.around.isotonic import examples
 
 SIZE = 1 << 32

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.kinds.prediction.asked import ALPHA, NOISE, PER_PART
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import Keystream, LaplaceNoise, discrete_laplace
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, stable, votes, walk
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
 from labels_party.mechanisms.sampling import sample
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 Floats = npt.NDArray[np.float64]
 WIDTH, TESTS, LABELS, FLIPS = 6, 400, 100, 0.1

@@ -19,6 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.domain import Domain
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic.antichains import isotonic_poset, poset_excess_bound, poset_grid
 from labels_party.mechanisms.isotonic.depth import excess_bound, planned
 from labels_party.mechanisms.isotonic.fit import constrained, design
@@ -26,9 +29,6 @@ from labels_party.mechanisms.isotonic.grid import loss_grid
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.shape_options import ShapeOptions
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.domain import Domain
-from shared.maps.monotone import MonotoneMap
-from shared.privacy import Epsilon
 from tests.support.isotonic_baseline import CELLS, baseline, baseline_excess_bound, baseline_poset
 
 LABELS, SIZE = 100, 1 << 20

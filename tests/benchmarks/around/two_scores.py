@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.privacy import Epsilon
+from label_dp.privacy import Epsilon
 from tests.benchmarks.around.calibration import SHARE, Data, map_of, model_of, spread
 from tests.support.real_data import census, retail
 

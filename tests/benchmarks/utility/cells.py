@@ -18,8 +18,8 @@ RANDOMIZING = (
     "labels_party/mechanisms/*.py",
     "labels_party/kinds/message/plan.py",
     "labels_party/kinds/message/engine.py",
-    "shared/*.py",
-    "shared/channels/*.py",
+    "shared/label_dp/*.py",
+    "shared/label_dp/channels/*.py",
 )
 TRAINING = ("features_party/training/*.py", "features_party/training/learners/*.py")
 HARNESS = ("sources.py", "message.py", "sales.py")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from shared.privacy import Epsilon
+from label_dp.privacy import Epsilon
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.results import Results
 

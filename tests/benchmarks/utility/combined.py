@@ -17,7 +17,7 @@ import pyarrow as pa
 from features_party.training.correction import correct
 from features_party.training.fitting import Examples
 from features_party.training.recentring import recentred
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import draw, make_message
 from tests.benchmarks.utility.sources import Split, split

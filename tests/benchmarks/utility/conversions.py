@@ -20,10 +20,10 @@ from features_party.training.correction import correct
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.probabilities import Probabilities, judge
 from features_party.training.ranking import auc
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.kinds.message.two_values import worth
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import Message, draw, make_message
 from tests.benchmarks.utility.sources import Split

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from label_dp.channels.base import Channel
+from label_dp.privacy import Epsilon
 from labels_party.kinds.message.plan import ESTIMATED, UNIFORM, ReleasePlan, ReleaseRequest, make_plan, resolve, uniform
 from labels_party.ledger.populations import Population
 from labels_party.mechanisms.prior import estimate_prior
 from labels_party.mechanisms.sampling import sample
-from shared.channels.base import Channel
-from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.sources import Split
 from tests.support.asked import release_wish

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.losses import get_loss
+from label_dp.losses import get_loss
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.message import make_message
 from tests.benchmarks.utility.sources import split

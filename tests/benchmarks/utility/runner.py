@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.errors import LabelDPError
+from label_dp.errors import LabelDPError
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.sources import use_files
 from tests.benchmarks.utility.store import Result, Store

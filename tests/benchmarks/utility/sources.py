@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.benchmarks.utility.sales import KINDS as SALES
 from tests.benchmarks.utility.sales import sales
 from tests.support import real_data

@@ -13,9 +13,9 @@ from features_party.training.cells import CellLikelihood
 from features_party.training.correction import correct
 from features_party.training.learners.mlp_fit import Settings
 from features_party.training.recentring import recentred
+from label_dp.losses import get_loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.losses import get_loss
-from shared.privacy import Epsilon
 from tests.benchmarks.utility.cells import LABELS_ONLY, Cell
 from tests.benchmarks.utility.message import draw, make_message
 from tests.benchmarks.utility.sources import Split, split

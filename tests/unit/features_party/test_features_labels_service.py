@@ -12,12 +12,12 @@ import pytest
 from features_party.labels_service import ATTEMPTS, LabelsService
 from features_party.receive.labels_url import labels_url
 from features_party.receive.pull import pull
-from shared import errors
-from shared.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES
-from shared.documents.arriving import Arriving
-from shared.documents.bundle import ENVELOPE_SUFFIX, verify
-from shared.documents.manifest import FileEntry, Manifest
-from shared.documents.signed import MAX_ENVELOPE_BYTES
+from label_dp import errors
+from label_dp.client.peer import MAX_BODY_BYTES, MAX_PROBLEM_BYTES
+from label_dp.documents.arriving import Arriving
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, verify
+from label_dp.documents.manifest import FileEntry, Manifest
+from label_dp.documents.signed import MAX_ENVELOPE_BYTES
 from tests.support.messages import Sender
 
 IDS = [f"c{i:05d}" for i in range(5000)]

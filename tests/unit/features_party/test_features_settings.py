@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from features_party.settings import Settings
-from shared.errors import InvalidSettings
+from label_dp.errors import InvalidSettings
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shared.class_names import MAX_NAME, MAX_NAMES
-from shared.domain import Domain
-from shared.errors import InvalidDomain
+from label_dp.class_names import MAX_NAME, MAX_NAMES
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain
 
 TOYS = ["books", "garden", "toys"]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain import MANIFEST_VALUES, MAX_DOMAIN, Domain
-from shared.errors import InvalidDomain
+from label_dp.domain import MANIFEST_VALUES, MAX_DOMAIN, Domain
+from label_dp.errors import InvalidDomain
 
 
 @pytest.mark.parametrize(

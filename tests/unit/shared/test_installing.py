@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared import installing
-from shared.installing import pip_install
+from label_dp import installing
+from label_dp.installing import pip_install
 
 ROOT = Path(__file__).parents[3]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.errors import InvalidFile, InvalidLoss
-from shared.losses import (
+from label_dp.errors import InvalidFile, InvalidLoss
+from label_dp.losses import (
     ABSOLUTE,
     LOG,
     LOG_FLOOR,

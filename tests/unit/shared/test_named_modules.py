@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from label_dp.documents.kinds.registry import KINDS as READ
+from label_dp.named_modules import NamedModules
 from labels_party import kinds as computed
 from labels_party.kinds.registry import KINDS as COMPUTED
-from shared.documents.kinds.registry import KINDS as READ
-from shared.named_modules import NamedModules
 
 ONE = "from types import SimpleNamespace\nKIND = SimpleNamespace(name='{}')\n"
 

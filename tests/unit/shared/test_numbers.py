@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidRows, LabelDPError
+from label_dp.maps.scores import ScoreGrid
+from label_dp.numbers import BadSpelling, decimal_of, whole_of
+from label_dp.privacy import Epsilon, parse_delta
 from labels_party.kinds.feature_schema import Schema
 from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.labels.parsing import EMPTY as EMPTY_LABEL
 from labels_party.labels.parsing import floats_of
 from labels_party.mechanisms.private_median.quantiles import parse_quantile
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidRows, LabelDPError
-from shared.maps.scores import ScoreGrid
-from shared.numbers import BadSpelling, decimal_of, whole_of
-from shared.privacy import Epsilon, parse_delta
 from tests.support.asked import feature_wish
 from tests.support.number_doors import BAD_TEXTS
 

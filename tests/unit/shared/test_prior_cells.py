@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.prior_cells import APART, prior_cells
+from label_dp.prior_cells import APART, prior_cells
 
 
 @given(st.integers(1, 2000), st.integers(1, 150), st.booleans())

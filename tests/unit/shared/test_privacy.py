@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import InvalidEpsilon
-from shared.privacy import (
+from label_dp.errors import InvalidEpsilon
+from label_dp.privacy import (
     ATTO,
     MAX_EPSILON_NANO,
     NANO,

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from shared import errors
-from shared.errors import (
+from label_dp import errors
+from label_dp.errors import (
     BudgetExceeded,
     DuplicateId,
     InvalidInput,
@@ -17,7 +17,7 @@ from shared.errors import (
     MissingLabels,
     RowProblem,
 )
-from shared.problems import http_problem, problem, status_of
+from label_dp.problems import http_problem, problem, status_of
 
 KINDS = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, LabelDPError)]
 

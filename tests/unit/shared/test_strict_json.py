@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import InvalidRequest
-from shared.strict_json import MAX_DEPTH, read_json
+from label_dp.errors import InvalidRequest
+from label_dp.strict_json import MAX_DEPTH, read_json
 
 SECRET = "SECRET-123.45"
 

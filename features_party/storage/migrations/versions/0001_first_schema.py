@@ -7,7 +7,7 @@ was published, a change of the tables is a migration of its own, and this one is
 from alembic import op
 
 from features_party.storage.tables import APPEND_ONLY, metadata
-from shared.service.migrations import create, drop
+from label_dp.service.migrations import create, drop
 
 revision = "0001"
 down_revision = None

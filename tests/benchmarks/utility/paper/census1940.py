@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 from tests.benchmarks.utility.paper.source import Source, opened, refuse_value
 
 LABEL, AGE = "WKSWORK1", "AGE"

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 
 
 @dataclass(frozen=True)

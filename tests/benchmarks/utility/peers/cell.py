@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.benchmarks.utility import training
 from tests.benchmarks.utility.cells import Cell
 from tests.benchmarks.utility.conversions import INCOME, income, learned, seen, some

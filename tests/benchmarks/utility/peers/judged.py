@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features_party.training.ranking import auc
-from shared.domain import Domain
+from label_dp.domain import Domain
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.domain import Domain
+from label_dp.domain import Domain
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from features_party.client.trainings import PAUSE_SECONDS, RECONNECTIONS, TrainingCalls
-from shared import errors
+from label_dp import errors
 from tests.support.scripted import FLAVOURS, Broken, Line
 
 MORE = b'id: 5\ndata:{"state": "running", "n": 1}\n\n'

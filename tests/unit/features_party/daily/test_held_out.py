@@ -9,7 +9,7 @@ from features_party.daily.comparison import Comparison
 from features_party.daily.held_out import split
 from features_party.tables.feature_tables import FeatureTable
 from features_party.training.intervals import Interval
-from shared.errors import InvalidTable
+from label_dp.errors import InvalidTable
 
 
 def table(ids: list[str]) -> FeatureTable:

@@ -13,10 +13,10 @@ import pytest
 
 from features_party.models.export import export
 from features_party.models.folder import SavedModel
-from shared.errors import InvalidInput
-from shared.maps.monotone import MonotoneMap
-from shared.maps.score_maps import ScoreMap, cuts_of
-from shared.maps.scores import ScoreGrid
+from label_dp.errors import InvalidInput
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.score_maps import ScoreMap, cuts_of
+from label_dp.maps.scores import ScoreGrid
 from tests.unit.features_party.models.test_model_export import CARD, FEWER, LATER, ports, trained
 
 FloatArray = npt.NDArray[np.float64]

@@ -17,8 +17,8 @@ from features_party.models.compare import compare
 from features_party.models.folder import CARD_FILE, MAX_BYTES, MODEL_FILE, SavedModel, load_model, save_model
 from features_party.training.learners.tree_document import checked_document
 from features_party.training.model import TrainedModel
-from shared.documents.canonical import digest
-from shared.errors import InvalidFile
+from label_dp.documents.canonical import digest
+from label_dp.errors import InvalidFile
 from tests.support.model_edits import (
     BY_HAND,
     NAMES,

@@ -21,8 +21,8 @@ from features_party.training.capacity import choose_capacity
 from features_party.training.learner import Seen
 from features_party.training.learners.trees import TreeInput
 from features_party.training.model import TrainedModel
-from shared.domain import Domain
-from shared.errors import InvalidInput
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
 from tests.support.training import bare_card, fit, quick_validation
 
 NAT = np.iinfo(np.int64).min

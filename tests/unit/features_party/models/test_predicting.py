@@ -12,7 +12,7 @@ import pytest
 from features_party.models.evaluation import predict_file
 from features_party.models.folder import SavedModel
 from features_party.training.fitting import Examples, Recipe, fit
-from shared.errors import InvalidRows, InvalidTable
+from label_dp.errors import InvalidRows, InvalidTable
 
 ROWS = 400
 
@@ -31,7 +31,7 @@ def test_in_pieces_and_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     labels = np.nan_to_num(np.asarray(features["code"])) + np.asarray(features["x"])
     model, _ = fit(Examples(features.drop_columns(["id"]), labels), Recipe("trees", categorical=["code"]))
     pq.write_table(features, tmp_path / "f.parquet", row_group_size=30)
-    monkeypatch.setattr("shared.columnar.rows.COMBINED", 1)
+    monkeypatch.setattr("label_dp.columnar.rows.COMBINED", 1)
     monkeypatch.setattr("features_party.training.learners.trees.AT_ONCE", 7)
     assert predict_file(SavedModel(model, {}), tmp_path / "f.parquet", "id", tmp_path / "p.parquet") == ROWS
     found = pq.read_table(tmp_path / "p.parquet")

@@ -10,7 +10,7 @@ import pytest
 
 from features_party.models.probability_text import CALIBRATION, PROBABILITIES, probability_rows
 from features_party.training.probabilities import judge, probability_members
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 
 Y = np.tile([1.0, 0.0], 50)
 

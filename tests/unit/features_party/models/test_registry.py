@@ -13,9 +13,9 @@ from features_party.models.card import epsilon_by_population, of_message
 from features_party.models.folder import CARD_FILE, CARD_TEXT, MODEL_FILE, load_model, save_model
 from features_party.training.capacity import choose_capacity
 from features_party.training.model import TrainedModel
-from shared.documents.canonical import digest
-from shared.domain import Domain
-from shared.errors import Conflict, InvalidFile
+from label_dp.documents.canonical import digest
+from label_dp.domain import Domain
+from label_dp.errors import Conflict, InvalidFile
 from tests.support.messages import Sender, world
 from tests.support.training import bare_card, fit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from features_party.receive.files_url import FileRules
-from shared import errors
+from label_dp import errors
 
 HTTPS, HTTP = "https://labels.example:8001", "http://127.0.0.1:8001"
 STORE = "https://bucket.s3.example/rel_1/message.parquet?X-Amz-Signature=ab%2Fcd&X-Amz-Expires=60"

@@ -15,11 +15,11 @@ from features_party.labels_service import LabelsService
 from features_party.receive.pull import Pulled
 from features_party.receive.pull import pull as pull_one
 from features_party.receive.pull_since import Patience, await_published, first_day, pull_since
-from shared import errors
-from shared.client import listings
-from shared.documents.bundle import ENVELOPE_SUFFIX, Bundle, verify
-from shared.documents.manifest import Manifest
-from shared.service.cli import Progress
+from label_dp import errors
+from label_dp.client import listings
+from label_dp.documents.bundle import ENVELOPE_SUFFIX, Bundle, verify
+from label_dp.documents.manifest import Manifest
+from label_dp.service.cli import Progress
 from tests.support.messages import Sender
 from tests.support.scripted import page_of
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from features_party.tables.buckets import Buckets, IdHash
-from shared.columnar.tables import MAX_ID_BYTES
+from label_dp.columnar.tables import MAX_ID_BYTES
 
 ROWS = 1 << 14
 

@@ -12,8 +12,8 @@ import pytest
 from features_party.tables.feature_tables import read_features
 from features_party.tables.join import join, list_unmatched
 from features_party.tables.output import write_table
-from shared.documents.signing import VerifyingKey
-from shared.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable
 from tests.support.messages import Sender, features_party, one_bit, rr, world
 
 

@@ -18,8 +18,8 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Seen
 from features_party.training.learners.levels import learn_features
 from features_party.training.model import TrainedModel
-from shared.domain import Domain
-from shared.errors import InvalidFile
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile
 from tests.support.training import fit
 
 FloatArray = npt.NDArray[np.float64]

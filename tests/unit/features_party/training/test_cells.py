@@ -11,7 +11,7 @@ import pytest
 
 from features_party.training.cells import CellLikelihood, Cells
 from features_party.training.spread import Curve, Spread, fit_curve
-from shared.channels.base import Channel
+from label_dp.channels.base import Channel
 from tests.support.classes import k_ary
 from tests.support.messages import draw, one_bit, rr
 

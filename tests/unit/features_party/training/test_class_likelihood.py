@@ -10,9 +10,9 @@ from features_party.training.classes import are_classes, class_names
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.softmax import Softmax, softmax
 from features_party.training.straightening import straightened
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidLoss
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.messages import draw
 

@@ -16,7 +16,7 @@ from features_party.training.class_metrics import (
     told_indicators,
 )
 from features_party.training.intervals import NO_FOLDS, Folds
-from shared.channels.base import Channel
+from label_dp.channels.base import Channel
 from tests.support.classes import ClassWorld, k_ary, kept
 from tests.support.messages import draw, laplace, rr
 

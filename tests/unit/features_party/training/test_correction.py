@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from features_party.training.correction import correct, noise_variance
-from shared.channels.base import Channel
-from shared.errors import InvalidInput, InvalidMechanism
+from label_dp.channels.base import Channel
+from label_dp.errors import InvalidInput, InvalidMechanism
 from tests.support.messages import blind, laplace, one_bit, rr
 
 

@@ -22,8 +22,8 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Sample, Task
 from features_party.training.learners.trees import left_by_trees
 from features_party.training.model import TrainedModel
-from shared.domain import Domain
-from shared.errors import InvalidFile
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile
 from tests.support.training import bare_card, fit
 from tests.unit.features_party.models.test_model_export import by_the_guide, ports
 

@@ -11,11 +11,11 @@ import pytest
 from features_party.training.estimate import estimate
 from features_party.training.holdout import HIDES, estimate_on_rows, identify
 from features_party.training.intervals import Interval
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism
-from shared.privacy import Epsilon
 from tests.support.messages import draw, rr
 
 FloatArray = npt.NDArray[np.float64]

@@ -9,11 +9,11 @@ import pytest
 from features_party.training.fitting import Examples, Recipe, fit
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore, read_link
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidLoss
-from shared.privacy import Epsilon
 
 DOMAIN = Domain.parse("0:1")
 

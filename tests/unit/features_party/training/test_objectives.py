@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from features_party.training.objectives import LossCorrection, RowGradients, inverse, smooth_absolute
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism
 from tests.support.messages import draw, laplace, one_bit, rr
 from tests.support.training import fit
 

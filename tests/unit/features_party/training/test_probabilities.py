@@ -16,7 +16,7 @@ from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.intervals import rate
 from features_party.training.probabilities import NAMES, Probabilities, judge, probability_members
 from features_party.training.ranking import auc
-from shared.channels.base import Channel
+from label_dp.channels.base import Channel
 from tests.support.messages import one_bit, rr
 
 FloatArray = npt.NDArray[np.float64]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from features_party.training.recentring import prior_mean_variance, recentred
+from label_dp.prior_cells import prior_cells
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.prior import estimate_prior
-from shared.prior_cells import prior_cells
-from shared.privacy import Epsilon
 
 VALUES = np.arange(101.0)
 CELLS = np.linspace(0, 101, 21).astype(np.int64)

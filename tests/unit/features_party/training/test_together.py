@@ -12,9 +12,9 @@ from features_party.training.effects import fit_effects
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.objectives import LossCorrection, RowGradients
 from features_party.training.together import Together, joint_channels
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.training import fit, fit_and_judge
 
 EXAMPLES = np.array([7, 3, 3, 7, 5, 3])  # 3 has three rows, 5 one, 7 two

@@ -14,8 +14,8 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.links import PoissonScore
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import smooth_absolute
-from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidTable
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile, InvalidInput, InvalidLoss, InvalidTable
 from tests.support.messages import draw, one_bit, rr, world
 from tests.support.training import fit
 

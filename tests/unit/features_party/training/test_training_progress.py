@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from features_party.training.learners import linear
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.support.messages import world
 from tests.support.training import fit
 

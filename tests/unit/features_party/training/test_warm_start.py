@@ -12,8 +12,8 @@ import pytest
 from features_party.training.learners.crossfit import ADDITIVE, FORWARD, PROCESS, Plan
 from features_party.training.model import TrainedModel
 from features_party.training.warm import Warm
-from shared.domain import Domain
-from shared.errors import InvalidInput
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
 from tests.support.training import fit
 
 TEN = Domain.parse("0:10")

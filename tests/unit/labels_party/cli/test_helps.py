@@ -15,10 +15,10 @@ import typer
 
 import features_party.cli
 import labels_party.cli
+from label_dp.documents.kinds.registry import KINDS
+from label_dp.service.commands import help_of
+from label_dp.service.outline import commands_of
 from labels_party.cli.work import HELPS
-from shared.documents.kinds.registry import KINDS
-from shared.service.commands import help_of
-from shared.service.outline import commands_of
 
 PARTIES = {"labels-party": labels_party.cli.app, "features-party": features_party.cli.app}
 
@@ -62,7 +62,7 @@ def test_the_list_of_commands_loads_no_schema(party: str) -> None:
         f"import sys; sys.argv = ['{party}', '--help']\n"
         f"from {party.replace('-', '_')}.cli import main\n"
         "try: main()\n"
-        "except SystemExit: print({'pydantic', 'numpy', 'shared.schemas.base'} & set(sys.modules))"
+        "except SystemExit: print({'pydantic', 'numpy', 'label_dp.schemas.base'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.splitlines()[-1] == "set()"

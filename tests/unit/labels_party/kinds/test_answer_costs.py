@@ -10,12 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from deploy.verify_standalone import costs as standalone
-from labels_party.kinds.linear_model import LinearModelKind
-from labels_party.kinds.own_features import Planned
-from labels_party.kinds.rectangle import RectangleKind
-from labels_party.mechanisms.private_median.accounting import noisy_path
-from labels_party.mechanisms.private_median.median import MedianPlan
-from shared.costs.slices import (
+from label_dp.costs.slices import (
     ADVANCED,
     BOUNDS,
     COMPOSITION,
@@ -25,12 +20,17 @@ from shared.costs.slices import (
     Step,
     noisy_bound,
 )
-from shared.documents.kinds.linear_model import LINEAR_MODEL, linear_model_cost
-from shared.documents.kinds.median import median_cost
-from shared.documents.kinds.rectangle import RECTANGLE, rectangle_cost
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidMechanism
-from shared.privacy import Epsilon
+from label_dp.documents.kinds.linear_model import LINEAR_MODEL, linear_model_cost
+from label_dp.documents.kinds.median import median_cost
+from label_dp.documents.kinds.rectangle import RECTANGLE, rectangle_cost
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidMechanism
+from label_dp.privacy import Epsilon
+from labels_party.kinds.linear_model import LinearModelKind
+from labels_party.kinds.own_features import Planned
+from labels_party.kinds.rectangle import RectangleKind
+from labels_party.mechanisms.private_median.accounting import noisy_path
+from labels_party.mechanisms.private_median.median import MedianPlan
 from tests.support.asked import feature_wish, planned
 
 TEN = Domain.parse("0:10")

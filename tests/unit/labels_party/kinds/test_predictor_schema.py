@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTable
+from label_dp.maps.places import MISSING, category_text
+from label_dp.schemas.predictor import Predictor
+from label_dp.service.validation import as_model
 from labels_party.kinds.feature_schema import COARSE, FINE, Schema
 from labels_party.kinds.prediction.asked import schema_of
 from labels_party.mechanisms.private_prediction import UNIT
-from shared.errors import InvalidInput, InvalidRequest, InvalidRows, InvalidTable
-from shared.maps.places import MISSING, category_text
-from shared.schemas.predictor import Predictor
-from shared.service.validation import as_model
 
 SCHEMA = Schema.from_json(
     [{"name": "x", "range": ["-1", "3"]}, {"name": "kind", "values": ["a", 7, "7.5"]}, {"name": "y", "range": [0, 1]}]

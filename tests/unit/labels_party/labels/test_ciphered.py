@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from label_dp.service.objects.port import DamagedObject
 from labels_party.labels.ciphered import CHUNK, HEAD, TAG, Reader, ciphered, disclosed, enclosed
-from shared.service.objects.port import DamagedObject
 
 KEY, NAME = bytes(range(32)), "bat_1/sealed-a.parquet"
 SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 17]

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidRows, InvalidTable
 from labels_party.labels.parsing import CLASS, EMPTY, classes_of, floats_of
-from shared.domain import Domain
-from shared.errors import InvalidRows, InvalidTable
 
 DOMAIN = Domain.from_names(["toys", "books", "?"])
 KINDS = [pa.string(), pa.large_string(), pa.string_view()]

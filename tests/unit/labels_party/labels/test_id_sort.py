@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.errors import Unavailable
 from labels_party.labels.by_id import in_memory, sort
 from labels_party.labels.by_id import kernels as kernels  # compiled before anything is timed
 from labels_party.labels.by_id.in_memory import in_order
@@ -17,7 +18,6 @@ from labels_party.labels.by_id.on_disk import DiskRun
 from labels_party.labels.by_id.sort import IdSort
 from labels_party.labels.digests import kernels as worth
 from labels_party.labels.spool import IN_MEMORY
-from shared.errors import Unavailable
 
 # zeros at the end, more than eight bytes alike, ids that begin with another, and many of the same
 ENDS = st.text(alphabet="ab\x00é𐍈", min_size=0, max_size=11)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from label_dp.errors import Conflict, Unavailable
+from label_dp.service.database import Database
+from label_dp.service.idempotency import NO_KEY, IdempotencyKeys, IdempotentCall, Reply, idempotency_table
+from label_dp.service.objects.folder import FolderObjects
 from labels_party.labels.batches import StaleBatch
 from labels_party.labels.changes import commit, until_current
 from labels_party.labels.vault import LabelVault
-from shared.errors import Conflict, Unavailable
-from shared.service.database import Database
-from shared.service.idempotency import NO_KEY, IdempotencyKeys, IdempotentCall, Reply, idempotency_table
-from shared.service.objects.folder import FolderObjects
 
 REPLY: Reply = 200, {"done": True}
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.service.objects.folder import FolderObjects
 from labels_party.labels.columns import label_schema
 from labels_party.labels.vault import ROW_GROUP, LabelVault, read_object
-from shared.service.objects.folder import FolderObjects
 
 GROUPS, KEY = 12, "batch/sealed.parquet"
 ROWS = GROUPS * ROW_GROUP + 5

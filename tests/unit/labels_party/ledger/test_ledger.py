@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.errors import BudgetExceeded, InvalidEpsilon
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.ledger.rules import Account, Granted, judge
-from shared.errors import BudgetExceeded, InvalidEpsilon
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
 
 E = Epsilon.parse
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import BudgetExceeded, InvalidInput
+from label_dp.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
 from labels_party.ledger.populations import MAX_DELTA
 from labels_party.ledger.rules import Account, Granted, judge
-from shared.domain import Domain
-from shared.errors import BudgetExceeded, InvalidInput
-from shared.privacy import ATTO, ZERO, Epsilon, EpsilonSplit, PrivacyUnit, delta_string, parse_delta
 from tests.support.asking import population as declared
 
 E = Epsilon.parse

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shared.domain import Domain
-from shared.errors import InvalidInput
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
 from tests.support.asking import population
 
 NUMBERS, NAMES = Domain.parse("0:10"), Domain.parse("books,garden,toys")

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.noise import NoiseChannel
+from label_dp.channels.noise_weights import MAX_LATTICE_OUTPUTS, half_table, laplace_period
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.additive import STEPS_PER_SCALE, Lattice, choose_lattice, fitted_peak
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import N
-from shared.channels.noise import NoiseChannel
-from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS, half_table, laplace_period
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.privacy import Epsilon
 
 EPSILONS = ["0.05", "0.3", "1", "4", "10"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.noise import NoiseChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import alias, sampling
 from labels_party.mechanisms.alias import AliasSampler, UInt64Array, alias_sampler, alias_table
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import Keystream
-from shared.channels.base import N
-from shared.channels.noise import NoiseChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.support.exact_matrix import LINEAR_PROGRAMS, drawn
 
 UNEVEN = Domain.from_values([0, 1, 3])

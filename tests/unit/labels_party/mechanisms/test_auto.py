@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import Epsilon
 from labels_party.kinds.message.plan import make_plan, resolve, uniform
 from labels_party.mechanisms import auto
 from labels_party.mechanisms.auto import CANDIDATES, Candidate, choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channels.one_bit import OneBitChannel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism
-from shared.losses import MatrixLoss
-from shared.privacy import Epsilon
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 

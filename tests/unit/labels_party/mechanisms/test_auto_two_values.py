@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import ZERO, Epsilon
 from labels_party.kinds.message.plan import make_plan, resolve, uniform
 from labels_party.mechanisms.auto import choose, needs_no_prior
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidLoss
-from shared.losses import MatrixLoss
-from shared.privacy import ZERO, Epsilon
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared
 

@@ -7,16 +7,16 @@ import functools
 import numpy as np
 import pytest
 
+from label_dp.channels.base import Channel
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.registry import channel_from_json
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidPrior
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.balanced import balanced_channel
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.model_error import model_error
-from shared.channels.base import Channel
-from shared.channels.knots import KnotsChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.registry import channel_from_json
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidPrior
-from shared.privacy import Epsilon
 
 DOMAIN = Domain.parse("0:100")
 PRIOR = np.exp(-np.arange(101) / 20.0) + 0.5 * np.exp(-((np.arange(101) - 60.0) ** 2) / 200.0)

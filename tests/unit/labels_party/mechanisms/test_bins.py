@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
+from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidPrior
+from label_dp.losses import POISSON_FLOOR, MatrixLoss, get_loss
 from labels_party.mechanisms import bins as bins_module
 from labels_party.mechanisms.bins import Bins, polish, solve_bins, warm_up
 from labels_party.mechanisms.bins_grid import solve_grid
 from labels_party.mechanisms.bins_paths import Instance, prefix_sums
-from shared.errors import InvalidEpsilon, InvalidLoss, InvalidPrior
-from shared.losses import POISSON_FLOOR, MatrixLoss, get_loss
 
 LOSSES = ("squared", "absolute", "poisson")
 

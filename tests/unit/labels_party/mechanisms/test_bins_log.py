@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
+from label_dp.errors import InvalidLoss
+from label_dp.losses import LOG, LOG_FLOOR, MatrixLoss
 from labels_party.mechanisms import bins as bins_module
 from labels_party.mechanisms.bins import Bins, solve_bins
-from shared.errors import InvalidLoss
-from shared.losses import LOG, LOG_FLOOR, MatrixLoss
 from tests.unit.labels_party.mechanisms.test_bins_oracle import all_randomizers
 
 ENDS = LOG_FLOOR, 1.0 - LOG_FLOOR

@@ -13,8 +13,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
+from label_dp.losses import POISSON_FLOOR, get_loss
 from labels_party.mechanisms.bins import solve_bins
-from shared.losses import POISSON_FLOOR, get_loss
 
 CASES = 25
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.bins import solve_bins
 from labels_party.mechanisms.catalogue import MECHANISMS, get_mechanism, sample
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channels.base import N
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior
-from shared.privacy import Epsilon
 
 DOMAIN = Domain.parse("0:99")
 UNIFORM = np.full(100, 0.01)

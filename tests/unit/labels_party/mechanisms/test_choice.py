@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.privacy import exp_bounds
 from labels_party.mechanisms.choice import BLOCK, SLACK, choose, choose_point, rate_of, uniform_below, weights
 from labels_party.mechanisms.entropy import Keystream
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.privacy import exp_bounds
 
 HUGE = 1 << 64
 

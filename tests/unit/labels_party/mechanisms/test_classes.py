@@ -11,6 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.base import Channel, N
+from label_dp.channels.information import share_of_information
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidLoss, InvalidMechanism
+from label_dp.losses import LOG
+from label_dp.privacy import ZERO, Epsilon
 from labels_party.kinds.message.plan import make_plan, resolve
 from labels_party.kinds.prediction.asked import make_plan as predictor_plan
 from labels_party.ledger.populations import Population
@@ -18,13 +25,6 @@ from labels_party.mechanisms.auto import choose
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.classes import buys_prior, class_prior, most_informative
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channels.base import Channel, N
-from shared.channels.information import share_of_information
-from shared.channels.top_labels import TopLabelsChannel
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidLoss, InvalidMechanism
-from shared.losses import LOG
-from shared.privacy import ZERO, Epsilon
 from tests.benchmarks.around.classes import measured
 from tests.support.asked import release_wish
 from tests.support.asking import population as declared

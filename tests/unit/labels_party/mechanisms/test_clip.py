@@ -8,14 +8,14 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidPrior
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.clip import best_clip
 from labels_party.mechanisms.model_error import model_error
 from labels_party.mechanisms.one_bit import one_bit_channel
-from shared.channels.one_bit import OneBitChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidPrior
-from shared.privacy import Epsilon
 
 E = Epsilon.parse
 

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import EpsilonNotProved, InvalidMechanism, RandomnessUnavailable
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import entropy
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.entropy import (
@@ -22,9 +25,6 @@ from labels_party.mechanisms.entropy import (
     float_not_above,
     float_not_below,
 )
-from shared.domain import Domain
-from shared.errors import EpsilonNotProved, InvalidMechanism, RandomnessUnavailable
-from shared.privacy import Epsilon
 
 HALF = LaplaceNoise(1, Fraction(1, 2))
 

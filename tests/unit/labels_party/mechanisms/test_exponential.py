@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.exponential import MAX_CELLS, ExponentialChannel, _upper_word
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import N
-from shared.channels.exponential import MAX_CELLS, ExponentialChannel, _upper_word
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism
-from shared.privacy import Epsilon
 
 
 def design(domain: Domain | str, epsilon: str, **options: bool) -> ExponentialChannel:

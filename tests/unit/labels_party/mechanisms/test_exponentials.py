@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.errors import EpsilonNotProved, InvalidMechanism
 from labels_party.mechanisms import exponentials
 from labels_party.mechanisms.exponentials import END, LEAST, LOGISTIC_ERROR, POWER_ERROR, STEP, logistic, powers
-from shared.errors import EpsilonNotProved, InvalidMechanism
 
 MOST = (1 << 62) - 1
 rates = st.one_of(

@@ -11,12 +11,12 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import linear_program
 from labels_party.mechanisms.balanced import balanced_channel
 from labels_party.mechanisms.highs import TOLERANCE, FloatArray, Solved, Terms, dense, minimised
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 Program = tuple[FloatArray, FloatArray, FloatArray, FloatArray, Sequence[Terms]]
 

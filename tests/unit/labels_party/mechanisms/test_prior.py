@@ -7,6 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from label_dp.errors import InvalidEpsilon, InvalidPrior
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms import prior as prior_module
 from labels_party.mechanisms.entropy import LaplaceNoise, float_not_below
 from labels_party.mechanisms.prior import (
@@ -16,8 +18,6 @@ from labels_party.mechanisms.prior import (
     prior_epsilon,
     public_cells,
 )
-from shared.errors import InvalidEpsilon, InvalidPrior
-from shared.privacy import Epsilon
 
 E = Epsilon.parse
 

@@ -9,15 +9,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.registry import channel_from_json
+from label_dp.channels.rr import RRChannel
+from label_dp.channels.top_labels import TopLabelsChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior, MalformedManifest
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.rr_with_prior import rr_channel, rr_with_prior_channel, sample_top_labels
-from shared.channels.base import N
-from shared.channels.registry import channel_from_json
-from shared.channels.rr import RRChannel
-from shared.channels.top_labels import TopLabelsChannel
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidMechanism, InvalidPrior, MalformedManifest
-from shared.privacy import Epsilon
 
 ONE = Epsilon.parse("1")
 TEN = Domain.parse("0:9")

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.staircase import StaircaseChannel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.staircase import best_width
-from shared.channels.base import N
-from shared.channels.staircase import StaircaseChannel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 EPSILONS = ["0.05", "0.5", "1", "3", "8"]
 

@@ -9,18 +9,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from label_dp.channels.base import N
+from label_dp.channels.knots import KnotsChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.registry import channel_from_json
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior, MalformedManifest
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
 from labels_party.mechanisms.knots import exact_channel, exact_labels, place_knots
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.channels.base import N
-from shared.channels.knots import KnotsChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.registry import channel_from_json
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidLoss, InvalidMechanism, InvalidPrior, MalformedManifest
-from shared.losses import MatrixLoss
-from shared.privacy import Epsilon
 
 
 def prior_of(k: int, scale: float = 6.0) -> np.ndarray:

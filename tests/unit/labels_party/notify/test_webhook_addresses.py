@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from label_dp.errors import InvalidInput
 from labels_party.notify import addresses
 from labels_party.notify.addresses import AddressRules
-from shared.errors import InvalidInput
 
 NAMES = {
     "public.example": ["93.184.215.14"],

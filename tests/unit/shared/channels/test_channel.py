@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.channels.base import Channel, N
-from shared.channels.dense import DenseChannel
-from shared.channels.one_bit import OneBitChannel
-from shared.channels.registry import channel_from_json
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidMechanism, MalformedManifest
-from shared.losses import SQUARED
-from shared.privacy import Epsilon
+from label_dp.channels.base import Channel, N
+from label_dp.channels.dense import DenseChannel
+from label_dp.channels.one_bit import OneBitChannel
+from label_dp.channels.registry import channel_from_json
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism, MalformedManifest
+from label_dp.losses import SQUARED
+from label_dp.privacy import Epsilon
 from tests.support.messages import laplace
 
 D10 = Domain.parse("0:9")

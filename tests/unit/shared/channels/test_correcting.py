@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from label_dp.channels.base import Channel, N
+from label_dp.channels.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
+from label_dp.channels.dense import DenseChannel
+from label_dp.channels.model_error import model_error
+from label_dp.domain import Domain
+from label_dp.errors import InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.laplace import laplace_channel
 from labels_party.mechanisms.staircase import staircase_channel
-from shared.channels.base import Channel, N
-from shared.channels.correcting import Solver, best_outputs, bias_and_noise, debiased, estimated_prior
-from shared.channels.dense import DenseChannel
-from shared.channels.model_error import model_error
-from shared.domain import Domain
-from shared.errors import InvalidMechanism
-from shared.privacy import Epsilon
 from tests.support.messages import blind, laplace, one_bit, rr
 
 FloatArray = npt.NDArray[np.float64]

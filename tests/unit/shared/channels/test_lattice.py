@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.base import Channel
+from label_dp.channels.lattice import LatticeChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidLoss, InvalidMechanism
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.base import Channel
-from shared.channels.lattice import LatticeChannel
-from shared.domain import Domain
-from shared.errors import InvalidLoss, InvalidMechanism
-from shared.losses import MatrixLoss
-from shared.privacy import Epsilon
 
 UNEVEN = Domain.from_values(["0", "1", "2.5", "2.75", "10", "30"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.fft import next_fast_len
 
-from shared.channels.noise import quick_length
+from label_dp.channels.noise import quick_length
 
 
 def test_the_quick_length_is_the_least_of_small_factors() -> None:

@@ -13,22 +13,22 @@ import pytest
 import features_party.client.paths
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient
 from features_party.labels_service import LabelsService
+from label_dp import errors
+from label_dp.client import labels_paths
+from label_dp.client.asking import Asking
+from label_dp.client.declared import Feed, declared
+from label_dp.documents.kinds.linear_model import LinearModel
+from label_dp.documents.kinds.median import Median
+from label_dp.documents.kinds.rectangle import Rectangle
+from label_dp.documents.kinds.registry import KINDS
+from label_dp.schemas.calibration import Calibration
+from label_dp.schemas.population import Batch, Population, Schedule
+from label_dp.schemas.predictor import Predictor
+from label_dp.schemas.release import Release
+from label_dp.schemas.training import Training
+from label_dp.schemas.webhook import Webhook
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
 from labels_party.client.releases import PlanOf
-from shared import errors
-from shared.client import labels_paths
-from shared.client.asking import Asking
-from shared.client.declared import Feed, declared
-from shared.documents.kinds.linear_model import LinearModel
-from shared.documents.kinds.median import Median
-from shared.documents.kinds.rectangle import Rectangle
-from shared.documents.kinds.registry import KINDS
-from shared.schemas.calibration import Calibration
-from shared.schemas.population import Batch, Population, Schedule
-from shared.schemas.predictor import Predictor
-from shared.schemas.release import Release
-from shared.schemas.training import Training
-from shared.schemas.webhook import Webhook
 from tests.support.features_api import running
 from tests.support.labels import LabelsParty
 from tests.support.messages import Sender

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from shared import errors
-from shared.client import downloads
-from shared.client.downloads import PROGRESS, download
-from shared.documents.arriving import Arriving
-from shared.documents.manifest import FileEntry
+from label_dp import errors
+from label_dp.client import downloads
+from label_dp.client.downloads import PROGRESS, download
+from label_dp.documents.arriving import Arriving
+from label_dp.documents.manifest import FileEntry
 from tests.support.scripted import FLAVOURS, Broken, Line
 
 DATA = bytes(range(256)) * 40

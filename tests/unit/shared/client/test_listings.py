@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from shared import errors
-from shared.client import listings
-from shared.client.listings import linked
-from shared.client.waiting import until
+from label_dp import errors
+from label_dp.client import listings
+from label_dp.client.listings import linked
+from label_dp.client.waiting import until
 from tests.support.scripted import FLAVOURS, Line, page_of
 
 pytestmark = pytest.mark.parametrize("flavour", FLAVOURS)

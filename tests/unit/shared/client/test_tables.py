@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared import errors
-from shared.client.tables import as_arrow, as_parquet, as_row, as_rows, renamed
+from label_dp import errors
+from label_dp.client.tables import as_arrow, as_parquet, as_row, as_rows, renamed
 
 TABLE = pa.table({"click": ["a", "b"], "euro": [1.5, None], "more": [1, 2]})
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared import errors
-from shared.client.conversation import Conversation, Request, ask, content, get, path, post
-from shared.client.peer import BUSY, LONGEST_PAUSE, Peer
+from label_dp import errors
+from label_dp.client.conversation import Conversation, Request, ask, content, get, path, post
+from label_dp.client.peer import BUSY, LONGEST_PAUSE, Peer
 from tests.support.scripted import FLAVOURS, Broken, Line
 
 IN_FLIGHT = {"code": "in-flight", "detail": "Still being answered."}

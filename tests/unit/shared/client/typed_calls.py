@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, assert_type
 
 from features_party.client import AsyncFeaturesPartyClient, FeaturesPartyClient
+from label_dp.schemas.release import Release
+from label_dp.schemas.training import Training
 from labels_party.client import AsyncLabelsPartyClient, LabelsPartyClient
-from shared.schemas.release import Release
-from shared.schemas.training import Training
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shared.columnar.csv_text import with_lines
-from shared.columnar.tables import canonical_ids, read_table
-from shared.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable, RowProblem
+from label_dp.columnar.csv_text import with_lines
+from label_dp.columnar.tables import canonical_ids, read_table
+from label_dp.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable, RowProblem
 
 SECRET = "765.43"
 GOOD = b"id,label\n" + b"".join(b"c%d,765.43\n" % i for i in range(15))

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.columnar.tables import MAX_ID_BYTES, canonical_ids, duplicate_rows, read_table, refuse_duplicates
-from shared.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable, LabelDPError
+from label_dp.columnar.tables import MAX_ID_BYTES, canonical_ids, duplicate_rows, read_table, refuse_duplicates
+from label_dp.errors import InvalidFile, InvalidInput, InvalidRows, InvalidTable, LabelDPError
 
 COLUMNS = ["id", "label"]
 SECRET = "73194.625"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.documents.arriving import Arriving
-from shared.documents.manifest import FileEntry
-from shared.errors import DigestMismatch
+from label_dp.documents.arriving import Arriving
+from label_dp.documents.manifest import FileEntry
+from label_dp.errors import DigestMismatch
 
 DATA = bytes(range(256)) * 5000  # more than one piece of hashing
 ENTRY = FileEntry(role="message", name="f", bytes=len(DATA), rows=10_000, sha256=hashlib.sha256(DATA).hexdigest())

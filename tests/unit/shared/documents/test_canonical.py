@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.documents.canonical import MAX_DEPTH, canonical_bytes, digest, parse_canonical
-from shared.errors import MalformedManifest
+from label_dp.documents.canonical import MAX_DEPTH, canonical_bytes, digest, parse_canonical
+from label_dp.errors import MalformedManifest
 
 SAFE = st.integers(-(2**53) + 1, 2**53 - 1)
 LEAVES = st.none() | st.booleans() | SAFE | st.text(max_size=20)

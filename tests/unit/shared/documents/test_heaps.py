@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.documents.heaps import heaps
-from shared.domain import Domain
-from shared.prior_cells import prior_cells
-from shared.privacy import Epsilon
+from label_dp.documents.heaps import heaps
+from label_dp.domain import Domain
+from label_dp.prior_cells import prior_cells
+from label_dp.privacy import Epsilon
 
 N = 100_000
 

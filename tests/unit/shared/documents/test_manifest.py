@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.rr import RRChannel
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.documents.signed import MAX_BYTES
+from label_dp.domain import Domain
+from label_dp.errors import MalformedManifest, UnsupportedVersion
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.one_bit import one_bit_channel
 from labels_party.mechanisms.randomized_response import rr_weights
-from shared.channels.rr import RRChannel
-from shared.documents.canonical import canonical_bytes
-from shared.documents.manifest import Manifest
-from shared.documents.signed import MAX_BYTES
-from shared.domain import Domain
-from shared.errors import MalformedManifest, UnsupportedVersion
-from shared.privacy import Epsilon
 
 DOMAIN = Domain.parse("0:3")
 

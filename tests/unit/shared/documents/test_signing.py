@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, open_envelope, pae
+from label_dp.errors import InvalidFile, LabelDPError, MalformedManifest, SignatureInvalid
 from labels_party.storage.files import Home
-from shared.documents.canonical import canonical_bytes
-from shared.documents.signing import EXPORT_TYPE, MANIFEST_TYPE, SigningKey, VerifyingKey, open_envelope, pae
-from shared.errors import InvalidFile, LabelDPError, MalformedManifest, SignatureInvalid
 
 KEY = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 DOCUMENT = {"text": "ε", "n": 1}

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
+from label_dp.documents.statement_pictures import picture
+from label_dp.domain import Domain
+from label_dp.losses import get_loss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.documents.statement_pictures import picture
-from shared.domain import Domain
-from shared.losses import get_loss
-from shared.privacy import Epsilon
 
 JOINED = re.compile(r"<(?:polyline|path)[^>]*fill=\"none\"")
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from shared.documents.statement_text import in_words
-from shared.privacy import Epsilon
+from label_dp.documents.statement_text import in_words
+from label_dp.privacy import Epsilon
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "0.6", "1", "1.1", "2", "3", "3.1", "8"])

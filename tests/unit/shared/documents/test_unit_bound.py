@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.documents.canonical import canonical_bytes
-from shared.documents.manifest import Manifest
-from shared.errors import MalformedManifest
-from shared.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.errors import MalformedManifest
+from label_dp.privacy import PER_EXAMPLE, Epsilon, PrivacyUnit
 from tests.unit.shared.documents.test_manifest import document
 
 SPENT = Epsilon.parse("1.5")

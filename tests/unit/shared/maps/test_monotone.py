@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.documents.canonical import canonical_bytes, parse_canonical
-from shared.errors import InvalidInput
-from shared.maps.monotone import MonotoneMap
+from label_dp.documents.canonical import canonical_bytes, parse_canonical
+from label_dp.errors import InvalidInput
+from label_dp.maps.monotone import MonotoneMap
 
 STEPS = MonotoneMap(10, np.array([3, 7]), np.array([0.1, 0.1, 2.0]))
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.documents.canonical import canonical_bytes, parse_canonical
-from shared.errors import InvalidInput
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.score_maps import PairMap, ScoreMap
-from shared.maps.scores import ScoreGrid
+from label_dp.documents.canonical import canonical_bytes, parse_canonical
+from label_dp.errors import InvalidInput
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.score_maps import PairMap, ScoreMap
+from label_dp.maps.scores import ScoreGrid
 from tests.support.calibrations import grid_map
 
 GRID = grid_map()

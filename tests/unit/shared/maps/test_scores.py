@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import InvalidInput
-from shared.maps.scores import LARGEST, ScoreGrid
+from label_dp.errors import InvalidInput
+from label_dp.maps.scores import LARGEST, ScoreGrid
 
 GRIDS = ["float32", "0:1:65536", "-3.5:7:11", "0:400:1", "-1e30:1e30:4294967296"]
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -9,11 +9,11 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from shared.errors import InvalidInput
-from shared.schemas.base import EXPERT, Ask, Word
-from shared.schemas.numbers import Decimalish
-from shared.service.cli import EXPERT_PANEL, Panel
-from shared.service.commands import command
+from label_dp.errors import InvalidInput
+from label_dp.schemas.base import EXPERT, Ask, Word
+from label_dp.schemas.numbers import Decimalish
+from label_dp.service.cli import EXPERT_PANEL, Panel
+from label_dp.service.commands import command
 
 DIGITS = "in plain digits: no plus sign, no leading zeros, no blanks or separators"
 

@@ -10,22 +10,22 @@ import pytest
 import typer
 
 import labels_party.cli
+from label_dp.documents.kinds.linear_model import LinearModel
+from label_dp.documents.kinds.median import Median
+from label_dp.documents.kinds.rectangle import Rectangle
+from label_dp.domain import Domain
+from label_dp.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
+from label_dp.schemas.calibration import Allowance, Calibration
+from label_dp.schemas.plan import Plan
+from label_dp.schemas.population import Batch, Population, Schedule
+from label_dp.schemas.predictor import Predictor, PredictorQuery
+from label_dp.schemas.reference import table
+from label_dp.schemas.release import Release
+from label_dp.schemas.training import Learning, Training
+from label_dp.schemas.webhook import Webhook
 from labels_party.kinds.linear_model import LinearModelKind
 from labels_party.kinds.rectangle import RectangleKind
 from labels_party.ledger.populations import declare
-from shared.documents.kinds.linear_model import LinearModel
-from shared.documents.kinds.median import Median
-from shared.documents.kinds.rectangle import Rectangle
-from shared.domain import Domain
-from shared.schemas.base import NO_OPTION, Ask, QueryAsk, option_of, word_of
-from shared.schemas.calibration import Allowance, Calibration
-from shared.schemas.plan import Plan
-from shared.schemas.population import Batch, Population, Schedule
-from shared.schemas.predictor import Predictor, PredictorQuery
-from shared.schemas.reference import table
-from shared.schemas.release import Release
-from shared.schemas.training import Learning, Training
-from shared.schemas.webhook import Webhook
 from tests.support.asked import calibration_wish, planned
 from tests.support.labels import LabelsParty
 
@@ -62,7 +62,7 @@ COSTS = {"epsilon", "delta", "additional_release"}  # of the ε split of every d
 
 def _schemas(base: type[Ask] = Ask) -> Iterator[type[Ask]]:
     for schema in base.__subclasses__():
-        if schema.__module__.startswith(("shared.schemas.", "shared.documents.kinds.")) and schema.model_fields:
+        if schema.__module__.startswith(("label_dp.schemas.", "label_dp.documents.kinds.")) and schema.model_fields:
             yield schema
         yield from _schemas(schema)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.service.folders import copy_file
+from label_dp.service.folders import copy_file
 
 DATA = os.urandom(3 << 20)
 

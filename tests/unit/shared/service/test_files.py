@@ -14,10 +14,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from shared.service.connection import FILE_BYTES, Connection
-from shared.service.files import ServedFile
-from shared.service.methods import Methods
-from shared.service.refusals import install_handlers
+from label_dp.service.connection import FILE_BYTES, Connection
+from label_dp.service.files import ServedFile
+from label_dp.service.methods import Methods
+from label_dp.service.refusals import install_handlers
 from tests.support.serving import serving
 
 DATA = os.urandom(3 * FILE_BYTES + 17)

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from features_party.storage import tables as features
+from label_dp.service.migrations import create
 from labels_party.storage import tables as labels
-from shared.service.migrations import create
 
 KEPT = Path(__file__).parents[3] / "support" / "schemas"
 PARTIES = {"labels": labels, "features": features}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.service.gathered import MOST, MOST_WEIGHT, Gathered
+from label_dp.service.gathered import MOST, MOST_WEIGHT, Gathered
 
 
 def test_what_comes_meanwhile_is_done_together_and_each_gets_its_own() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import InvalidFile, InvalidInput
-from shared.service.cli import replacing, writable
+from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.service.cli import replacing, writable
 
 
 def names(folder: Path) -> list[str]:

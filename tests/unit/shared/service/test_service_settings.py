@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from features_party.settings import Settings as FeaturesSettings
+from label_dp.errors import InvalidSettings
+from label_dp.service.quota import MEMORY_1, PERIOD_1, QUOTA_1, memory_bytes, processors
+from label_dp.service.settings import usual_memory_mb
 from labels_party.settings import Settings as LabelsSettings
-from shared.errors import InvalidSettings
-from shared.service.quota import MEMORY_1, PERIOD_1, QUOTA_1, memory_bytes, processors
-from shared.service.settings import usual_memory_mb
 
 LINKS = {
     "LABELS_PARTY_SERVICE_HOST": "10.0.0.7",
@@ -144,6 +144,6 @@ def test_control_groups_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_memory_for_sorting_follows_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     for memory, wanted in ((64 << 30, 1024), (2 << 30, 512), (100 << 20, 64)):
-        monkeypatch.setattr("shared.service.settings.memory_bytes", lambda memory=memory: memory)
+        monkeypatch.setattr("label_dp.service.settings.memory_bytes", lambda memory=memory: memory)
         assert usual_memory_mb() == wanted
         assert LabelsSettings().memory_limit_mb == wanted

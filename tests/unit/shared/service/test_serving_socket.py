@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 from features_party.api.app import create_app
 from features_party.bootstrap import bootstrap
 from features_party.settings import Settings
-from shared.errors import InvalidInput
-from shared.service.serving import serve
+from label_dp.errors import InvalidInput
+from label_dp.service.serving import serve
 
 
 def test_answers_do_not_wait_for_the_acknowledgement_of_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:

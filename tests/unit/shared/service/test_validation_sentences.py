@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from pydantic_core import core_schema
 
 from features_party.settings import Settings as FeaturesSettings
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain, InvalidEpsilon, InvalidRequest, InvalidSettings
+from label_dp.numbers import SPELLING
+from label_dp.privacy import Epsilon
+from label_dp.service.validation import as_model, broken_rule
 from labels_party.settings import Settings as LabelsSettings
-from shared.domain import Domain
-from shared.errors import InvalidDomain, InvalidEpsilon, InvalidRequest, InvalidSettings
-from shared.numbers import SPELLING
-from shared.privacy import Epsilon
-from shared.service.validation import as_model, broken_rule
 
 SECRET = "+417"
 

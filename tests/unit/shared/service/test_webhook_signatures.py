@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from shared.errors import InvalidInput, SignatureInvalid
-from shared.service.webhooks import sign_webhook, verify_webhook
+from label_dp.errors import InvalidInput, SignatureInvalid
+from label_dp.service.webhooks import sign_webhook, verify_webhook
 from tests.support.webhooks import verify_at
 
 # the example of the Standard Webhooks specification's own libraries

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.errors import Conflict
-from shared.service.worker import Worker
+from label_dp.errors import Conflict
+from label_dp.service.worker import Worker
 
 SECRET = "label 417"
 

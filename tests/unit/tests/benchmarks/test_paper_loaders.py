@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shared.errors import InvalidFile
+from label_dp.errors import InvalidFile
 from tests.benchmarks.utility.paper import Source, census1940, criteo, load_census1940, load_criteo
 
 CATEGORIES = ["SEX", "MARST", "CHBORN", "SCHOOL", "EMPSTAT", "OCC", "IND"]
@@ -286,9 +286,9 @@ def test_the_paper_end_to_end_on_a_generated_criteo_file(tmp_path: Path) -> None
         pytest.skip(reason)
     from features_party.training.correction import correct
     from features_party.training.learners.mlp_fit import Settings
+    from label_dp.domain import Domain
+    from label_dp.privacy import Epsilon
     from labels_party.mechanisms.catalogue import MECHANISMS
-    from shared.domain import Domain
-    from shared.privacy import Epsilon
     from tests.support.training import fit
 
     source = load_criteo(criteo_file(tmp_path / "CriteoSearchData", criteo_rows(18_000)))

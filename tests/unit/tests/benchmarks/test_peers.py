@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from scipy.optimize import linprog
 
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.unbiased import unbiased_channel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 from tests.benchmarks.utility import table_peers
 from tests.benchmarks.utility.cells import INFINITE, Cell
 from tests.benchmarks.utility.conversions import INCOME

@@ -21,7 +21,7 @@ from features_party.training.encoding import FeatureSchema
 from features_party.training.learner import Seen
 from features_party.training.learners.trees import TreeInput
 from features_party.training.links import PoissonScore
-from shared.spark.task import TaskFailed
+from label_dp.spark.task import TaskFailed
 
 N, PARTS = 600, 3
 LABELS = LabelColumns(

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from features_party.training.learners import crossfit
 from features_party.training.learners.chance import DIRECTIONS, NOTHING, SMALL, USUAL, Belief, drawn_in
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.support.training import fit_and_judge, quick_validation
 
 FloatArray = npt.NDArray[np.float64]

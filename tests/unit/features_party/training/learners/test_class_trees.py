@@ -10,8 +10,8 @@ import pytest
 from features_party.training.fitting import Examples, Recipe, fit
 from features_party.training.learners.class_trees import NOTHING
 from features_party.training.model import TrainedModel
-from shared.domain import Domain
-from shared.errors import InvalidInput, InvalidLoss
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput, InvalidLoss
 from tests.support.classes import ClassWorld, k_ary, kept
 
 LATER = ClassWorld.of(5000, 4, 99)

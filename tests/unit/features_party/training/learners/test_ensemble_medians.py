@@ -18,8 +18,8 @@ from features_party.training.learners.gbdt import MEDIANS, Ensemble
 from features_party.training.model import TrainedModel
 from features_party.training.objectives import LossCorrection, RowGradients
 from features_party.training.spread import Median
-from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidInput
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile, InvalidInput
 from tests.support.classes import k_ary
 from tests.support.messages import draw
 from tests.support.training import bare_card, fit_and_judge, quick_validation

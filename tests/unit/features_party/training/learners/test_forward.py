@@ -17,9 +17,9 @@ from features_party.training.learners import crossfit
 from features_party.training.learners.forward import Forward
 from features_party.training.learners.gbdt import Ensemble
 from features_party.training.model import TrainedModel
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidInput
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile, InvalidInput
 from tests.support.classes import k_ary
 from tests.support.messages import draw, one_bit
 from tests.support.training import bare_card, fit, quick_validation

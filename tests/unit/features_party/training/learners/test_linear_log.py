@@ -16,10 +16,10 @@ import pytest
 from features_party.training.fitting import Examples, Recipe, fit
 from features_party.training.learners.linear import Linear
 from features_party.training.likelihood import RowLikelihood
+from label_dp.channels.base import Channel
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.channels.base import Channel
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 DOMAIN = Domain.parse("0:1")
 TRUE = np.array([-2.0, 1.5, 0.0])  # intercept, "a", "b"

@@ -31,11 +31,11 @@ from features_party.training.learners.mlp_fit import LikelihoodTarget, Settings,
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.model import TrainedModel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidFile, InvalidInput
+from label_dp.privacy import Epsilon
+from label_dp.schemas.training import Learning
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.domain import Domain
-from shared.errors import InvalidFile, InvalidInput
-from shared.privacy import Epsilon
-from shared.schemas.training import Learning
 from tests.support.messages import draw, one_bit, world
 from tests.support.training import fit
 from tests.unit.features_party.models.test_model_export import LATER, TRAINING, labels, ports

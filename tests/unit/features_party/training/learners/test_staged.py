@@ -15,7 +15,7 @@ from features_party.training.learners.crossfit import Plan
 from features_party.training.learners.stacking import worthwhile
 from features_party.training.learners.staged import Course, Growth, stages_of
 from features_party.training.learners.trees import Boosting, TreeInput, Trees, fit_trees
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.support.training import fit_and_judge
 
 FloatArray = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from features_party.training.learners.additive import Fitted, Rows, fit_log, fit
 from features_party.training.learners.crossfit import assign_folds
 from features_party.training.learners.levels import learn_features
 from features_party.training.learners.stacking import stacked
-from shared.domain import Domain
+from label_dp.domain import Domain
 from tests.support.messages import draw, one_bit, world
 from tests.support.training import fit_and_judge
 

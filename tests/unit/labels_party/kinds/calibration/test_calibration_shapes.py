@@ -12,6 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from label_dp.domain import Domain
+from label_dp.errors import DuplicateId, InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, TooLarge
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.scores import ScoreGrid
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
+from label_dp.schemas.calibration import OPTIONS
 from labels_party.kinds.calibration.kind import CalibrationKind
 from labels_party.kinds.calibration.scores import Scores
 from labels_party.kinds.calibration.shapes import SHAPES, Terms, fitted, parse_options
@@ -19,13 +26,6 @@ from labels_party.labels.chunks import Chunk
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
-from shared.domain import Domain
-from shared.errors import DuplicateId, InvalidEpsilon, InvalidFile, InvalidInput, InvalidRows, TooLarge
-from shared.maps.monotone import MonotoneMap
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.scores import ScoreGrid
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
-from shared.schemas.calibration import OPTIONS
 from tests.support.asked import calibration_wish
 from tests.support.asking import population as parse_population
 from tests.support.jobs import job

@@ -11,6 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.documents.manifest import Manifest
+from label_dp.domain import Domain
+from label_dp.errors import InvalidDomain, InvalidEpsilon, InvalidInput, MalformedManifest
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import ZERO, Epsilon
 from labels_party.kinds.message.clipping import (
     ClippedLabels,
     buy,
@@ -23,12 +29,6 @@ from labels_party.kinds.message.clipping import (
     rank_error,
 )
 from labels_party.mechanisms.prior import prior_epsilon
-from shared.documents.canonical import canonical_bytes
-from shared.documents.manifest import Manifest
-from shared.domain import Domain
-from shared.errors import InvalidDomain, InvalidEpsilon, InvalidInput, MalformedManifest
-from shared.losses import MatrixLoss
-from shared.privacy import ZERO, Epsilon
 from tests.support.fuzz_targets import CORPUS
 from tests.unit.shared.documents.test_manifest import document, drop, put, rr
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.channels.noise_weights import MAX_LATTICE_OUTPUTS
+from label_dp.documents.rows import ROW_GROUP, largest_encoding, write_message
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from shared.channels.noise_weights import MAX_LATTICE_OUTPUTS
-from shared.documents.rows import ROW_GROUP, largest_encoding, write_message
-from shared.domain import Domain
-from shared.privacy import Epsilon
 
 TWO_GROUPS = ROW_GROUP + 70_000
 

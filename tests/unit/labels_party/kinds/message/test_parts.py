@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from label_dp.documents.bundle import verify
+from label_dp.documents.rows import largest_encoding, read_message
 from labels_party.kinds.message import parts
 from labels_party.kinds.message.parts import FILE_BYTES, MOST_FILES, Part, bounds, cut, pieces
 from labels_party.labels import vault
-from shared.documents.bundle import verify
-from shared.documents.rows import largest_encoding, read_message
 from tests.support.labels import LabelsParty, label_table
 
 ROWS = 1 << 17

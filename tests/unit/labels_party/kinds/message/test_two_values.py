@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from label_dp.channels.rr import RRChannel
+from label_dp.domain import Domain
+from label_dp.errors import InvalidInput
+from label_dp.privacy import ZERO, Epsilon, EpsilonSplit
 from labels_party.kinds.message.two_values import EXAMPLES, FEWEST, rates_of, worth
 from labels_party.mechanisms.prior import estimate_prior, public_cells
 from labels_party.mechanisms.rr_with_prior import rr_channel
-from shared.channels.rr import RRChannel
-from shared.domain import Domain
-from shared.errors import InvalidInput
-from shared.privacy import ZERO, Epsilon, EpsilonSplit
 
 E = Epsilon.parse
 

@@ -11,6 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.maps.shapes import MAX_CELLS
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.isotonic.binned_means import BinnedMeans
 from labels_party.mechanisms.isotonic.binning import default_bins
@@ -18,11 +23,6 @@ from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.grid import UNITS
 from labels_party.mechanisms.isotonic.projection import rising
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.maps.shapes import MAX_CELLS
-from shared.privacy import Epsilon
 from tests.support.asked import calibration_wish
 
 TENS = Domain.parse("0:10")

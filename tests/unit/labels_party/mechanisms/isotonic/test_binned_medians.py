@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.maps.monotone_grid import MonotoneGrid
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import SLACK
 from labels_party.mechanisms.isotonic.binned_medians import BETA, BinnedMedians
 from labels_party.mechanisms.isotonic.binning import default_bins
@@ -16,10 +20,6 @@ from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.grid import UNITS
 from labels_party.mechanisms.isotonic.total_order import isotonic
 from labels_party.mechanisms.private_median.quantiles import rank_losses
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.maps.monotone_grid import MonotoneGrid
-from shared.privacy import Epsilon
 
 TENS = Domain.parse("0:10")
 ONE, MUCH = Epsilon.parse("1"), Epsilon.parse("1000")

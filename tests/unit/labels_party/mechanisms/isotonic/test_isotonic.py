@@ -11,6 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
+from label_dp.losses import MatrixLoss
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import rate_of
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic import prefix, total_order
@@ -26,10 +30,6 @@ from labels_party.mechanisms.isotonic.depth import (
 from labels_party.mechanisms.isotonic.grid import LossGrid, SquaredGrid, loss_grid
 from labels_party.mechanisms.isotonic.prefix import recursive
 from labels_party.mechanisms.isotonic.total_order import Examples, Node, cut_scores, gaps, isotonic
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
-from shared.losses import MatrixLoss
-from shared.privacy import Epsilon
 from tests.support.isotonic import brute_scores, choosing, root
 
 ONE = Epsilon.parse("1")

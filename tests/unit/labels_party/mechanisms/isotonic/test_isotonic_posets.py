@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.choice import uniform_integer
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic import antichains
@@ -21,9 +24,6 @@ from labels_party.mechanisms.isotonic.antichains import isotonic_poset
 from labels_party.mechanisms.isotonic.grid import loss_grid
 from labels_party.mechanisms.isotonic.posets import Poset, functions_bits
 from labels_party.mechanisms.isotonic.total_order import isotonic
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.privacy import Epsilon
 from tests.support import isotonic_baseline as baseline_module
 from tests.support.isotonic import choosing, scores_are_least_losses
 from tests.support.isotonic_baseline import baseline, baseline_poset, draw_monotone, row_weights, widest

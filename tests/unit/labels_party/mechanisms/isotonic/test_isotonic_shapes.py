@@ -12,6 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
+from label_dp.losses import MatrixLoss
+from label_dp.maps.monotone import MonotoneMap
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.isotonic.cells import Cells, cell_losses, even_grid
 from labels_party.mechanisms.isotonic.constrained import Shape, draw, levels_of, on_cells, shares
@@ -23,11 +28,6 @@ from labels_party.mechanisms.isotonic.shapes.linear import Linear
 from labels_party.mechanisms.isotonic.shapes.lipschitz import Lipschitz
 from labels_party.mechanisms.isotonic.shapes.pieces import Pieces
 from labels_party.mechanisms.isotonic.total_order import Examples
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidLoss, InvalidMechanism
-from shared.losses import MatrixLoss
-from shared.maps.monotone import MonotoneMap
-from shared.privacy import Epsilon
 from tests.support.isotonic import choosing, scores_are_least_losses
 
 ONE = Epsilon.parse("1")

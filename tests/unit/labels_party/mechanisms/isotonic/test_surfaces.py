@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.domain import Domain
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
+from label_dp.maps.shapes import MAX_DOWN_SETS, MAX_GRID_CELLS, grid_cells
+from label_dp.privacy import Epsilon
 from labels_party.mechanisms.isotonic.cells import Cells
 from labels_party.mechanisms.isotonic.posets import Poset
 from labels_party.mechanisms.isotonic.surfaces import SurfacePlan, axis_cells
-from shared.domain import Domain
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
-from shared.maps.shapes import MAX_DOWN_SETS, MAX_GRID_CELLS, grid_cells
-from shared.privacy import Epsilon
 
 TEN = Domain.parse("0:10")
 ONE, HUGE = Epsilon.parse("1"), Epsilon.parse("1000000")

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.costs.slices import COMPOSITION, NOISY, SliceNoise
+from label_dp.errors import InvalidEpsilon, InvalidInput
 from labels_party.mechanisms.entropy import LaplaceNoise
 from labels_party.mechanisms.private_median.adaptive_training import (
     LARGEST,
@@ -22,8 +24,6 @@ from labels_party.mechanisms.private_median.adaptive_training import (
     train,
 )
 from labels_party.mechanisms.private_median.rectangles import Rectangle, RectanglePlan, private_rectangle
-from shared.costs.slices import COMPOSITION, NOISY, SliceNoise
-from shared.errors import InvalidEpsilon, InvalidInput
 
 F = Fraction
 DELTA = F(1, 10**9)

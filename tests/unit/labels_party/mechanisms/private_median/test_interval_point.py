@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.errors import InvalidEpsilon, InvalidInput
+from label_dp.privacy import exp_bounds
 from labels_party.mechanisms.choice import weights
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.private_median import interval_point as module
@@ -25,8 +27,6 @@ from labels_party.mechanisms.private_median.interval_point import (
     interval_point,
 )
 from labels_party.mechanisms.private_median.median import MedianPlan, private_median, rising
-from shared.errors import InvalidEpsilon, InvalidInput
-from shared.privacy import exp_bounds
 
 F = Fraction
 DELTA = F(1, 10**9)

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.errors import InvalidEpsilon, InvalidInput
+from label_dp.privacy import Epsilon, exp_bounds
 from labels_party.mechanisms.choice import weights
 from labels_party.mechanisms.private_median import quantiles as module
 from labels_party.mechanisms.private_median.quantiles import (
@@ -26,8 +28,6 @@ from labels_party.mechanisms.private_median.quantiles import (
     rank_losses,
     recursion,
 )
-from shared.errors import InvalidEpsilon, InvalidInput
-from shared.privacy import Epsilon, exp_bounds
 
 E = Epsilon.parse
 Path = tuple[int, ...]

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.costs.slices import ADVANCED, COMPOSITION, NOISY, SliceNoise, Step
+from label_dp.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 from labels_party.mechanisms.entropy import Keystream
 from labels_party.mechanisms.private_median import rsc
 from labels_party.mechanisms.private_median.rsc import Drop, Plan, Rows, Session, geometric, permutation
-from shared.costs.slices import ADVANCED, COMPOSITION, NOISY, SliceNoise, Step
-from shared.errors import InvalidEpsilon, InvalidInput, InvalidMechanism
 
 F = Fraction
 FREE = Step(F(0))

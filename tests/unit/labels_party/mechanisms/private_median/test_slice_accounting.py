@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.costs.slices import Cost, SliceNoise, Step, _gamma, advanced, cut_off, in_order
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from labels_party.mechanisms.private_median.accounting import largest_epsilon, noisy_slices
-from shared.costs.slices import Cost, SliceNoise, Step, _gamma, advanced, cut_off, in_order
-from shared.errors import InvalidEpsilon, InvalidMechanism
 from tests.support.slice_transcripts import Analyst, Element, History, excess, transcripts
 
 F = Fraction

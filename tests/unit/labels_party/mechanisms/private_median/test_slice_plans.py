@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from label_dp.costs.slices import COMPOSITION, NOISY, Cost
+from label_dp.errors import InvalidEpsilon, InvalidInput
+from label_dp.maps.places import MISSING, feature_places, number_places, number_text, place_text
 from labels_party.mechanisms.private_median.accounting import largest_epsilon
 from labels_party.mechanisms.private_median.adaptive_training import RULES, TrainingPlan
 from labels_party.mechanisms.private_median.interval_point import IntervalPlan, interval_point
 from labels_party.mechanisms.private_median.rectangles import RectanglePlan
-from shared.costs.slices import COMPOSITION, NOISY, Cost
-from shared.errors import InvalidEpsilon, InvalidInput
-from shared.maps.places import MISSING, feature_places, number_places, number_text, place_text
 
 F = Fraction
 DELTA = F(1, 10**6)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from label_dp.errors import InvalidEpsilon, InvalidMechanism
 from labels_party.mechanisms.private_prediction import GRID, UNIT, average, lattice, stable, votes, walk
 from labels_party.mechanisms.private_prediction.learners import LEARNERS, stacked
-from shared.errors import InvalidEpsilon, InvalidMechanism
 
 
 def zero(_: Fraction) -> int:

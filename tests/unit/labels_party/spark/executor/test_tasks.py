@@ -15,6 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from label_dp.documents.rows import largest_encoding
+from label_dp.domain import Domain
+from label_dp.privacy import Epsilon
+from label_dp.spark.staging import staging, take
+from label_dp.spark.task import TaskFailed
 from labels_party.labels.vault import read_object, read_run
 from labels_party.mechanisms.rr_with_prior import rr_channel
 from labels_party.spark.executor.arriving import LABELLED, Arriving, Rules, labels_of, ranges_of
@@ -22,11 +27,6 @@ from labels_party.spark.executor.counting import Counting
 from labels_party.spark.executor.drawing import Drawing
 from labels_party.spark.executor.sealing import Sealing, object_name, order_of
 from labels_party.spark.executor.slices import Slice, SlicedLabels
-from shared.documents.rows import largest_encoding
-from shared.domain import Domain
-from shared.privacy import Epsilon
-from shared.spark.staging import staging, take
-from shared.spark.task import TaskFailed
 
 KEY, DIGESTS, ROOM = bytes(range(32)), bytes(range(16, 32)), "bat_1"
 RULES = Rules("id", "label", Domain.parse("0:10"), "clip")

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from shared.errors import InvalidSettings, Unavailable
-from shared.service.objects import bucket as requests
-from shared.service.objects import store as copies
-from shared.service.objects.address import Address
-from shared.service.objects.bucket import Bucket
-from shared.service.objects.folder import FolderObjects
-from shared.service.objects.port import DamagedObject, Objects, StoreRefused
-from shared.service.objects.store import StoreObjects
+from label_dp.errors import InvalidSettings, Unavailable
+from label_dp.service.objects import bucket as requests
+from label_dp.service.objects import store as copies
+from label_dp.service.objects.address import Address
+from label_dp.service.objects.bucket import Bucket
+from label_dp.service.objects.folder import FolderObjects
+from label_dp.service.objects.port import DamagedObject, Objects, StoreRefused
+from label_dp.service.objects.store import StoreObjects
 
 KEY = "bat_1/labels-1.parquet"
 

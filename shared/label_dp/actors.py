@@ -1,0 +1,56 @@
+"""Who did something: an actor as events name it, and the name of the person or program behind it.
+
+Events are hashed for ever and shown to others, so they name an API key by its id. Names stand beside it where the
+party's own people look.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from label_dp.errors import InvalidInput
+
+# code points that Unicode says to ignore in display, or whose glyph is blank, and a second space in a row: names that
+# differ by them look the same, but would be two
+IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U0001d159]"
+    "|  "
+)
+MAX_NAME = 40
+COMMAND_LINE = "command line"
+PERSON = f"{COMMAND_LINE}: "  # and the name that was given with --as
+SCHEDULE = "schedule of "  # and who made it
+# members of what is told that hold an actor
+HELD_IN = ("actor", "requested_by", "approved_by", "sent_by", "decided_by", "created_by", "set_by", "scheduled_by")
+
+
+def require_name(name: str) -> str:
+    """The name itself. Raises InvalidInput where it is empty, too long, or not visible as it is."""
+    if not 1 <= len(name) <= MAX_NAME or name != name.strip() or not name.isprintable() or IGNORABLE.search(name):
+        raise InvalidInput(
+            f"A name is 1 to {MAX_NAME} visible, printable characters without outer or double spaces; this one is not."
+        )
+    return name
+
+
+def name_of(actor: str | None, names: Mapping[str, str]) -> str | None:
+    """The name behind an actor; None where nobody gave one. `names`: those of API keys, by actor."""
+    if actor is None:
+        return None
+    actor = actor.removeprefix(SCHEDULE)
+    return actor.removeprefix(PERSON) if actor.startswith(PERSON) else names.get(actor)
+
+
+def called(actor: str, names: Mapping[str, str]) -> str:
+    """An actor for people: `Night job (apikey:1a2b)`, or as it stands where it has no other name."""
+    name = names.get(actor.removeprefix(SCHEDULE))
+    return actor if name is None else f"{name} ({actor})"
+
+
+def with_names(told: Mapping[str, Any], names: Mapping[str, str], *, only: Iterable[str] = HELD_IN) -> dict[str, Any]:
+    """`told`, with `…_name` beside every member that holds an actor."""
+    held = [member for member in only if member in told]
+    return dict(told) | {f"{member}_name": name_of(told[member], names) for member in held}

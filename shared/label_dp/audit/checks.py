@@ -1,0 +1,44 @@
+"""What `audit verify` checks beyond the chain, and what no check of a store or an export can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from label_dp.audit.rulebook import MATCHED, RULES
+
+CHECKED = (
+    "every event is in its canonical form and of a known format",
+    "event numbers run from 1 without a gap, and each event holds the SHA-256 of the one before",
+    "all events belong to one audit store",
+    "the parts of every ε add up",
+    *(f"rule {rule.number}: {rule.sentence}" for rule in RULES if rule != MATCHED),
+    "receipts are signed with the right key, say what their events say, and link to each other",
+)
+CHECKED_STORE = "the columns that queries use equal the hashed events"
+CHECKED_EXPORT = "the signature, and that count and head are those of the events"
+NOT_CHECKED = (
+    "that no events were cut off at the end: compare with an export kept elsewhere (--against)",
+    "that everything that happened was recorded: whoever ran another program on the labels left no event here",
+)
+
+
+def report(count: int, head: str, populations: list[dict[str, Any]], *, export: bool) -> dict[str, Any]:
+    """What `audit verify` says when everything held; `populations`: what examples, and units, of each have spent."""
+    checked = [*CHECKED, CHECKED_EXPORT if export else CHECKED_STORE]
+    told = {"events": count, "head": head, "verified": True, "populations": populations}
+    return told | {"checked": checked, "not_checked": list(NOT_CHECKED)}
+
+
+def report_lines(data: dict[str, Any]) -> list[str]:
+    lines = [f"{data['events']} events verified, head {data['head']}"]
+    lines += [_spent(population) for population in data["populations"]]
+    lines += [f"  checked: {what}" for what in data["checked"]]
+    return lines + [f"  not checked: {what}" for what in data["not_checked"]]
+
+
+def _spent(population: dict[str, Any]) -> str:
+    """Of one population: first what a unit has spent, where examples are not the unit."""
+    each = f"ε {population['epsilon_spent']} of {population['epsilon_lifetime']} per example"
+    unit, of_unit = population["unit"], population["epsilon_per_unit"]
+    said = each if of_unit is None else f"ε {of_unit} per {unit['column']}, all its examples together ({each})"
+    return f"  spent at most: {population['population_name']}: {said}"

@@ -1,0 +1,213 @@
+"""What `audit show` and `audit verify` print, the same for both parties; each party's commands read its own store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from label_dp.audit.checks import report, report_lines
+from label_dp.audit.compare import Comparison, Side, compare_own, compare_parties
+from label_dp.audit.events import Event
+from label_dp.audit.heads import Heads, compare_exports
+from label_dp.audit.receipts import Receipts
+from label_dp.audit.rules import check_rules
+from label_dp.audit.show import NOBODY, Totals, describe, plain, sentence
+from label_dp.audit.store import AuditStore, Export, read_export, verify_export
+from label_dp.documents.signing import VerifyingKey, named_key
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import emit, say, table
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+    from label_dp.service.database import Database
+
+
+Party = Literal["labels", "features"]
+OTHER: dict[Party, Party] = {"labels": "features", "features": "labels"}
+
+
+def show(
+    events: Iterable[Event],
+    party: str,
+    *,
+    as_json: bool,
+    lines: bool,
+    totals_only: bool,
+    names: Mapping[str, str] = NOBODY,
+) -> None:
+    """`events` as sentences with the totals, as one JSON list, as one JSON object a line, or the totals alone."""
+    if lines:
+        for event in events:
+            print(json.dumps(describe(event, exact=True, names=names), ensure_ascii=False))  # noqa: T201 - the command line's own output
+        return
+    if as_json and not totals_only:
+        emit([describe(event, exact=True, names=names) for event in events], True, lambda: None)
+        return
+    totals, shown = Totals(), 0
+    for event in events:
+        totals.add(event)
+        shown += 1
+        if not totals_only:
+            say(f"{event.sequence:>6}  {event.moment}  {event.kind:<20}  {sentence(event, names)}", indent=8)
+    if as_json:
+        emit(totals.as_json(), True, lambda: None)
+    elif totals.batches:
+        _totals_table(totals, party)
+    elif not shown:
+        print("No event fits.")  # noqa: T201 - as above
+
+
+def _totals_table(totals: Totals, party: str) -> None:
+    found = totals.as_json()
+    columns = ["population_name", "batch", "charges", "epsilon_spent", "epsilon_lifetime"]
+    heads = ["population", "batch", "charges", "ε spent", "lifetime ε"]
+    what = "ε"
+    if any(t["delta_spent"] != "0" or t["delta_lifetime"] not in (None, "0") for t in found):
+        columns, heads = [*columns, "delta_spent", "delta_lifetime"], [*heads, "δ spent", "lifetime δ"]
+        what = "ε and δ"
+    rows = [[plain("" if t[column] is None else t[column]) for column in columns] for t in found]
+    table(f"{what} per example, by batch, in the audit store of the {party}", heads, rows)
+
+
+def verify_store(connection: Connection, store: AuditStore, key: VerifyingKey) -> dict[str, Any]:
+    """The report on a party's own store. Raises AuditChainBroken naming the first event that does not fit."""
+    count, head = store.verify(connection)
+    check_rules(store.scan(connection))
+    Receipts.of(store.scan(connection), key)
+    return report(count, head, _populations(store.scan(connection)), export=False)
+
+
+def verify_file(path: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
+    """The report on an export, with the key that `choose` gives for its envelope.
+
+    Raises MalformedManifest, SignatureInvalid, AuditChainBroken, InvalidFile.
+    """
+    from label_dp.columnar.tables import read_bytes
+
+    envelope = read_bytes(path)
+    key = choose(envelope)
+    events = verify_export(envelope, key)
+    check_rules(events)
+    Receipts.of(events, key)
+    return report(len(events), events[-1].digest if events else "", _populations(events), export=True)
+
+
+def _populations(events: Iterable[Event]) -> list[dict[str, Any]]:
+    totals = Totals()
+    for event in events:
+        totals.add(event)
+    return totals.populations()
+
+
+def compare_with(
+    path: Path,
+    own: list[Event],
+    own_key: VerifyingKey,
+    mine: Party,
+    choose: Callable[[bytes], VerifyingKey],
+    heads: Callable[[Export, str], Comparison] = lambda _export, _key_id: Comparison(),
+) -> dict[str, Any]:
+    """This party's verified events against the export at `path`, of this party or of the other one.
+
+    `choose` gives the key of an export that is not signed with our own. `heads` compares an export of the other party
+    with what was seen of it before, by its key's id. Raises what `verify_file` raises.
+    """
+    from label_dp.columnar.tables import read_bytes
+
+    envelope = read_bytes(path)
+    ours = named_key(envelope) == own_key.id
+    key = own_key if ours else choose(envelope)
+    export = read_export(envelope, key)
+    check_rules(export.events)
+    Receipts.of(export.events, key)
+    if ours:
+        found = compare_own(own, export)
+    else:
+        here = Side(own, own_key, "this party's store")
+        there = Side(export.events, key, f"the export of the {OTHER[mine]} party", export.made or "")
+        found = compare_parties(here, there) if mine == "labels" else compare_parties(there, here)
+        seen = heads(export, key.id)
+        found.findings[:0], found.notes[len(found.notes) :] = seen.findings, seen.notes
+    return {
+        "against": str(path),
+        "of": "this party" if ours else f"the {OTHER[mine]} party",
+        "made": export.made or None,
+        "events": len(own),
+        "head": own[-1].digest if own else "",
+        "agrees": not found.findings,
+        "findings": found.findings,
+        "notes": found.notes,
+    }
+
+
+def seen_before(database: Database, heads: Heads) -> Callable[[Export, str], Comparison]:
+    """For `compare_with`: an export against the heads that this party has seen; its own is added if it fits."""
+
+    def compare(export: Export, key_id: str) -> Comparison:
+        def work(connection: Connection) -> Comparison:
+            found = heads.compare(connection, export, key_id)
+            if not found.findings:
+                heads.keep(connection, export, key_id)
+            return found
+
+        return database.write("audit.heads", work)
+
+    return compare
+
+
+def compare_files(path: Path, against: Path, choose: Callable[[bytes], VerifyingKey]) -> dict[str, Any]:
+    """Two exports of one party, each verified as by `verify_file`; no store is looked at.
+
+    Raises InvalidInput where they are of two parties, and what `verify_file` raises.
+    """
+    from label_dp.columnar.tables import read_bytes
+
+    exports, keys = [], []
+    for one in (path, against):
+        envelope = read_bytes(one)
+        keys.append(choose(envelope))
+        export = read_export(envelope, keys[-1])
+        check_rules(export.events)
+        Receipts.of(export.events, keys[-1])
+        exports.append(export)
+    stores = {export.events[0].store for export in exports if export.events}
+    if keys[0] != keys[1] and len(stores) > 1:
+        raise InvalidInput("These are exports of two parties; compare one of them with a store of yours (--against).")
+    found = compare_exports(*exports)
+    return {
+        "against": str(against),
+        "of": "the same party",
+        "made": exports[1].made or None,
+        "events": len(exports[0].events),
+        "head": exports[0].head,
+        "agrees": not found.findings,
+        "findings": found.findings,
+        "notes": found.notes,
+    }
+
+
+def show_comparison(data: dict[str, Any], as_json: bool) -> None:
+    """What was found, a sentence each; exit code 1 where there is anything."""
+
+    def human() -> None:
+        for finding in data["findings"]:
+            say(f"{finding['kind']}: {plain(finding['sentence'])}", indent=2)
+        if data["agrees"]:
+            say(f"{data['events']} events agree with the export of {data['of']}", indent=2)
+        for note in data["notes"]:
+            say(f"  note: {plain(note)}", indent=2)
+
+    emit(data, as_json, human)
+    if data["findings"]:
+        raise SystemExit(1)
+
+
+def show_report(data: dict[str, Any], as_json: bool) -> None:
+    def human() -> None:
+        for line in report_lines(data):
+            say(plain(line), indent=2)
+
+    emit(data, as_json, human)

@@ -1,0 +1,97 @@
+"""What was seen of other parties' chains: the head of every export that agreed; the next one must go on from it.
+
+A chain's digests contain each other, so one head at its place proves all that came before it. Whoever is shown a chain
+that lacks a head seen before is shown another history than then, or than somebody else.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from label_dp.audit.compare import FORK, ROLLBACK, Comparison
+from label_dp.audit.store import Clock, Export, utc_now
+
+
+class Heads:
+    """Works on the caller's write transaction."""
+
+    def __init__(self, table: sa.Table, clock: Clock = utc_now) -> None:
+        self.table, self.clock = table, clock
+
+    def compare(self, connection: Connection, export: Export, key_id: str) -> Comparison:
+        """What `export`, verified and signed with `key_id`, says against every head of its party seen before."""
+        found, t = Comparison(), self.table
+        store = export.events[0].store if export.events else ""
+        rows = connection.execute(
+            sa.select(t).where((t.c.store == store) | (t.c.key_id == key_id)).order_by(t.c.sequence)
+        ).all()
+        if rows and not any(row.store == store for row in rows):
+            found.find(
+                FORK,
+                f"The export is of audit store {store or 'none'}, but one with the same key, seen {rows[-1].seen}, was "
+                f"of store {rows[-1].store}: the store was replaced, or there are two.",
+            )
+            return found
+        for row in (row for row in rows if row.store == store):
+            if row.sequence <= len(export.events):
+                if export.events[row.sequence - 1].digest != row.digest:
+                    found.find(
+                        FORK,
+                        f"Event {row.sequence} of the export is another than in the export that was seen {row.seen}: "
+                        "its party shows two histories.",
+                        event=row.sequence,
+                    )
+                    return found
+            elif export.made >= row.made:
+                found.find(
+                    ROLLBACK,
+                    f"The export ends at event {len(export.events)} and says it was made {export.made}, but one made "
+                    f"{row.made or 'before'} and seen {row.seen} ended at event {row.sequence}: its store was rolled "
+                    "back.",
+                    event=len(export.events),
+                )
+                return found
+            else:
+                found.notes.append(
+                    f"the export says it was made {export.made}, before one that was seen {row.seen} and ends at event "
+                    f"{row.sequence}: only what both hold is compared; that head stays the newest seen"
+                )
+        return found
+
+    def keep(self, connection: Connection, export: Export, key_id: str) -> None:
+        """Remember the head of an export that agreed with all seen before."""
+        if not export.events:
+            return
+        t, last = self.table, export.events[-1]
+        same = (t.c.store == last.store) & (t.c.sequence == last.sequence)
+        if connection.execute(sa.select(t.c.digest).where(same)).first() is None:
+            seen = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+            row = {"store": last.store, "sequence": last.sequence, "digest": last.digest}
+            connection.execute(sa.insert(t).values(**row, key_id=key_id, made=export.made, seen=seen))
+
+
+def compare_exports(one: Export, other: Export) -> Comparison:
+    """Two exports of one party: the shorter must be the beginning of the longer, and must not have been made later."""
+    found = Comparison()
+    for first, second in zip(one.events, other.events, strict=False):
+        if first.digest != second.digest:
+            found.find(
+                FORK,
+                f"From event {first.sequence} on the exports have different histories ({first.kind}, {second.kind}): "
+                "their party shows two.",
+                event=first.sequence,
+            )
+            return found
+    shorter, longer = sorted((one, other), key=lambda export: len(export.events))
+    more = len(longer.events) - len(shorter.events)
+    if more and shorter.made > longer.made:
+        found.find(
+            ROLLBACK,
+            f"The export made {shorter.made} ends at event {len(shorter.events)}, the one made {longer.made} at event "
+            f"{len(longer.events)}: their party's store was rolled back in between.",
+            event=len(shorter.events),
+        )
+    elif more:
+        found.notes.append(f"one export holds {more} more events, at its end")
+    return found

@@ -1,0 +1,174 @@
+"""The receipts in an audit store: at the receiver where it accepted something, at the labels party as it got them.
+
+They are parts of chained events, so the append-only store, its export and its verification hold for them too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from label_dp.audit.events import (
+    ACCEPTED,
+    ANSWER_ACCEPTED,
+    ANSWER_PUBLISHED,
+    PUBLISHED,
+    RECEIPT_KEY,
+    RECEIVED,
+    Event,
+    Subject,
+)
+from label_dp.documents.receipt import Receipt, open_receipt, public_key_text, read_public_key
+from label_dp.documents.signing import VerifyingKey, named_key
+from label_dp.errors import AuditChainBroken, InvalidFile, LabelDPError
+
+Positions = dict[int, Receipt]
+RELEASE, ANSWER = "release", "answer"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an event of publication or acceptance is about, and which detail holds the SHA-256 of what was signed."""
+
+    noun: str
+    detail: str
+
+
+PUBLICATIONS = {PUBLISHED: Told(RELEASE, "manifest_sha256"), ANSWER_PUBLISHED: Told(ANSWER, "sha256")}
+ACCEPTANCES = {ACCEPTED: Told(RELEASE, "manifest_digest"), ANSWER_ACCEPTED: Told(ANSWER, "document_digest")}
+
+
+def key_event(audience: str, key: VerifyingKey, actor: str) -> Event:
+    """The owner vouches for the key with which an audience signs its receipts."""
+    details = {"key_id": key.id, "public_key": public_key_text(key)}
+    return Event(RECEIPT_KEY, audiences=(audience,), actor=actor, details=details)
+
+
+def received_event(subject: Subject, receipt: Receipt, envelope: Any, actor: str, answer: str | None = None) -> Event:
+    """A receipt as the labels party keeps it; no charge (see `documents.receipt`). `answer`: the kind of one."""
+    details = {"receipt": envelope, "position": receipt.position} | ({} if answer is None else {"answer": answer})
+    return Event(RECEIVED, subject, audiences=(receipt.audience,), actor=actor, details=details)
+
+
+def registered(events: Iterable[Event], audience: str) -> dict[str, VerifyingKey]:
+    """The keys of an audience by id, from its `receipt-key-registered` events. Raises AuditChainBroken."""
+    return {key.id: key for event in events if event.audiences == (audience,) for key in [_registered(event)]}
+
+
+def _registered(event: Event) -> VerifyingKey:
+    try:
+        key = read_public_key(event.details["public_key"])
+    except (KeyError, TypeError, InvalidFile):
+        raise AuditChainBroken(f"Audit event {event.sequence} registers something that is no key.") from None
+    if key.id != event.details.get("key_id"):
+        raise AuditChainBroken(f"Audit event {event.sequence} registers another key than it names.")
+    return key
+
+
+class Receipts:
+    """Reads events in order, checks every receipt among them, and keeps what a comparison needs.
+
+    `key` is the store's own: a receiver's receipts must be signed with it.
+    """
+
+    def __init__(self, key: VerifyingKey) -> None:
+        self.key = key
+        self.keys: dict[tuple[str, str], VerifyingKey] = {}  # by audience and key id
+        # by the ids of the receiver's key and of the labels party's
+        self.received: dict[tuple[str, str], Positions] = defaultdict(dict)
+        self.given: dict[str, Positions] = defaultdict(dict)  # by the id of the labels party's key
+        # by "release" or "answer" and its id; what was accepted, by the labels party's key first
+        self.published: dict[tuple[str, str], Event] = {}
+        self.moments: dict[str, str] = {}  # of the events that hold receipts, by their digests
+        self.accepted: dict[tuple[str, str, str], Event] = {}
+
+    @classmethod
+    def of(cls, events: Iterable[Event], key: VerifyingKey) -> Receipts:
+        found = cls(key)
+        for event in events:
+            found.add(event)
+        return found
+
+    def add(self, event: Event) -> None:
+        """Raises AuditChainBroken naming the event whose receipt does not fit."""
+        work = str(event.subject.work)
+        if event.kind in PUBLICATIONS:
+            if not isinstance(signed_digest(event), str):
+                raise AuditChainBroken(f"Audit event {event.sequence} does not say what was published.")
+            self.published[PUBLICATIONS[event.kind].noun, work] = event
+        elif event.kind == RECEIPT_KEY:
+            key = _registered(event)
+            self.keys.update({(audience, key.id): key for audience in event.audiences})
+        elif event.kind == RECEIVED:
+            self._received(event, work)
+        elif event.kind in ACCEPTANCES:
+            self.accepted[str(event.details.get("key_id")), ACCEPTANCES[event.kind].noun, work] = event
+            if "receipt" in event.details:
+                self._given(event, work)
+
+    def _received(self, event: Event, work: str) -> None:
+        envelope = event.details.get("receipt")
+        audience = event.audiences[0] if len(event.audiences) == 1 else ""
+        named = self._named(event, envelope)
+        key = self.keys.get((audience, named))
+        if key is None:
+            raise _wrong(event, "its key is not registered for its audience")
+        receipt = self._opened(event, envelope, key)
+        if not self.about(receipt):
+            raise _wrong(event, "it is not of what was published")
+        if (receipt.document_id, receipt.audience) != (work, audience):
+            raise _wrong(event, "it is of something else or of another audience")
+        # which of our keys signed it is in the manifest or answer, whose digest was compared
+        kept = self.received[named, receipt.labels_key_id]
+        before, after = kept.get(receipt.position - 1), kept.get(receipt.position + 1)
+        links = before is None or receipt.follows(before)
+        if receipt.position in kept or not links or (after is not None and not after.follows(receipt)):
+            raise _wrong(event, "it does not link to the receipts beside it")
+        kept[receipt.position] = receipt
+        self.moments[receipt.digest] = event.moment
+
+    def _given(self, event: Event, work: str) -> None:
+        envelope, details = event.details["receipt"], event.details
+        receipt = self._opened(event, envelope, self.key)
+        truth = (work, signed_digest(event), details.get("key_id"), event.time)
+        if (receipt.document_id, receipt.document_digest, receipt.labels_key_id, receipt.accepted) != truth:
+            raise _wrong(event, "it does not say what the event says")
+        given = self.given[receipt.labels_key_id]
+        if receipt.audience not in event.audiences or not receipt.follows(given.get(len(given))):
+            raise _wrong(event, "it is of another audience, or does not follow the one before")
+        given[receipt.position] = receipt
+        self.moments[receipt.digest] = event.moment
+
+    def about(self, receipt: Receipt) -> str:
+        """What a receipt is of, "release" or "answer", as this store published or accepted it; "" if it did not."""
+        for noun in (RELEASE, ANSWER):
+            accepted = self.accepted.get((receipt.labels_key_id, noun, receipt.document_id))
+            for event in (self.published.get((noun, receipt.document_id)), accepted):
+                if event is not None and signed_digest(event) == receipt.document_digest:
+                    return noun
+        return ""
+
+    @staticmethod
+    def _named(event: Event, envelope: Any) -> str:
+        try:
+            return named_key(Receipt.envelope_bytes(envelope))
+        except LabelDPError:
+            raise _wrong(event, "it is no signed document") from None
+
+    @staticmethod
+    def _opened(event: Event, envelope: Any, key: VerifyingKey) -> Receipt:
+        try:
+            return open_receipt(Receipt.envelope_bytes(envelope), key)
+        except LabelDPError:
+            raise _wrong(event, "its signature or form does not verify") from None
+
+
+def signed_digest(event: Event) -> Any:
+    """The SHA-256 of the manifest or answer that one of PUBLICATIONS or ACCEPTANCES tells of."""
+    return event.details.get((PUBLICATIONS | ACCEPTANCES)[event.kind].detail)
+
+
+def _wrong(event: Event, why: str) -> AuditChainBroken:
+    return AuditChainBroken(f"The receipt in audit event {event.sequence} is not right: {why}.")

@@ -1,0 +1,109 @@
+"""The rules of what a features party accepted: each item once, of one declaration, and not more than is stated.
+
+A labels party states with every item what its batch had spent by then, the item included. It charges before it draws,
+so of any items of a batch the one charged last states at least the sum of all of them. Items may be accepted in
+another order than they were charged; so, for every stated sum, the items that state at most that must not add up to
+more. A labels party's key stands for it: one with a new key begins again at nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from label_dp.audit import rulebook as rules
+from label_dp.audit.events import ACCEPTED, Event
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.errors import InvalidEpsilon
+from label_dp.privacy import Epsilon, delta_string, parse_delta
+
+Items = list[tuple[int, int]]  # what each stated and what it cost, in order
+
+
+@dataclass
+class Sum:
+    """Items of one batch by what they state; `total` is what they cost together."""
+
+    items: Items = field(default_factory=list)
+    total: int = 0
+
+    def fits(self, stated: int, cost: int) -> bool:
+        """Whether one more item leaves the rule kept."""
+        if self.total + cost <= stated:
+            return True
+        upto = 0
+        for limit, one in sorted([*self.items, (stated, cost)]):
+            upto += one
+            # of equals only the last one has them all below it, and it is the one that fails
+            if upto > limit:
+                return False
+        return True
+
+    def add(self, stated: int, cost: int) -> None:
+        insort(self.items, (stated, cost))
+        self.total += cost
+
+
+class ReceivedRules:
+    """`add` takes the next acceptance, or raises RuleBroken."""
+
+    def __init__(self) -> None:
+        self.accepted: set[tuple[str, bool, str]] = set()
+        self.populations: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self.batches: dict[tuple[str, str], str] = {}
+        self.epsilons: dict[tuple[str, str], Sum] = defaultdict(Sum)
+        self.atto: dict[tuple[str, str], Sum] = defaultdict(Sum)
+
+    def add(self, event: Event) -> None:
+        details, subject = event.details, event.subject
+        key = details.get("key_id")
+        if not isinstance(key, str) or not (subject.work and subject.batch and subject.population):
+            raise RuleBroken(rules.ACCEPTED, event.sequence, "it does not say what was accepted")
+        item = key, event.kind == ACCEPTED, subject.work
+        if item in self.accepted:
+            raise RuleBroken(rules.ACCEPTED, event.sequence, "it was accepted before")
+        self.accepted.add(item)
+        self._same(event, key, subject.population, subject.batch)
+        self._stated(event, key, subject.batch)
+
+    def _same(self, event: Event, key: str, population: str, batch: str) -> None:
+        subject, details = event.subject, event.details
+        # messages of a population without a lifetime δ do not state one
+        lifetimes = details.get("epsilon_lifetime"), details.get("delta_lifetime", "0")
+        said = (subject.population_name, subject.label, event.unit, lifetimes)
+        if (
+            self.populations.setdefault((key, population), said) != said
+            or self.batches.setdefault((key, batch), population) != population
+        ):
+            why = "its population or batch is declared otherwise than before"
+            raise RuleBroken(rules.SAME, event.sequence, why)
+
+    def _stated(self, event: Event, key: str, batch: str) -> None:
+        try:
+            nano, lifetime = (nano_of(event.details.get(f"epsilon_{what}")) for what in ("spent", "lifetime"))
+            atto, most = (atto_of(event.details.get(f"delta_{what}", "0")) for what in ("spent", "lifetime"))
+        except InvalidEpsilon:
+            raise RuleBroken(rules.STATED, event.sequence, "what it states is no canonical number") from None
+        epsilons, deltas = self.epsilons[key, batch], self.atto[key, batch]
+        fits = epsilons.fits(nano, event.split.total.nano) and deltas.fits(atto, event.split.delta_atto)
+        if not fits or nano > lifetime or atto > most:
+            why = "what was accepted of its batch adds up to more than is stated as spent"
+            raise RuleBroken(rules.STATED, event.sequence, why)
+        epsilons.add(nano, event.split.total.nano)
+        deltas.add(atto, event.split.delta_atto)
+
+
+def nano_of(text: Any) -> int:
+    """Raises InvalidEpsilon for all but the one spelling of an ε."""
+    if not isinstance(text, str) or str(found := Epsilon.parse(text)) != text:
+        raise InvalidEpsilon("ε is written in one way.")
+    return found.nano
+
+
+def atto_of(text: Any) -> int:
+    """Raises InvalidEpsilon for all but the one spelling of a δ."""
+    if not isinstance(text, str) or delta_string(found := parse_delta(text)) != text:
+        raise InvalidEpsilon("δ is written in one way.")
+    return found

@@ -1,0 +1,261 @@
+"""The audit table of a party: append-only, chained, verified on demand; and its signed export."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from label_dp.audit.events import CHARGED, CREATED, DAY, GENESIS, Event, check_chain
+from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
+from label_dp.documents.export import AuditExport
+from label_dp.documents.signing import SigningKey, VerifyingKey
+from label_dp.errors import AuditChainBroken
+
+PAGE = 500
+
+Clock = Callable[[], dt.datetime]
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def audit_table(metadata: sa.MetaData) -> sa.Table:
+    """`body` holds the exact bytes that are hashed; the other columns are copies for queries."""
+    return sa.Table(
+        "audit_events",
+        metadata,
+        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("digest", sa.String(64), nullable=False, unique=True),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("kind", sa.String(40), nullable=False),
+        sa.Column("population", sa.String(64)),
+        sa.Column("batch", sa.String(64)),
+        sa.Column("work", sa.String(64)),
+        sa.Column("epsilon_nano", sa.BigInteger, nullable=False),
+        sa.Column("delta_atto", sa.BigInteger, nullable=False),
+        # the second, for its own party; hashed and exported is the day. Null where an earlier version hashed the second
+        sa.Column("at", sa.String(20)),
+        # what a batch was charged is summed with every charge and every acceptance
+        sa.Index("ix_audit_events_batch_kind", "batch", "kind"),
+        # a filtered timeline is read in order from either end, however long it is
+        *(sa.Index(f"ix_audit_events_{name}", name, "sequence") for name in ("kind", "population", "batch", "work")),
+    )
+
+
+def heads_table(metadata: sa.MetaData) -> sa.Table:
+    """Heads of other parties' chains that were seen (`label_dp.audit.heads`)."""
+    return sa.Table(
+        "seen_heads",
+        metadata,
+        sa.Column("store", sa.String(64), primary_key=True),
+        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("digest", sa.String(64), nullable=False),
+        sa.Column("key_id", sa.String(80), nullable=False, index=True),
+        sa.Column("made", sa.String(20), nullable=False),
+        sa.Column("seen", sa.String(20), nullable=False),
+    )
+
+
+# of the table of events: what an insert would replace
+SAME_EVENT = "sequence = NEW.sequence OR digest = NEW.digest"
+
+
+class AuditStore:
+    """Append and read events in the caller's transaction, so that an event and its effect commit together."""
+
+    def __init__(self, table: sa.Table, party: str, clock: Clock = utc_now) -> None:
+        self.table = table
+        self.party = party
+        self.clock = clock
+
+    def now(self) -> str:
+        """One reading of the clock, to the second: for an event whose details name its own day."""
+        return self.clock().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def append(self, connection: Connection, event: Event) -> Event:
+        """Chain `event` behind the last one, at its own time if it has one. Must run inside a write transaction
+        (writers take turns)."""
+        t = self.table
+        last = connection.execute(
+            sa.select(t.c.sequence, t.c.digest, t.c.body).order_by(t.c.sequence.desc()).limit(1)
+        ).first()
+        if last is None:
+            sequence, previous, store = 0, GENESIS, secrets.token_hex(16)
+            if event.kind != CREATED:
+                self._insert(connection, Event(CREATED), 1, GENESIS, store)
+                return self.append(connection, event)
+        else:
+            if digest(last.body) != last.digest:
+                raise AuditChainBroken(
+                    "The last audit event does not match its digest; nothing is added to a damaged store."
+                )
+            sequence, previous, store = last.sequence, last.digest, Event.from_body(last.body).store
+        return self._insert(connection, event, sequence + 1, previous, store)
+
+    def _insert(self, connection: Connection, event: Event, sequence: int, previous: str, store: str) -> Event:
+        time = event.moment or self.now()
+        placed = event.placed(store=store, party=self.party, sequence=sequence, previous=previous, time=time)
+        body = placed.body()
+        connection.execute(
+            sa.insert(self.table).values(
+                sequence=sequence,
+                digest=digest(body),
+                body=body,
+                kind=placed.kind,
+                population=placed.subject.population,
+                batch=placed.subject.batch,
+                work=placed.subject.work,
+                epsilon_nano=placed.split.total.nano,
+                delta_atto=placed.split.delta_atto,
+                at=placed.at or None,
+            )
+        )
+        return placed
+
+    def events(self, connection: Connection, *, after: int = 0, limit: int | None = None, **equal: str) -> list[Event]:
+        """Events in order, filtered by population=, batch=, work= or kind=."""
+        t = self.table
+        query = sa.select(t.c.body, t.c.at).where(t.c.sequence > after).order_by(t.c.sequence)
+        for column, value in equal.items():
+            query = query.where(t.c[column] == value)
+        return [
+            replace(Event.from_body(bytes(row.body)), at=row.at or "")
+            for row in connection.execute(query if limit is None else query.limit(limit))
+        ]
+
+    def newest(self, connection: Connection, *, before: int | None = None, limit: int, **equal: str) -> list[Event]:
+        """The last events before one, newest first, filtered as `events`."""
+        t = self.table
+        query = sa.select(t.c.body, t.c.at).order_by(t.c.sequence.desc()).limit(limit)
+        if before is not None:
+            query = query.where(t.c.sequence < before)
+        for column, value in equal.items():
+            query = query.where(t.c[column] == value)
+        return [replace(Event.from_body(bytes(row.body)), at=row.at or "") for row in connection.execute(query)]
+
+    def last(self, connection: Connection) -> int:
+        """Number of the newest event; 0 if there is none."""
+        found = connection.execute(sa.select(sa.func.max(self.table.c.sequence))).scalar()
+        return int(found or 0)
+
+    def scan(self, connection: Connection) -> Iterator[Event]:
+        """All events in order, read a page at a time."""
+        after = 0
+        while page := self.events(connection, after=after, limit=PAGE):
+            yield from page
+            after = page[-1].sequence
+
+    def verify(self, connection: Connection) -> tuple[int, str]:
+        """Check the whole chain and the query columns against the bodies. Raises AuditChainBroken."""
+        t = self.table
+        rows = connection.execute(sa.select(t).order_by(t.c.sequence)).all()
+        if not all(isinstance(row.body, bytes | memoryview) for row in rows):  # SQLite stores text if told to
+            raise AuditChainBroken("An audit event is not stored as bytes: the store was changed.")
+        count, head = check_chain(bytes(row.body) for row in rows)
+        for row in rows:
+            event = Event.from_body(bytes(row.body))
+            copies = (row.sequence, row.digest, row.kind, row.population, row.batch, row.work, row.epsilon_nano)
+            subject = event.subject
+            truth = (
+                event.sequence,
+                digest(bytes(row.body)),
+                event.kind,
+                subject.population,
+                subject.batch,
+                subject.work,
+                event.split.total.nano,
+            )
+            another_day = row.at is not None and row.at[:DAY] != event.time
+            if copies != truth or int(row.delta_atto) != event.split.delta_atto or another_day:
+                raise AuditChainBroken(
+                    f"Audit event {row.sequence} does not match its query columns: the store was changed."
+                )
+        return count, head
+
+    def export(self, connection: Connection, key: SigningKey) -> bytes:
+        """All events, signed: a DSSE envelope that `verify_export` checks without any database."""
+        count, head = self.verify(connection)
+        bodies = [
+            bytes(r.body) for r in connection.execute(sa.select(self.table.c.body).order_by(self.table.c.sequence))
+        ]
+        events = [parse_canonical(b) for b in bodies]
+        return AuditExport(party=self.party, made=self.now(), count=count, head=head, events=events).sign(key)
+
+
+@dataclass(frozen=True)
+class Export:
+    """A verified export; `made` is when, by its party's clock."""
+
+    events: list[Event]
+    made: str
+
+    @property
+    def head(self) -> str:
+        return self.events[-1].digest if self.events else ""
+
+
+def net(kind: sa.ColumnElement[str], amount: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
+    """What was charged of `amount`, less what was returned: a sum over events of these two kinds."""
+    return sa.func.sum(sa.case((kind == CHARGED, amount), else_=-amount))
+
+
+def verify_export(envelope: bytes, key: VerifyingKey) -> list[Event]:
+    """The events of a signed export, as `read_export` checks it."""
+    return read_export(envelope, key).events
+
+
+def read_export(envelope: bytes, key: VerifyingKey) -> Export:
+    """A signed export, after signature, chain, count and head were checked.
+
+    Raises MalformedManifest, SignatureInvalid, UnsupportedVersion or AuditChainBroken.
+    """
+    document, _ = AuditExport.opened(envelope, key)
+    bodies = [canonical_bytes(event) for event in document.events]
+    count, head = check_chain(bodies)
+    if (count, head) != (document.count, document.head):
+        raise AuditChainBroken("The export's count or head does not match its events.")
+    return Export([Event.from_body(body) for body in bodies], document.made)
+
+
+def append_only_ddl(dialect: str, table: str, same: str) -> list[str]:
+    """Statements that make the database itself refuse to change or delete rows of `table` (a guard, not a proof).
+
+    `same`: SQL that is true of a row which an insert of NEW would replace. All three are constants of a migration.
+    """
+    what = table.replace("_", " ")
+    if dialect == "sqlite":
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{what} are append-only'); END"
+        return [
+            *(
+                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} {refuse}"
+                for verb in ("UPDATE", "DELETE")
+            ),
+            # INSERT OR REPLACE removes the old row without asking the trigger on DELETE
+            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "  # noqa: S608 - constants only
+            f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) {refuse}",
+        ]
+    return [
+        f"CREATE FUNCTION {table}_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{what} are append-only'; END $$",
+        f"CREATE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table} "
+        f"FOR EACH ROW EXECUTE FUNCTION {table}_append_only()",
+        f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
+        f"FOR EACH STATEMENT EXECUTE FUNCTION {table}_append_only()",
+    ]
+
+
+def append_only_drop(dialect: str, table: str) -> list[str]:
+    if dialect == "sqlite":
+        return [f"DROP TRIGGER {table}_no_{verb}" for verb in ("update", "delete", "replace")]
+    return [
+        f"DROP TRIGGER {table}_no_change ON {table}",
+        f"DROP TRIGGER {table}_no_truncate ON {table}",
+        f"DROP FUNCTION {table}_append_only()",
+    ]

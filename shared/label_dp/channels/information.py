@@ -1,0 +1,26 @@
+"""How much a privatized label tells of a class: the mean square contingency of label and output.
+
+φ² = (Σ_{y,o} p_y·M[y, o]²/q_o − 1)/(k − 1) with q = pM is Pearson's χ² of the table of labels and outputs for each
+example, over the k − 1 that a table without noise has. It is 1 where the output is the label, 0 where it says nothing,
+and for two labels the square of their correlation. A message of n outputs is judged as worth n·φ² labels without noise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from label_dp.channels.base import Channel, FloatArray
+
+RULE = (
+    "share of information φ² = (Σ p(y)·P(o | y)²/P(o) − 1)/(k − 1), Pearson's contingency of label and output: 1 "
+    "without noise, 0 where the output says nothing; n labels are judged as worth n·φ² labels without noise"
+)
+
+
+def share_of_information(channel: Channel, prior: FloatArray) -> float:
+    """φ² of a channel of k ≥ 2 labels that follow `prior` float64[k]; an output that never occurs counts nothing."""
+    matrix = channel.matrix()
+    seen = prior @ matrix
+    squares = prior @ (matrix * matrix)
+    total = float(np.sum(np.divide(squares, seen, out=np.zeros_like(seen), where=seen > 0)))
+    return min(1.0, max(0.0, (total - 1.0) / (channel.k - 1)))

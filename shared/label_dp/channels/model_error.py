@@ -1,0 +1,108 @@
+"""Expected model error: the mean squared error that a model trained on privatized labels z has above one trained on the
+labels y themselves. Both parties judge by it: one which randomizer to take, the other which value an output stands for.
+
+Bias does not average out over rows, noise does (DESIGN §4), and a model sees of either only what the features let
+through. With b(y) = E[z | y] − y under the prior p, split into its mean, its part linear in y (slope β), and the rest
+r(y), and with V = Var y and σ² the noise variance of z:
+
+    error  =  (Σ p b)²  +  ½ β² V  +  ⅒ Σ p r²  +  σ² · P / n              P = 1.5 √n_eff,  n_eff = n · s
+
+Where zero is the first label and more than half of the prior's mass, as of sums that are mostly no sale, 1{y > 0} takes
+the place of y in the linear part (its slope β is of E[y | y > 0 or not], and V its variance): features tell who buys
+more than they tell how much. Where a share q < ⅛ buys, both parts of the bias count 8q times: even who knows the chance
+p(x) of each explains Var p/(q(1 − q)) only, 4q where the chances vary by twice their mean.
+
+The mean of the bias shifts every prediction. Of its linear part counts as much as the features explain of the labels,
+taken to be half. The rest, such as the steps between bins or what clipping takes from the tails, mostly cancels among
+labels that the features do not tell apart. P, the effective parameters, grows with the rows of noiseless labels that
+say as much, as in the features party's capacity rule: s = 1 − σ²/(Var E[z | y] + σ²), but not below max(0.005, √(2/n)).
+
+⅒ and 1.5 are fitted to trainings on real labels (census, retail and bike of the evaluation data): a ridge in one fixed
+basis on clipped one bit of many widths, then the features party's validated ensembles, which need fewer parameters.
+`make tables` shows how well following them does (table "auto").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from label_dp.channels.base import Channel
+
+FloatArray = npt.NDArray[np.float64]
+
+EXPLAINED = 0.5
+REST = 0.1
+PARAMETERS = 1.5
+FLOOR = 0.005
+MOSTLY = 0.5  # of the labels are zero: then what the others are is told less than whether they are
+RARE = 8.0  # times the share of the others, where that is less than 1
+RULE = (
+    "excess squared error of a model = (mean bias)² + ½·(slope of the bias)²·Var y + ⅒·(rest of the bias)² "
+    "+ noise variance·P/n, with P = 1.5·√(effective rows) parameters and features that explain half the labels' "
+    "variance (of labels that are mostly zero, of whether they are); an assumption for ranking, not a promise"
+)
+
+
+def effective_parameters(signal: float, noise: float, n: int) -> tuple[float, float]:
+    """(n_eff, P) for labels whose expectations vary by `signal`, with noise of variance `noise`."""
+    share = signal / (signal + noise) if signal + noise > 0 else 1.0
+    effective = n * max(share, min(1.0, max(FLOOR, math.sqrt(2.0 / n))))
+    return effective, PARAMETERS * math.sqrt(effective)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What features are taken to tell of labels: `part` float64[k], of mean 0 and `variance` under the prior, of which
+    they explain the share `explained`, and of what is left of a label the share `rest`. The part is the label itself,
+    or, of labels that are mostly zero (`zero_apart`), their mean given whether they are zero."""
+
+    part: FloatArray
+    variance: float
+    explained: float = EXPLAINED
+    rest: float = REST
+    zero_apart: bool = False
+
+    @classmethod
+    def of(cls, labels: FloatArray, prior: FloatArray) -> Told:
+        """For labels and prior float64[k]."""
+        y = labels - labels[0]  # so that large labels lose no digits
+        y -= float(prior @ y)
+        others = 1.0 - float(prior[0])
+        if labels[0] != 0.0 or others >= MOSTLY or others <= 0.0:
+            return cls(y, float(prior @ (y * y)))
+        part = np.full(len(y), float(prior[1:] @ y[1:]) / others)
+        part[0] = y[0]
+        rare = min(1.0, RARE * others)
+        return cls(part, float(prior @ (part * part)), EXPLAINED * rare, REST * rare, zero_apart=True)
+
+
+def model_error(channel: Channel, prior: FloatArray, n: int, values: FloatArray) -> dict[str, Any]:
+    """The rule of this module for one channel, in squared label units, and its parts.
+
+    `values` float64[m] is what each output stands for (`label_dp.channels.correcting`).
+    """
+    centre = float(prior @ channel.labels)
+    y = channel.labels - centre  # so that large labels lose no digits
+    means, variances = channel.moments(np.asarray(values, np.float64) - centre)
+    bias = means - y
+    told, noise = Told.of(channel.labels, prior), float(prior @ variances)
+    shift = float(prior @ bias)
+    slope = float(prior @ (told.part * bias)) / told.variance if told.variance > 0 else 0.0
+    rest = float(prior @ (bias - shift - slope * told.part) ** 2)
+    signal = float(prior @ (means - float(prior @ means)) ** 2)
+    effective_rows, parameters = effective_parameters(signal, noise, n)
+    error = shift**2 + told.explained * slope**2 * told.variance + told.rest * rest + noise * parameters / n
+    nothing = told.explained * told.variance + told.rest * float(prior @ (y - told.part) ** 2)
+    return {
+        "expected_model_error": error,
+        "expected_bias_squared": float(prior @ (bias * bias)),
+        "noise_variance": noise,
+        "effective_rows": effective_rows,
+        "effective_parameters": parameters,
+        "learns_something": error < nothing,  # that of the mean for everybody
+    }

@@ -1,0 +1,133 @@
+"""A file of known size and digest, continued where its download broke off, perhaps from where the service sends us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import httpx
+
+from label_dp.client.conversation import MORE, Conversation, Open, Request, Retried
+from label_dp.documents.arriving import Arriving
+from label_dp.errors import PreconditionFailed, RangeNotSatisfiable, RemoteProblem, Unavailable
+
+Bytes = Callable[[int], None]
+Elsewhere = Callable[[str], str]  # from where a redirect leads to the URL that is called; raises what refuses it
+STALE = (412, 416)
+PROGRESS = 1 << 20  # bytes that a round of tries must bring, or it is the last one
+TEMPORARY_REDIRECT = 307
+_SPAN = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)", re.ASCII)
+_STRONG = re.compile(r'"[\x21\x23-\x7e]{1,200}"', re.ASCII)
+
+
+def download(
+    where: str, part: Arriving, received: Bytes = lambda _n: None, elsewhere: Elsewhere | None = None
+) -> Conversation[None]:
+    """Stream what is missing into `part` until it is whole and durable; `received` is called with how much is there,
+    before each try and with each piece: what it raises ends the download.
+
+    A redirect is followed where `elsewhere` lets it. Raises Unavailable, DigestMismatch and what `elsewhere` raises.
+    """
+    versions = _Versions()
+    yield from _persisted(lambda: _rest(where, part, versions, received, elsewhere), part)
+    if part.resumed and not part.whole:  # what lay there, or what came in between, may have been another version
+        part.restart()
+        yield from _persisted(lambda: _rest(where, part, versions, received, elsewhere), part)
+    part.finish()
+
+
+def _persisted(attempt: Callable[[], Conversation[None]], part: Arriving) -> Conversation[None]:
+    """As many rounds of tries as get on: a large file over a poor line breaks off more often than one round allows."""
+    before = part.have
+    while True:
+        try:
+            yield Retried(attempt)
+        except Unavailable:
+            if part.have < before + PROGRESS:
+                raise
+            before = part.have
+        else:
+            return
+
+
+@dataclass
+class _Versions:
+    """The ETag of what is there, by who sent it: the service itself, or whom it sent us to (True)."""
+
+    tags: dict[bool, str] = field(default_factory=dict)
+
+    def headers(self, have: int, foreign: bool) -> dict[str, str]:
+        if not have:
+            return {}
+        tag = self.tags.get(foreign)
+        return {"Range": f"bytes={have}-"} | ({"If-Match": tag} if tag is not None else {})
+
+    def same(self, response: httpx.Response, foreign: bool) -> bool:
+        """Whether it is of the version that is there, as far as anybody says."""
+        tag = response.headers.get("ETag", "")
+        known = self.tags.get(foreign)
+        return known is None or _STRONG.fullmatch(tag) is None or tag == known
+
+    def note(self, response: httpx.Response, foreign: bool) -> None:
+        tag = response.headers.get("ETag", "")
+        self.tags = {foreign: tag} if _STRONG.fullmatch(tag) else {}
+
+
+def _rest(
+    where: str, part: Arriving, versions: _Versions, received: Bytes, elsewhere: Elsewhere | None
+) -> Conversation[None]:
+    """What is missing. Raises TransportError where it breaks off again."""
+    received(part.have)
+    if not part.missing:
+        return
+    try:
+        response, foreign = yield from _opened(where, part, versions, elsewhere)
+    except (PreconditionFailed, RangeNotSatisfiable, RemoteProblem) as error:
+        if part.have and (not isinstance(error, RemoteProblem) or error.status in STALE):
+            _forget(part, "it is another version now")
+        raise
+    if part.have and (response.status_code != httpx.codes.PARTIAL_CONTENT or not _continues(response, part)):
+        part.restart()  # the server sends all of it again, or something else
+        if response.status_code == httpx.codes.PARTIAL_CONTENT:
+            raise httpx.ReadError("another range was sent")
+    elif part.have and not versions.same(response, foreign):
+        _forget(part, "it is another version now")
+    part.resumed |= part.have > 0
+    versions.note(response, foreign)
+    # as it arrives: what was read of a piece of fixed size would be lost when the connection breaks
+    while (piece := (yield MORE)) is not None:
+        if len(piece) > part.missing:
+            part.restart()
+            raise Unavailable(f"The labels party sent more bytes of '{part.entry.name}' than its manifest states.")
+        part.write(piece)
+        received(part.have)
+    if part.missing:
+        raise httpx.ReadError(f"'{part.entry.name}' broke off")
+
+
+def _opened(
+    where: str, part: Arriving, versions: _Versions, elsewhere: Elsewhere | None
+) -> Conversation[tuple[httpx.Response, bool]]:
+    """The head of the answer, and whether another origin than the service gave it."""
+    request = Request("GET", where, headers=versions.headers(part.have, foreign=False))
+    response: httpx.Response = yield Open(request, large=True, redirects=elsewhere is not None)
+    if response.status_code != TEMPORARY_REDIRECT or elsewhere is None:
+        return response, False
+    target = elsewhere(response.headers.get("Location", ""))
+    request = Request("GET", target, headers=versions.headers(part.have, foreign=True), foreign=True)
+    return (yield Open(request, large=True)), True
+
+
+def _continues(response: httpx.Response, part: Arriving) -> bool:
+    span = response.headers.get("Content-Range")
+    if span is None:  # it should say so; the digest tells in the end
+        return True
+    found = _SPAN.fullmatch(span)
+    return found is not None and int(found[1]) == part.have and found[2] in ("*", str(part.entry.bytes))
+
+
+def _forget(part: Arriving, why: str) -> None:
+    """Have it begun anew. Raises ReadError."""
+    part.restart()
+    raise httpx.ReadError(why)

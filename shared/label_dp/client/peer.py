@@ -1,0 +1,203 @@
+"""The service at the other end: who it is, how often it is tried, and what its refusals become."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import sys
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import httpx
+import tenacity
+
+from label_dp import errors
+from label_dp.client.conversation import MORE, Conversation, Open, Request, Retried
+from label_dp.errors import LabelDPError, RemoteProblem
+
+T = TypeVar("T")
+BUSY = frozenset({408, 429, 502, 503, 504})
+MAX_PROBLEM_BYTES = 1 << 18
+MAX_BODY_BYTES = 3 << 19  # of a stranger: a signed document of 1 MiB, in base64
+LONGEST_PAUSE = 10.0
+Wire = Generator[Any, Any, T]  # a conversation of nothing but Open, MORE, Said and pauses
+
+_spread = tenacity.wait_random_exponential(multiplier=0.2, max=LONGEST_PAUSE, min=0.05)
+
+
+class Busy(httpx.TransportError):
+    """An answer that stands for none; `refusal` where the peer still works on our own first try."""
+
+    def __init__(self, response: httpx.Response, refusal: LabelDPError | None = None) -> None:
+        super().__init__(f"status {response.status_code}")
+        self.asked, self.refusal = response.headers.get("retry-after", ""), refusal
+
+
+def problem_of(response: httpx.Response) -> RemoteProblem:
+    """A refusal as its problem body says it."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        body = None
+    return RemoteProblem.from_body(response.status_code, body)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`party` at the base URL `base`. A `wary` one trusts nothing of it: no packed bodies, no word on what failed.
+
+    Raises InvalidInput where no try could ever reach anything.
+    """
+
+    party: str
+    base: str
+    api_key: str | None
+    retries: int = 5
+    refusal: Callable[[httpx.Response], LabelDPError] = problem_of
+    wary: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.base.startswith(("http://", "https://")):
+            raise errors.InvalidInput(
+                f"The {self.party}'s URL must begin with http:// or https://, for example http://127.0.0.1:8001."
+            )
+        object.__setattr__(self, "base", self.base.rstrip("/"))
+        try:
+            httpx.URL(self.base)
+            httpx.Headers(self.headers())
+        except (httpx.InvalidURL, ValueError):
+            raise errors.InvalidInput(f"The {self.party}'s URL or the API key cannot be used in a request.") from None
+
+    def headers(self, *, foreign: bool = False) -> dict[str, str]:
+        """Of every request; those to another origin than the peer's have no API key."""
+        found = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and not foreign else {}
+        return found | ({"Accept-Encoding": "identity"} if self.wary else {})
+
+    def wire(self, talk: Conversation[T]) -> Wire[T]:
+        """The conversation as what goes over the line: with its tries, and refusals raised where they were met."""
+        resume: Callable[[Any], Any] = talk.send
+        given: Any = None
+        with closing(talk):
+            while True:
+                try:
+                    step = resume(given)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]  # the generator's own return type
+                resume = talk.send
+                try:
+                    if isinstance(step, Request):
+                        given = yield from self._tried(functools.partial(self._whole, _keyed(step)), self.retries)
+                    elif isinstance(step, Retried):
+                        again = functools.partial(self._again, step)
+                        given = yield from self._tried(again, self.retries if step.retries is None else step.retries)
+                    elif isinstance(step, Open):
+                        given = yield from self._opened(step)
+                    else:
+                        given = yield step
+                except Exception as error:
+                    resume, given = talk.throw, error
+
+    def _tried(self, attempt: Callable[[], Wire[Any]], retries: int) -> Wire[Any]:
+        """`attempt` until it ends otherwise than with a TransportError. Raises Unavailable."""
+        policy = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(httpx.TransportError),
+            wait=_pause,
+            stop=tenacity.stop_after_attempt(retries + 1),
+            retry_error_callback=self._given_up,
+        )
+        policy.begin()
+        state = tenacity.RetryCallState(policy, None, (), {})
+        while True:
+            step = policy.iter(state)
+            if isinstance(step, tenacity.DoAttempt):
+                try:
+                    state.set_result((yield from attempt()))
+                except httpx.TransportError:
+                    state.set_exception(sys.exc_info())  # type: ignore[arg-type]  # there is one
+            elif isinstance(step, tenacity.DoSleep):
+                state.prepare_for_next_attempt()
+                yield float(step)
+            else:
+                return step
+
+    def _given_up(self, state: tenacity.RetryCallState) -> None:
+        failure = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(failure, Busy) and failure.refusal is not None:
+            raise failure.refusal
+        what = str(failure) if isinstance(failure, Busy) else type(failure).__name__
+        where, why = ("", "") if self.wary else (f" at {self.base}", f" ({what})")
+        tries = f"{state.attempt_number} attempts"
+        raise errors.Unavailable(
+            f"The {self.party}{where} did not answer in {tries}{why}; check its URL and that it runs."
+        )
+
+    def _again(self, wanted: Retried) -> Wire[Any]:
+        return self.wire(wanted.attempt())
+
+    def _whole(self, request: Request) -> Wire[httpx.Response]:
+        response: httpx.Response = yield from self._opened(Open(request))
+        most = MAX_BODY_BYTES if self.wary and request.most is None else request.most
+        return (yield from self._read(response, most))
+
+    def _opened(self, wanted: Open) -> Wire[httpx.Response]:
+        response: httpx.Response = yield wanted
+        if response.is_success or (wanted.redirects and response.status_code == httpx.codes.TEMPORARY_REDIRECT):
+            self._refuse_packed(response)
+            return response
+        if wanted.request.foreign:
+            raise _elsewhere(response)
+        # of a stranger, an error of its own says nothing that a user could act on
+        if response.status_code in BUSY or (self.wary and response.status_code >= 500):
+            raise Busy(response)
+        try:
+            response = yield from self._read(response, MAX_PROBLEM_BYTES)
+        except (errors.Unavailable, httpx.TransportError):
+            response = httpx.Response(response.status_code, headers=_unpacked(response))
+        refusal = self.refusal(response)
+        code = refusal.problem_code if isinstance(refusal, RemoteProblem) else refusal.code
+        raise Busy(response, refusal) if code == errors.IdempotencyInFlight.code else refusal
+
+    def _read(self, response: httpx.Response, most: int | None) -> Wire[httpx.Response]:
+        """The same answer with its body. Raises Unavailable beyond `most` bytes."""
+        self._refuse_packed(response)
+        data = bytearray()
+        while (piece := (yield MORE)) is not None:
+            data += piece
+            if most is not None and len(data) > most:
+                raise errors.Unavailable(f"The {self.party}'s answer is larger than the {most} bytes that it can be.")
+        return httpx.Response(response.status_code, headers=_unpacked(response), content=bytes(data))
+
+    def _refuse_packed(self, response: httpx.Response) -> None:
+        """Bytes are asked for as they are: packed ones could unpack to anything. Raises Unavailable."""
+        if self.wary and response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+            raise errors.Unavailable(
+                f"The {self.party} sent an encoded answer that nobody asked for; switch compression off there."
+            )
+
+
+def _elsewhere(response: httpx.Response) -> Exception:
+    """What another origin's refusal becomes: it may be asked for anew, by way of the peer."""
+    if response.status_code in (412, 416):
+        return errors.PreconditionFailed("The file is another version now.")
+    said = f"The place that the file lies at answered with status {response.status_code}; ask who sent us there."
+    return Busy(response, errors.Unavailable(said))
+
+
+def _keyed(request: Request) -> Request:
+    """With a key of its own for all its tries, where it changes something."""
+    return replace(request, key=secrets.token_hex(16)) if request.changes and request.key is None else request
+
+
+def _unpacked(response: httpx.Response) -> list[tuple[str, str]]:
+    about_bytes = ("content-encoding", "content-length", "transfer-encoding")
+    return [(name, value) for name, value in response.headers.multi_items() if name not in about_bytes]
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Seconds: what the peer asked for, within bounds, or growing and spread."""
+    failure = state.outcome.exception() if state.outcome is not None else None
+    if isinstance(failure, Busy) and failure.asked.isdecimal():
+        return min(LONGEST_PAUSE, float(failure.asked))
+    return _spread(state)

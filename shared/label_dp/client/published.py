@@ -1,0 +1,43 @@
+"""What a labels party published, as its own clients and the features parties read it."""
+
+from __future__ import annotations
+
+from label_dp.client import labels_paths as at
+from label_dp.client.conversation import Conversation, Json, content, get
+from label_dp.client.declared import call
+from label_dp.client.waiting import until
+
+
+class PublishedCalls:
+    """Calls of the owner and of an audience alike; what comes back is not verified."""
+
+    @call
+    def release_state(self, release: str) -> Conversation[Json]:
+        """State, progress, ε split and digests of a release."""
+        return get(at.RELEASE, release)
+
+    @call
+    def manifest(self, release: str) -> Conversation[bytes]:
+        """The signed manifest of a release's message."""
+        return content(at.MANIFEST, release)
+
+    @call
+    def answer(self, answer: str) -> Conversation[Json]:
+        """State, cost and digest of an answer of whatever kind, also of a predictor's to a query."""
+        return get(at.ANSWER, answer)
+
+    @call
+    def wait_answer(self, answer: str, timeout: float = 600.0) -> Conversation[Json]:
+        """The answer once it is published. Raises Conflict if it failed, Unavailable after `timeout` seconds."""
+        return until("published", "Answer", at.ANSWER, answer, timeout)
+
+    @call
+    def answer_document(self, answer: str) -> Conversation[bytes]:
+        """The signed document, the same bytes for ever. `open_median`, `open_rectangle` … of `label_dp.documents.kinds`
+        verify and read it; a calibration is for `features-party calibrate --map`."""
+        return content(at.DOCUMENT, answer)
+
+    @call
+    def calibration_allowance(self, batch: str) -> Conversation[Json]:
+        """What the audiences of a batch may still charge by calibrations they ask for."""
+        return get(at.ALLOWANCE, batch)

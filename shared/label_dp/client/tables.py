@@ -1,0 +1,62 @@
+"""Tables as users have them (Arrow, pandas, polars) as what a request carries."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from label_dp import errors
+from label_dp.client.conversation import ARROW, PARQUET, Json, Request
+from label_dp.columnar.frames import arrow_stream, as_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from label_dp.columnar.frames import Frame
+
+
+def renamed(frame: Frame, columns: dict[str, str | None]) -> pa.Table:
+    """The columns `columns` (their names on the wire → in the frame; None: not sent). Raises InvalidTable."""
+    import pyarrow as pa
+
+    table, wanted = as_table(frame), {wire: column for wire, column in columns.items() if column is not None}
+    for column in wanted.values():
+        if table.column_names.count(column) != 1:
+            have = ", ".join(f"'{c}'" for c in table.column_names[:20]) or "none"
+            raise errors.InvalidTable(f"The table needs exactly one column '{column}'; it has {have}.")
+    return pa.table({wire: table[column] for wire, column in wanted.items()})
+
+
+def as_arrow(method: str, where: str, table: pa.Table, **params: Any) -> Request:
+    """The request that sends a table as an Arrow stream."""
+    return Request(method, where, content=arrow_stream(table), content_type=ARROW, params=params)
+
+
+def as_parquet(method: str, where: str, frame: Frame, **params: Any) -> Request:
+    """The request that sends a frame as one Parquet file, its columns as they are."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(as_table(frame), sink, compression="zstd")
+    return Request(method, where, content=sink.getvalue(), content_type=PARQUET, params=params)
+
+
+def as_rows(frame: Any) -> list[Json]:
+    """A frame, or any iterable of dictionaries, as rows of JSON; infinity is missing, as in training."""
+    if hasattr(frame, "to_pylist") or not isinstance(frame, Iterable) or hasattr(frame, "columns"):
+        frame = as_table(frame).to_pylist()
+    return [as_row(row, lambda number: not math.isfinite(number)) for row in frame]
+
+
+def as_row(cells: Json, missing: Callable[[float], bool] = math.isnan) -> Json:
+    """Numbers of numpy as Python's, dates and times as ISO 8601, what is `missing` as null."""
+    return {name: _cell(cell, missing) for name, cell in cells.items()}
+
+
+def _cell(cell: Any, missing: Callable[[float], bool]) -> Any:
+    cell = cell.item() if hasattr(cell, "item") else cell
+    if isinstance(cell, float) and missing(cell):
+        return None
+    return cell.isoformat() if hasattr(cell, "isoformat") else cell

@@ -1,0 +1,307 @@
+"""What a Parquet file claims of itself, read before Arrow reads it: its columns, row groups and pages.
+
+Any writer's files are read. What a page may become is worked out from its header, its dictionary and its lengths, so
+that rows can be decoded in pieces that fit; a claim that is larger than that, or untrue, is refused while it is a
+number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import BinaryIO
+
+from label_dp.columnar.lengths import check_delta, longest_in_dictionary, longest_of_delta, unpacked
+from label_dp.columnar.parquet_pages import FOOTER, MAGIC, ROW_GROUP, TAIL, Chunk, chunk_of
+from label_dp.columnar.thrift import ANY, I64, TRUE, Cursor, Fields, LyingFile, number
+
+MOST_FOOTER = 1 << 24
+MOST_COLUMNS, MOST_NESTING = 10_000, 32
+HEADERS = (1 << 12, 1 << 24)  # bytes of a page header: most are short, statistics may be long
+PAGES, PAGES_PER_BYTE = 1 << 16, 1 / 256  # a page takes 20 µs to look at, and honest ones have some kilobytes
+MOST_PAGE = 1 << 26  # bytes of a page that is looked into
+SMALL = 1 << 22  # bytes that a column may become without a look at its dictionary
+ENTRIES, ENTRIES_PER_BYTE = 1 << 20, 2  # values of dictionaries and lengths that are looked at, likewise
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_2 = 0, 2, 3
+VALUES = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_2: 8}  # the field of a header that has its values
+PLAIN, PLAIN_DICTIONARY, DELTA_NUMBERS, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY = 0, 2, 5, 6, 7, 8
+BYTE_ARRAY, FIXED = 6, 7
+WIDTHS = {0: 1, 1: 16, 2: 16, 3: 16, 4: 16, 5: 16}  # bytes of a value once decoded, at most: a decimal
+OFFSET = 8  # bytes that a value of any length takes besides itself
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column of values. `width` bytes of one, zero where it is of any length; how deep levels go."""
+
+    top: int  # its place among the columns of a table
+    width: int
+    definition: int
+    repetition: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """`plain` bytes decompressed; `each` bytes of a value decoded, at most; zero where all have `plain` together.
+    `usual` is about what a value takes, where that is known to be less."""
+
+    values: int
+    plain: int
+    each: int
+    usual: int
+
+
+@dataclass
+class Pages:
+    """One column of a row group. `fixed` bytes are needed whatever is read; `nested` if values are not rows."""
+
+    nested: bool
+    fixed: int = 0
+    found: list[Page] = field(default_factory=list)
+
+    def usual(self) -> int:
+        """About what all of it becomes."""
+        return sum(page.values * page.usual + (0 if page.each else page.plain) for page in self.found)
+
+    def _decoded(self) -> int:
+        return sum(page.values * (page.each or OFFSET) + (0 if page.each else page.plain) for page in self.found)
+
+    def cost(self, rows: int) -> int:
+        """The most bytes that decoding any `rows` rows in a row takes, their pages included."""
+        largest = max((page.plain for page in self.found), default=0)
+        if self.nested:
+            return self.fixed + largest + self._decoded()
+        each = max((page.each or OFFSET for page in self.found), default=0)
+        return self.fixed + largest + rows * each + self._widest(rows)
+
+    def _widest(self, rows: int) -> int:
+        """The most bytes of pages of plain texts that any `rows` rows in a row touch."""
+        begins = [0, *accumulate(page.values for page in self.found)]
+        sizes = [0 if page.each else page.plain for page in self.found]
+        most = held = first = 0
+        for last, size in enumerate(sizes):
+            held += size
+            while first < last and begins[last] - begins[first + 1] + 2 > rows:
+                held -= sizes[first]
+                first += 1
+            most = max(most, held)
+        return most
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row group: its rows, and its columns by leaf."""
+
+    rows: int
+    chunks: list[Chunk]
+
+
+class Claims:
+    """The footer of a file, checked. Raises LyingFile where it contradicts itself or the file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.size = file.seek(0, 2)
+        self._pages, self._entries = 0, 0
+        end = self.size - TAIL
+        if end < len(MAGIC):
+            raise LyingFile
+        file.seek(end)
+        length, magic = struct.unpack("<I4s", file.read(TAIL))
+        if magic != MAGIC or length > min(end - len(MAGIC), MOST_FOOTER):
+            raise LyingFile
+        self.end = end - length
+        file.seek(self.end)
+        elements: list[Fields] = []
+        self.groups: list[Group] = []
+        footer = Cursor(file.read(length), loose=True)
+        found = footer.fields(
+            FOOTER, each={2: lambda c: elements.append(c.fields(ANY, 1)), 4: lambda c: self.groups.append(_group(c))}
+        )
+        self.leaves = list(_leaves(elements))
+        self.rows = number(found, 3, I64)
+        if self.rows < 0 or self.rows != sum(group.rows for group in self.groups):
+            raise LyingFile
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """No two chunks share bytes: else few bytes could be decoded over and over."""
+        places: list[tuple[int, int]] = []
+        for group in self.groups:
+            if len(group.chunks) != len(self.leaves):
+                raise LyingFile
+            for chunk, leaf in zip(group.chunks, self.leaves, strict=True):
+                if not leaf.repetition and chunk.values != group.rows:
+                    raise LyingFile
+                if chunk.values < 0:
+                    raise LyingFile
+                if chunk.values:
+                    if not 0 < chunk.start < chunk.stop <= self.end:
+                        raise LyingFile
+                    places.append((chunk.start, chunk.stop))
+        places.sort()
+        if any(stop > start for (_, stop), (start, _) in pairwise(places)):
+            raise LyingFile
+
+    def pages(self, group: Group, wanted: Callable[[int], bool]) -> list[Pages]:
+        """The columns of `group` whose place in a table is `wanted`; reads page headers, dictionaries and lengths.
+
+        Raises LyingFile.
+        """
+        pairs = zip(group.chunks, self.leaves, strict=True)
+        return [self._walk(chunk, leaf) for chunk, leaf in pairs if wanted(leaf.top)]
+
+    def _walk(self, chunk: Chunk, leaf: Leaf) -> Pages:
+        at, seen, longest, usual, found = chunk.start, 0, 0, leaf.width // 2, Pages(leaf.repetition > 0)
+        while at < chunk.stop and seen < chunk.values:
+            self._pages += 1
+            cursor, header = self._header(at, chunk.stop)
+            kind, plain, packed = number(header, 1), number(header, 2), number(header, 3)
+            start = at + cursor.at
+            at = start + packed
+            if packed < 0 or plain < 0 or at > chunk.stop:
+                raise LyingFile
+            if kind not in VALUES:
+                continue  # an index
+            inner = cursor.inside.get(VALUES[kind], {})
+            values = number(inner, 1)
+            if values < 0 or self._pages > PAGES + self.size * PAGES_PER_BYTE:
+                raise LyingFile
+            page = _Body(self, start, packed, plain, values, chunk.codec, inner, kind, leaf)
+            if kind == DICTIONARY_PAGE:
+                if values > plain:
+                    raise LyingFile
+                found.fixed += plain + values * max(leaf.width, OFFSET)
+                usual = usual or plain // max(1, values)
+                longest = OFFSET + page.longest_in_dictionary(chunk.values) if not leaf.width else 0
+                continue
+            seen += values
+            each = page.each(number(inner, 4 if kind == DATA_PAGE_2 else 2), longest)
+            found.found.append(Page(values, plain, each, min(each, usual) if each else 0))
+        if seen != chunk.values:
+            raise LyingFile
+        return found
+
+    def look(self, entries: int) -> None:
+        """Count values that must be looked at one by one. Raises LyingFile for more than a file of this size has."""
+        self._entries += entries
+        if self._entries > ENTRIES + self.size * ENTRIES_PER_BYTE:
+            raise LyingFile
+
+    def _header(self, at: int, stop: int) -> tuple[Cursor, Fields]:
+        """The page header there, and a cursor behind it."""
+        for size in HEADERS:
+            self.file.seek(at)
+            cursor = Cursor(self.file.read(min(size, stop - at)), loose=True)
+            try:
+                return cursor, cursor.fields(ANY, inside=tuple(VALUES.values()))
+            except LyingFile:
+                continue
+        raise LyingFile
+
+
+def _group(cursor: Cursor) -> Group:
+    chunks: list[Chunk] = []
+    found = cursor.fields(ROW_GROUP, 1, each={1: lambda c: chunks.append(chunk_of(c))})
+    rows = number(found, 3, I64)
+    if rows < 0:
+        raise LyingFile
+    return Group(rows, chunks)
+
+
+def _leaves(elements: Sequence[Fields]) -> Iterator[Leaf]:
+    """The columns of values of a schema, which is a tree written before its branches. Raises LyingFile."""
+    if not elements or len(elements) > MOST_COLUMNS:
+        raise LyingFile(f"it has no columns, or more than {MOST_COLUMNS}")
+    open_levels: list[list[int]] = []  # children left, definition, repetition
+    top = -1
+    for at, element in enumerate(elements):
+        children = number(element, 5) if 5 in element else 0
+        optional, repeated = ((number(element, 3) == kind) if at and 3 in element else False for kind in (1, 2))
+        while open_levels and not open_levels[-1][0]:
+            open_levels.pop()
+        if at and not open_levels:
+            raise LyingFile
+        above = open_levels[-1] if open_levels else [0, 0, 0]
+        above[0] -= 1
+        definition, repetition = above[1] + (optional or repeated), above[2] + repeated
+        top += at > 0 and len(open_levels) == 1
+        if 5 in element:
+            if children < 0 or (at and not children) or len(open_levels) >= MOST_NESTING:
+                raise LyingFile
+            open_levels.append([children, definition, repetition])
+            continue
+        kind = number(element, 1)
+        if kind not in (*WIDTHS, BYTE_ARRAY, FIXED):
+            raise LyingFile
+        length = number(element, 2) if kind == FIXED else 0
+        if length < 0 or (kind == FIXED and not length):
+            raise LyingFile
+        width = 0 if kind == BYTE_ARRAY else max(32, 2 * length) if kind == FIXED else WIDTHS[kind]
+        yield Leaf(top, width, definition, repetition)
+    if any(children for children, _, _ in open_levels):
+        raise LyingFile
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What follows a page header: read only where its header does not say how long a value may be."""
+
+    claims: Claims
+    start: int
+    packed: int
+    plain: int
+    values: int
+    codec: int
+    inner: Fields
+    kind: int
+    leaf: Leaf
+
+    def longest_in_dictionary(self, rows: int) -> int:
+        """The longest text, or a bound of it that is as good."""
+        bound = max(0, self.plain - 4 * (self.values - 1))
+        if rows * bound <= SMALL:
+            return bound
+        self.claims.look(self.values)
+        return longest_in_dictionary(self._content(), self.values)
+
+    def each(self, encoding: int, longest: int) -> int:
+        """Bytes of a decoded value, at most; zero where all values together have those of the page."""
+        found = 0
+        if encoding == DELTA_NUMBERS:
+            check_delta(self._content(), self.values)
+        if encoding in (DELTA_LENGTH, DELTA_BYTES):  # a decoder makes room for as many lengths as they say they are
+            self.claims.look(self.values)
+            found = longest_of_delta(self._content(), self.values, prefixes=encoding == DELTA_BYTES)
+        if self.leaf.width:
+            return self.leaf.width
+        if encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY):
+            return longest or OFFSET
+        if encoding == DELTA_BYTES:
+            return OFFSET + found
+        if encoding not in (PLAIN, DELTA_LENGTH):
+            raise LyingFile
+        return 0
+
+    def _content(self) -> bytes:
+        """The decompressed page without its levels."""
+        if self.plain > MOST_PAGE:
+            raise LyingFile
+        self.claims.file.seek(self.start)
+        raw = self.claims.file.read(self.packed)
+        if self.kind == DATA_PAGE_2:
+            levels = number(self.inner, 5) + number(self.inner, 6)
+            if not 0 <= levels <= min(self.packed, self.plain):
+                raise LyingFile
+            packed = self.inner.get(7, (TRUE, None))[0] == TRUE
+            return unpacked(raw[levels:], self.codec if packed else 0, self.plain - levels)
+        content = unpacked(raw, self.codec, self.plain)
+        if self.kind == DATA_PAGE:
+            for deep in (self.leaf.repetition, self.leaf.definition):
+                if deep:
+                    if len(content) < 4:
+                        raise LyingFile
+                    content = content[4 + int.from_bytes(content[:4], "little") :]
+        return content

@@ -1,0 +1,83 @@
+"""Tables as users have them (Arrow, pandas, polars) as Arrow, in chunks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from label_dp.errors import InvalidTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Frame: TypeAlias = Any  # an Arrow table or record batch, a pandas or polars frame
+Frames: TypeAlias = Any  # a frame, an Arrow reader, or an iterable of frames
+
+# pandas writes an index without a name beside the columns, and it says nothing of later rows
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+WANTED = "A table is an Arrow table, record batch or reader, a pandas or polars frame, or an iterable of these."
+
+
+def as_table(frame: Frame) -> pa.Table:
+    """One frame as an Arrow table. Raises InvalidTable for anything else."""
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame])
+    if isinstance(frame, pa.RecordBatchReader):
+        return frame.read_all()
+    module = type(frame).__module__.split(".")[0]
+    try:
+        if module == "pandas":
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        if module == "polars" and hasattr(frame, "to_arrow"):
+            return frame.to_arrow()
+        if hasattr(frame, "__arrow_c_stream__"):
+            return pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError):
+        # Arrow's own texts quote values
+        raise InvalidTable("The frame has a column of mixed or unknown types; give each column one type.") from None
+    raise InvalidTable(WANTED)
+
+
+def chunked(frames: Frames, rows: int) -> Iterator[pa.Table]:
+    """Arrow tables of at most `rows` rows each; what is given as a stream is never held as a whole."""
+    import pyarrow as pa
+
+    if isinstance(frames, pa.RecordBatchReader) or (
+        isinstance(frames, Iterable) and not _is_one(frames) and not isinstance(frames, dict | str | bytes)
+    ):
+        for part in frames:
+            yield from chunked(part, rows)
+        return
+    table = as_table(frames)
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def length(frames: Frames) -> int | None:
+    """Number of rows where it is known without reading."""
+    return len(frames) if _is_one(frames) else None
+
+
+def _is_one(frames: Any) -> bool:
+    import pyarrow as pa
+
+    return isinstance(frames, pa.Table | pa.RecordBatch) or type(frames).__module__.split(".")[0] in (
+        "pandas",
+        "polars",
+    )
+
+
+def arrow_stream(table: pa.Table) -> bytes:
+    """The Arrow IPC stream of a table."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data

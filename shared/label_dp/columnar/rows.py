@@ -1,0 +1,165 @@
+"""Rows of a Parquet file of somebody else's, decoded in pieces whose memory is known before they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from label_dp.columnar.claims import Claims, Group, Pages
+from label_dp.columnar.thrift import LyingFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+AT_ONCE = 1 << 26  # bytes that are aimed at for one piece, its pages included
+MOST_ROWS = 1 << 16
+COMBINED = 1 << 22  # bytes of small pieces that are joined to one
+READ_BUFFER = 1 << 20  # bytes of a column read at once, instead of a whole row group
+FLOOR, RATIO = 1 << 27, 128
+
+
+def table_bytes(size: int, most: int | None = None) -> int:
+    """What a file of `size` bytes may become as a table in memory: 128 MiB, and 128 times its size, up to `most`."""
+    found = FLOOR + RATIO * size
+    return found if most is None else min(found, most)
+
+
+class Expands(ValueError):
+    """What the file becomes is too large. Its text is a part of a sentence, without a point."""
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """An open file whose claims were checked. `once`: the most bytes that one piece, with its pages, may take."""
+
+    claims: Claims
+    file: pq.ParquetFile
+    schema: pa.Schema
+    once: int
+
+    @classmethod
+    @contextmanager
+    def open(cls, source: Path | BinaryIO, *, once: int | None = None) -> Iterator[ParquetRows]:
+        """Raises LyingFile, pa.ArrowException, OSError."""
+        import pyarrow.parquet as pq
+
+        with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
+            claims = Claims(file)
+            file.seek(0)
+            with pq.ParquetFile(source, buffer_size=READ_BUFFER, pre_buffer=False) as found:
+                schema = found.schema_arrow
+                if claims.leaves and claims.leaves[-1].top + 1 != len(schema.names):
+                    raise LyingFile
+                yield cls(claims, found, schema, table_bytes(claims.size) if once is None else once)
+
+    def decoded(self, columns: Sequence[str] | None = None) -> int:
+        """About how many bytes the rows of `columns` become. Raises LyingFile."""
+        return sum(pages.usual() for group in self.claims.groups for pages in self._pages(group, columns))
+
+    def batches(self, columns: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows in file order, as few at a time as `once` asks for. Raises LyingFile, Expands (a single row needs
+        more), pa.ArrowException, OSError."""
+        wanted = None if columns is None else list(columns)
+        for number, group in enumerate(self.claims.groups):
+            if group.rows:
+                rows = self._rows_at_once(self._pages(group, columns), most_rows)
+                yield from self.file.iter_batches(
+                    batch_size=rows, row_groups=[number], columns=wanted, use_threads=False
+                )
+
+    def tables(
+        self, columns: Sequence[str] | None = None, *, most: int | None = None, most_rows: int = MOST_ROWS
+    ) -> Iterator[pa.Table]:
+        """As `batches`, with small ones joined. Raises Expands also where all rows, with every text of a dictionary
+        written out, are more than `most` bytes."""
+
+        waiting: list[pa.RecordBatch] = []
+        decoded = held = 0
+        for batch in self.batches(columns, most_rows=most_rows):
+            batch.validate(full=True)  # Parquet readers take any bytes for text
+            size = sum(plain_bytes(column) for column in batch.columns)
+            decoded, held = decoded + size, held + size
+            if most is not None and decoded > most:
+                raise Expands(f"it decodes to more than {most} bytes")
+            waiting.append(batch)
+            if held >= COMBINED:
+                yield _joined(waiting)
+                waiting, held = [], 0
+        if waiting:
+            yield _joined(waiting)
+
+    def table(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        most: int | None = None,
+        each: Callable[[pa.Table], pa.Table] = lambda table: table,
+    ) -> pa.Table:
+        """All rows, of which only what `each` makes of a piece is kept. Raises as `tables`."""
+        import pyarrow as pa
+
+        found = [each(piece) for piece in self.tables(columns, most=most)]
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        return pa.concat_tables(found) if found else each(schema.empty_table())
+
+    def _pages(self, group: Group, columns: Sequence[str] | None) -> list[Pages]:
+        names = self.schema.names
+
+        def wanted(place: int) -> bool:  # Arrow takes a name for a path, so one that has a point may mean several
+            name = names[place] + "."
+            return columns is None or any(name.startswith(c + ".") or (c + ".").startswith(name) for c in columns)
+
+        return self.claims.pages(group, wanted)
+
+    def _rows_at_once(self, found: list[Pages], most_rows: int) -> int:
+        """As many as stay below AT_ONCE; where a row takes half of that or more, as stay below twice what it takes."""
+        least = sum(pages.cost(1) for pages in found)
+        if least > self.once:
+            raise Expands(f"decoding a single row takes more than {self.once} bytes")
+        aim, rows = min(self.once, max(AT_ONCE, 2 * least)), most_rows
+        while rows > 1 and sum(pages.cost(rows) for pages in found) > aim:
+            rows //= 2
+        return rows
+
+
+def plain_bytes(column: Any) -> int:
+    """How large a column is with every text of a dictionary, or of views, written out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        if not len(column.dictionary):
+            return int(column.nbytes)
+        each = _lengths(column.dictionary)
+        return int(pc.sum(pc.take(each, column.indices)).as_py() or 0) + 4 * len(column)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return int(pc.sum(_lengths(column)).as_py() or 0) + 16 * len(column)
+    return int(column.nbytes)
+
+
+def _lengths(values: Any) -> Any:
+    """Bytes of each value, as int64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        import numpy as np
+
+        views = np.frombuffer(values.buffers()[1], np.int32)[::4][values.offset : values.offset + len(values)]
+        return pa.array(views.astype(np.int64))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        return pc.cast(pc.binary_length(values), pa.int64())
+    return pa.array([values.nbytes // max(1, len(values)) + 1] * len(values), pa.int64())
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(batches)
+    return table.unify_dictionaries().combine_chunks() if len(batches) > 1 else table

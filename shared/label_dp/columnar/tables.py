@@ -1,0 +1,224 @@
+"""Reading users' tables (Parquet and CSV) and example ids in their one spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from label_dp.columnar.claims import MOST_COLUMNS
+from label_dp.columnar.csv_text import diagnose, refuse_other_files, separator_of
+from label_dp.columnar.rows import Expands, ParquetRows, table_bytes
+from label_dp.columnar.thrift import LyingFile
+from label_dp.errors import InvalidFile, InvalidRows, InvalidTable, RowProblem, TooLarge
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ID_BYTES = 512
+PARQUET_MAGIC = b"PAR1"
+MOST_HEADER = 1 << 20  # bytes of a CSV file's first line that are looked at
+
+
+def read_table(
+    source: Path | BinaryIO,
+    *,
+    text_columns: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    name: str = "",
+    names_are_public: bool = True,
+    most_bytes: int | None = None,
+    each: Callable[[pa.Table], pa.Table] = lambda table: table,
+) -> pa.Table:
+    """A Parquet or CSV file as an Arrow table; told apart by content. `text_columns` of a CSV stay text. `each` makes
+    of a piece of the rows what is kept of it.
+
+    `names_are_public` False keeps the columns' names out of error texts: in a file without a header they are its first
+    row. A Parquet file may decode to 128 MiB and 128 times its size, at most `most_bytes`; a CSV file may have as many.
+    Raises InvalidFile (unreadable, truncated, empty), InvalidTable (a column is missing, or there are more than
+    MOST_COLUMNS) and TooLarge.
+    """
+    import pyarrow as pa
+
+    shown = name or (str(source) if isinstance(source, Path) else "the upload")
+    try:
+        handle = source.open("rb") if isinstance(source, Path) else source
+    except OSError as error:
+        raise InvalidFile(f"'{shown}' cannot be read ({error.strerror}).") from None
+    try:
+        magic = handle.read(4)
+        handle.seek(0)
+        if not magic:
+            raise InvalidFile(f"'{shown}' is empty; expected a Parquet or CSV file with a header.")
+        refuse_other_files(magic, shown)
+        if magic == PARQUET_MAGIC:
+            return _read_parquet(source, columns, shown, names_are_public, most_bytes, each)
+        if most_bytes is not None and handle.seek(0, 2) > most_bytes:
+            raise TooLarge(f"'{shown}' has more than {most_bytes} bytes; send it in smaller parts.")
+        refuse_wide(handle, shown)
+        return each(_read_csv(handle, text_columns, columns, shown, names_are_public))
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for column names
+        raise unreadable(handle, error, shown) from None
+    finally:
+        if isinstance(source, Path):
+            handle.close()
+
+
+def refuse_wide(handle: BinaryIO, shown: str) -> None:
+    """Look at the header of a CSV file: each column takes a kilobyte, however short it is. Raises InvalidTable."""
+    handle.seek(0)
+    header = handle.read(MOST_HEADER).partition(b"\n")[0]
+    handle.seek(0)
+    if header.count(b",") >= MOST_COLUMNS:
+        raise InvalidTable(f"'{shown}' has more than {MOST_COLUMNS:,} columns.")
+
+
+def unreadable(source: Path | BinaryIO, error: Exception, name: str = "") -> InvalidFile:
+    """What to say of a file that Arrow could not read, by line and rule where it is text.
+
+    Arrow quotes cell values in its texts, so they are not passed on.
+    """
+    shown = name or str(source)
+    found = diagnose(source, shown) if not _is_parquet(source) else None
+    return found or InvalidFile(f"'{shown}' is not a complete Parquet file or a well-formed CSV file with a header.")
+
+
+def _is_parquet(source: Path | BinaryIO) -> bool:
+    try:
+        if isinstance(source, Path):
+            with source.open("rb") as file:
+                return file.read(4) == PARQUET_MAGIC
+        source.seek(0)
+        return source.read(4) == PARQUET_MAGIC
+    except OSError:
+        return False
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a small file. Raises InvalidFile."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
+
+
+def _read_parquet(
+    source: Path | BinaryIO,
+    columns: Sequence[str] | None,
+    shown: str,
+    public: bool,
+    most_bytes: int | None,
+    each: Callable[[pa.Table], pa.Table],
+) -> pa.Table:
+    try:
+        with ParquetRows.open(source) as rows:
+            if columns is not None:
+                require_columns(rows.schema.names, columns, shown, public)
+            return rows.table(columns, most=table_bytes(rows.claims.size, most_bytes), each=each)
+    except Expands as error:
+        raise TooLarge(f"'{shown}' is too large: {error}. Send it in smaller parts.") from None
+    except (LyingFile, OSError):
+        raise InvalidFile(f"'{shown}' is a truncated or damaged Parquet file.") from None
+
+
+def _read_csv(
+    handle: BinaryIO, text_columns: Sequence[str], columns: Sequence[str] | None, shown: str, public: bool
+) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    convert = arrow_csv.ConvertOptions(
+        column_types={column: pa.string() for column in text_columns},
+        # where only text is wanted, "NA" and "null" are text: an id may be spelled so
+        strings_can_be_null=columns is None or not set(columns) <= set(text_columns),
+        quoted_strings_can_be_null=False,
+    )
+    # newlines inside quotes are legal in CSV, and descriptions have them
+    options = arrow_csv.ParseOptions(newlines_in_values=True)
+    table = arrow_csv.read_csv(handle, parse_options=options, convert_options=convert)
+    if any(pa.types.is_binary(kind) for kind in table.schema.types):
+        raise UnicodeDecodeError("utf-8", b"", 0, 1, "a column that is no text")  # Arrow takes any bytes for bytes
+    names = table.column_names  # decoded here, where a header that is no text is refused
+    if columns is not None:
+        require_columns(names, columns, shown, public)
+        table = table.select(list(columns))
+    return table
+
+
+def require_columns(
+    present: Sequence[str], wanted: Sequence[str], shown: str, public: bool = True, *, csv: bool = True
+) -> None:
+    """Raises InvalidTable naming the missing column and, where names are public, the ones there are. `csv`: whether it
+    is a text whose first line should name them."""
+    for column in wanted:
+        if list(present).count(column) != 1:
+            separator = separator_of(present[0]) if csv and len(present) == 1 else None
+            if separator is not None:
+                raise InvalidTable(
+                    f"'{shown}' separates its values by {separator}; separate them by commas, with a point as the "
+                    "decimal sign."
+                )
+            named = "Its columns are: " + (", ".join(f"'{c}'" for c in list(present)[:30]) or "none") + "."
+            count = f"It has {len(present)} column{'' if len(present) == 1 else 's'}"
+            unnamed = f"{count}; a CSV file's first line must name them." if csv else f"{count}."
+            there = named if public else unnamed
+            how = "no" if column not in present else "more than one"
+            raise InvalidTable(f"'{shown}' has {how} column '{column}'. {there}")
+
+
+def canonical_ids(column: Any, field: str, what: str = "id") -> pa.Array:
+    """Example ids as a string array: text as it is, whole numbers in canonical decimal. `what`: id or unit.
+
+    Raises InvalidRows naming row and rule for null, empty or overlong ids; InvalidTable for other types.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.string())
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    ):
+        ids = array.cast(pa.string() if array.nbytes < (1 << 31) - 1 else pa.large_string())
+    elif pa.types.is_null(kind):
+        ids = array.cast(pa.string())
+    else:
+        raise InvalidTable(f"The {what} column '{field}' must hold text or whole numbers; it holds {kind}.")
+    lengths = pc.fill_null(pc.binary_length(ids), 0)
+    bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MAX_ID_BYTES))
+    total = pc.sum(bad).as_py() or 0
+    if total:
+        rows = pc.indices_nonzero(bad).slice(0, InvalidRows.shown).to_pylist()
+        article = "an" if what[0] in "aeio" else "a"
+        long = f"{article} {what} must be between 1 and {MAX_ID_BYTES} bytes long"
+        rules = [f"is empty: each row needs {article} {what}" if not lengths[row].as_py() else long for row in rows]
+        raise InvalidRows([RowProblem(row, field, rule) for row, rule in zip(rows, rules, strict=True)], total)
+    return ids
+
+
+def duplicate_rows(ids: pa.Array) -> list[int]:
+    """Rows (0-based) whose id occurs in an earlier row."""
+    import numpy as np
+
+    if len(ids.unique()) == len(ids):
+        return []
+    codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    first = np.unique(codes, return_index=True)[1]
+    repeated = np.ones(len(codes), dtype=bool)
+    repeated[first] = False
+    return [int(i) for i in np.flatnonzero(repeated)]
+
+
+def refuse_duplicates(ids: pa.Array, field: str) -> None:
+    """Raises InvalidRows if an id occurs twice in one table."""
+    rows = duplicate_rows(ids)
+    if rows:
+        raise InvalidRows([RowProblem(row, field, "this id occurred in an earlier row") for row in rows], len(rows))

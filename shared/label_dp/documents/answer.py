@@ -1,0 +1,63 @@
+"""The signed result of one charged computation on a sealed batch: what was computed, what it cost, and the result.
+
+What parameters and result look like is for the answer's kind to say (`label_dp.documents.kinds`). A kind that nobody
+knows is refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from label_dp.documents.bundle import open_file
+from label_dp.documents.members import Strict, Text
+from label_dp.documents.signed import MAX_ENVELOPE_BYTES, Charged
+from label_dp.documents.signing import ANSWER_TYPE
+from label_dp.errors import InvalidFile, MalformedAnswer, VerificationFailed
+
+
+class AnswerMechanism(Strict):
+    """`facts`: whatever public numbers of the mechanism a reader needs, as texts or whole numbers."""
+
+    name: Text
+    source: str = Field(default="", max_length=400)
+    facts: dict[str, str | int | bool | None] = Field(default_factory=dict)
+
+
+class Answer(Charged):
+    """With the random `salt` nobody who sees the document's digest, in an audit export, can find it by guessing."""
+
+    FORMAT: ClassVar[str] = "label-dp-answer/1"
+    TYPE: ClassVar[str] = ANSWER_TYPE
+    NOUN: ClassVar[str] = "answer"
+    MALFORMED: ClassVar[type[VerificationFailed]] = MalformedAnswer
+
+    format: Literal["label-dp-answer/1"] = "label-dp-answer/1"
+    kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
+    parameters: dict[str, Any]
+    mechanism: AnswerMechanism
+    result: dict[str, Any]
+    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+def read_answer(path: Path) -> bytes:
+    """The envelope in a file, not trusted yet. Raises InvalidFile."""
+    try:
+        with open_file(path) as file:
+            return file.read(MAX_ENVELOPE_BYTES + 1)
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
+
+
+def read_answers(path: Path) -> list[bytes]:
+    """The envelopes in a file, one a line, not trusted yet. Raises InvalidFile."""
+    try:
+        with path.open("rb") as file:
+            found = [line.strip() for line in iter(lambda: file.readline(MAX_ENVELOPE_BYTES + 1), b"")]
+    except OSError as error:
+        raise InvalidFile(f"'{path}' cannot be read ({error.strerror}).") from None
+    if not any(found):
+        raise InvalidFile(f"'{path}' holds no signed answer.")
+    return [line for line in found if line]

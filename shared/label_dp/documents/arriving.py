@@ -1,0 +1,67 @@
+"""A file of a message while it comes: written, counted and hashed in one go, so that no byte is read a second time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from label_dp.documents.bundle import CHUNK, changed_file
+from label_dp.documents.manifest import FileEntry
+
+
+class Arriving:
+    """The file `entry` at `path`, of which `have` bytes are there. What an earlier try left there is kept, and hashed
+    first; `resumed` then. Raises OSError."""
+
+    def __init__(self, path: Path, entry: FileEntry) -> None:
+        self.entry, self.have, self.resumed = entry, 0, False
+        self._hasher = hashlib.sha256()
+        path.touch()
+        self._file = path.open("r+b", buffering=0)
+        if os.fstat(self._file.fileno()).st_size > entry.bytes:
+            self.restart()
+        while chunk := self._file.read(CHUNK):
+            self._hasher.update(chunk)
+            self.have += len(chunk)
+            self.resumed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def missing(self) -> int:
+        """Bytes that have not come."""
+        return self.entry.bytes - self.have
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is, byte for byte, what the signed manifest says."""
+        return not self.missing and self._hasher.hexdigest() == self.entry.sha256
+
+    def write(self, piece: bytes) -> None:
+        left = memoryview(piece)
+        while left:  # a disk that is almost full takes a part
+            left = left[self._file.write(left) :]
+        self._hasher.update(piece)
+        self.have += len(piece)
+
+    def restart(self) -> None:
+        """Forget what is there."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._hasher, self.have, self.resumed = hashlib.sha256(), 0, False
+
+    def finish(self) -> None:
+        """Make it durable. Raises DigestMismatch, and forgets what is there, where it is not what the manifest says."""
+        if not self.whole:
+            self.restart()
+            raise changed_file(self.entry.name)
+        os.fsync(self._file.fileno())

@@ -1,0 +1,89 @@
+"""Members of signed documents, each in its one spelling: ids, days, ε and δ, the audiences, the split, the unit."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from label_dp.privacy import NANO, Epsilon, EpsilonSplit, delta_string, parse_delta
+
+PER_UNIT = re.compile(r"(0|[1-9][0-9]{0,14})(\.[0-9]{0,8}[1-9])?", re.ASCII)
+MOST_EXAMPLES = 1_000_000  # of a unit
+Text = Annotated[str, Field(min_length=1, max_length=400)]
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
+KeyId = Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Day = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Moment = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$")]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _epsilon(value: str) -> str:
+    if str(Epsilon.parse(value)) != value:
+        raise ValueError("an ε is a decimal number in its one spelling, such as 0.5")
+    return value
+
+
+def _delta(value: str) -> str:
+    if delta_string(parse_delta(value)) != value:
+        raise ValueError("a δ is a decimal number in its one spelling, such as 0.000001")
+    return value
+
+
+def _distinct(value: list[str]) -> list[str]:
+    if len(set(value)) != len(value) or any(not 1 <= len(a) <= 200 for a in value):
+        raise ValueError("audiences are distinct, non-empty names")
+    return value
+
+
+def _parts(value: dict[str, str]) -> dict[str, str]:
+    if set(value) != {"clip", "prior", "randomize", "total", "delta"}:
+        raise ValueError("ε has the parts clip, prior, randomize, their total, and δ")
+    if EpsilonSplit.from_json(value).as_json() != value:
+        raise ValueError("the parts of ε are decimal numbers in their one spelling")
+    return value
+
+
+def _per_unit(value: str | None) -> str | None:
+    if value is not None and PER_UNIT.fullmatch(value) is None:
+        raise ValueError("ε per unit is a decimal number in its one spelling")
+    return value
+
+
+EpsilonText = Annotated[str, AfterValidator(_epsilon)]
+DeltaText = Annotated[str, AfterValidator(_delta)]
+Audiences = Annotated[list[str], Field(min_length=1, max_length=1000), AfterValidator(_distinct)]
+SplitText = Annotated[dict[str, str], AfterValidator(_parts)]
+
+
+class PopulationRef(Strict):
+    id: Id
+    name: Text
+    label: Text
+
+
+class Unit(Strict):
+    """Whose labels are protected: an example's, or all of a unit, named by a column, which has at most so many."""
+
+    kind: Literal["example", "unit"] = "example"
+    column: str | None = None
+    max_examples: int | None = Field(default=None, ge=1, le=MOST_EXAMPLES)
+    epsilon_per_unit: Annotated[str | None, AfterValidator(_per_unit)] = None
+
+    def check(self, spent: Epsilon, lifetime: Epsilon) -> None:
+        """Raises ValueError where ε per unit is not `max_examples` times what an example has spent, at least as much as
+        those of this batch and at most a lifetime."""
+        given = {self.column is None, self.max_examples is None, self.epsilon_per_unit is None, self.kind == "example"}
+        if len(given) != 1:
+            raise ValueError("a unit has a column, a number of examples and an ε, and an example has none of them")
+        if self.max_examples is None or self.epsilon_per_unit is None:
+            return
+        whole, _, rest = self.epsilon_per_unit.partition(".")
+        each, over = divmod(int(whole + rest.ljust(len(str(NANO)) - 1, "0")), self.max_examples)
+        if over or not spent.nano <= each <= lifetime.nano:
+            raise ValueError("ε per unit does not follow from what its examples may have spent")

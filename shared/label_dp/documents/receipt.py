@@ -1,0 +1,81 @@
+"""The receipt: a receiver signs that it accepted a message or an answer, and chains these.
+
+It costs no ε. It is a function of a digest, of what was published and paid for before anybody could accept it, and of
+what the receiver did: no label, no row and no draw enters it (post-processing; Dwork & Roth 2014,
+proposition 2.1). It names no example id either.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from label_dp.documents.canonical import digest
+from label_dp.documents.members import Day, KeyId, Sha256
+from label_dp.documents.signed import Document
+from label_dp.documents.signing import RECEIPT_TYPE, SigningKey, VerifyingKey
+from label_dp.errors import InvalidFile, MalformedReceipt, VerificationFailed
+
+GENESIS = "0" * 64  # what the first receipt names as the one before
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Receipt(Document):
+    """`document_id` is that of a message or an answer, `document_digest` the SHA-256 of its payload, which tells which
+    of both it is. `position` counts from 1 in the receiver's list for this labels party's key; `previous` is the digest
+    of the receipt before it. `accepted` is the UTC day of the audit event that holds the receipt."""
+
+    FORMAT: ClassVar[str] = "label-dp-receipt/1"
+    TYPE: ClassVar[str] = RECEIPT_TYPE
+    NOUN: ClassVar[str] = "receipt"
+    MALFORMED: ClassVar[type[VerificationFailed]] = MalformedReceipt
+    MOST_ENVELOPE: ClassVar[int] = 1 << 14
+
+    format: Literal["label-dp-receipt/1"] = "label-dp-receipt/1"
+    document_id: Name
+    document_digest: Sha256
+    labels_key_id: KeyId
+    audience: Name
+    accepted: Day
+    position: int = Field(ge=1, lt=1 << 53)
+    previous: Sha256
+
+    @property
+    def digest(self) -> str:
+        return digest(self.payload())
+
+    def signed(self, key: SigningKey) -> dict[str, Any]:
+        """The DSSE envelope as an object, as an audit event holds it."""
+        found: dict[str, Any] = json.loads(self.sign(key))
+        return found
+
+    def follows(self, before: Receipt | None) -> bool:
+        """Whether it is the next one of a list without a gap; `before` None: of an empty list."""
+        if before is None:
+            return self.position == 1 and self.previous == GENESIS
+        return self.position == before.position + 1 and self.previous == before.digest
+
+
+def open_receipt(envelope: Any, key: VerifyingKey) -> Receipt:
+    """The receipt in an envelope (an object, or its bytes), its signature verified before anything in it is read.
+
+    Raises MalformedReceipt, SignatureInvalid or UnsupportedVersion.
+    """
+    return Receipt.opened(envelope if isinstance(envelope, bytes) else Receipt.envelope_bytes(envelope), key)[0]
+
+
+def read_public_key(text: str) -> VerifyingKey:
+    """A receiver's key as its raw 32 bytes in base64. Raises InvalidFile."""
+    try:
+        return VerifyingKey.from_raw(base64.b64decode(text, validate=True))
+    except ValueError:
+        raise InvalidFile(
+            "A receipt key is a PEM file (the receiver's keys/signing.pub) or 32 bytes in base64."
+        ) from None
+
+
+def public_key_text(key: VerifyingKey) -> str:
+    return base64.b64encode(key.raw).decode("ascii")

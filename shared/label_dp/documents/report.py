@@ -1,0 +1,54 @@
+"""What is signed beside a report: a page for people, whose bytes it names, and how long the audit store was then."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from label_dp.documents.members import Day, Sha256, Text
+from label_dp.documents.signed import Document
+from label_dp.documents.signing import REPORT_TYPE, VerifyingKey
+from label_dp.errors import DigestMismatch, InvalidFile
+
+
+class SignedReport(Document):
+    """`about` says of what in words; `sha256` and `bytes` are the page's; `events` and `head` those of the audit store
+    that it was made from: how many, and the SHA-256 of the last one's canonical bytes."""
+
+    FORMAT: ClassVar[str] = "label-dp-report/1"
+    TYPE: ClassVar[str] = REPORT_TYPE
+    NOUN: ClassVar[str] = "report"
+
+    format: Literal["label-dp-report/1"] = "label-dp-report/1"
+    party: Text
+    about: Text
+    made: Day
+    bytes: int = Field(ge=1)
+    sha256: Sha256
+    events: int = Field(ge=0)
+    head: Sha256
+
+
+def signature_of(page: Path) -> Path:
+    """Where the signature of a report lies: beside it."""
+    return page.with_name(page.name + ".dsse.json")
+
+
+def verified_report(page: Path, choose: Callable[[bytes], VerifyingKey]) -> SignedReport:
+    """What is signed of a report, after the signature and every byte of the page were checked. `choose` gives the key
+    that an envelope is to be checked with. Raises InvalidFile and VerificationFailed kinds."""
+    try:
+        envelope, data = signature_of(page).read_bytes(), page.read_bytes()
+    except OSError as error:
+        raise InvalidFile(
+            f"The report '{page}' or its signature '{signature_of(page).name}' beside it cannot be read "
+            f"({error.strerror})."
+        ) from None
+    found, _ = SignedReport.opened(envelope, choose(envelope))
+    if (len(data), hashlib.sha256(data).hexdigest()) != (found.bytes, found.sha256):
+        raise DigestMismatch(f"The report '{page}' is not the page that was signed; ask for it again.")
+    return found

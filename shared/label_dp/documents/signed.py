@@ -1,0 +1,193 @@
+"""A signed document: canonical JSON in a DSSE envelope, whose form is looked at after its signature was verified.
+
+`Document` is the base of everything that is signed; `Charged` of what was computed from labels and paid for: messages
+and answers. Every member is always there: what does not apply is null, "0" or empty. Every number that is not a whole
+number is a decimal string, so that the canonical bytes have one spelling. FORMAT.md describes all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Literal, Self
+
+import rfc8785
+from pydantic import Field, ValidationError, model_validator
+
+from label_dp.documents.canonical import canonical_bytes, digest, parse_canonical
+from label_dp.documents.members import (
+    Audiences,
+    Day,
+    DeltaText,
+    EpsilonText,
+    Id,
+    KeyId,
+    PopulationRef,
+    SplitText,
+    Strict,
+    Text,
+    Unit,
+)
+from label_dp.documents.signing import SigningKey, VerifyingKey, open_envelope
+from label_dp.domain import Domain
+from label_dp.errors import (
+    AudienceMismatch,
+    InvalidDomain,
+    InvalidEpsilon,
+    MalformedManifest,
+    UnsupportedVersion,
+    VerificationFailed,
+)
+from label_dp.privacy import Epsilon, EpsilonSplit, PrivacyUnit, parse_delta
+
+MAX_BYTES = 1 << 20  # of a message's manifest or an answer
+MAX_ENVELOPE_BYTES = MAX_BYTES * 3 // 2
+RANDOMNESS = (
+    "AES-256-CTR keystreams under fresh keys of the operating system, discarded after use: ε is exact for ideal random "
+    "bits and computational for this cipher"
+)
+
+
+class Document(Strict):
+    """`FORMAT` is the value of `format`, name and major version; `TYPE` the envelope's payload type; `NOUN` what
+    refusals call it, and `MALFORMED` which of them; `MOST_ENVELOPE` bytes are the most that an envelope of it has."""
+
+    FORMAT: ClassVar[str]
+    TYPE: ClassVar[str]
+    NOUN: ClassVar[str]
+    MALFORMED: ClassVar[type[VerificationFailed]] = MalformedManifest
+    MOST_ENVELOPE: ClassVar[int] = MAX_ENVELOPE_BYTES
+    format: str
+
+    def document(self) -> dict[str, Any]:
+        """As it is signed."""
+        return self.model_dump(mode="json")
+
+    def payload(self) -> bytes:
+        """The canonical bytes. Raises the malformed kind for what is too large."""
+        data = canonical_bytes(self.document())
+        if len(data) > self.MOST_ENVELOPE * 2 // 3:
+            raise self.MALFORMED(f"The {self.NOUN} would be larger than {self.MOST_ENVELOPE * 2 // 3} bytes.")
+        return data
+
+    def sign(self, key: SigningKey) -> bytes:
+        """The envelope around `payload`."""
+        return key.envelope(self.TYPE, self.payload())
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Self:
+        """From *already verified* bytes. Raises the malformed kind or UnsupportedVersion."""
+        if len(payload) > cls.MOST_ENVELOPE * 2 // 3:
+            raise cls.MALFORMED(f"The {cls.NOUN} is larger than {cls.MOST_ENVELOPE * 2 // 3} bytes.")
+        try:
+            data = parse_canonical(payload)
+            cls._check_format(data)
+            found = cls.model_validate(data)
+        except ValidationError as error:
+            raise cls.MALFORMED(f"The {cls.NOUN} is malformed ({first_error(error)}).") from None
+        except (InvalidDomain, InvalidEpsilon, MalformedManifest) as error:
+            raise cls.MALFORMED(f"The {cls.NOUN} is malformed: {error.detail}") from None
+        if found.document() != data:
+            raise cls.MALFORMED(f"The {cls.NOUN} is malformed: a member is missing.")
+        return found
+
+    @classmethod
+    def opened(cls, envelope: bytes, key: VerifyingKey) -> tuple[Self, str]:
+        """(the document, the SHA-256 of its payload) of an envelope: signature, form, version, in this order.
+
+        Raises the VerificationFailed of the rule that was broken.
+        """
+        try:
+            payload = open_envelope(envelope, key, cls.TYPE, max_bytes=cls.MOST_ENVELOPE)
+        except MalformedManifest as error:
+            raise cls.MALFORMED(error.detail) from None
+        return cls.from_payload(payload), digest(payload)
+
+    @classmethod
+    def envelope_bytes(cls, envelope: Any) -> bytes:
+        """The canonical bytes of an envelope that came as JSON. Raises the malformed kind."""
+        try:
+            return canonical_bytes(envelope)
+        except (TypeError, ValueError, rfc8785.CanonicalizationError):
+            raise cls.MALFORMED(f"The {cls.NOUN} is not a DSSE envelope with exactly one signature.") from None
+
+    @classmethod
+    def _check_format(cls, data: Any) -> None:
+        given = data.get("format") if isinstance(data, dict) else None
+        name, _, _ = cls.FORMAT.rpartition("/")
+        version = re.fullmatch(re.escape(name) + "/([1-9][0-9]{0,8})", given) if isinstance(given, str) else None
+        if version is None:
+            raise cls.MALFORMED(f"The signed document is not the {cls.NOUN} of format {cls.FORMAT}.")
+        if given != cls.FORMAT:
+            raise UnsupportedVersion(
+                f"The {cls.NOUN} has format {given}, and this software reads {cls.FORMAT}: upgrade it."
+            )
+
+
+class Charged(Document):
+    """`epsilon_spent`, `delta_spent` and `unit` include this document. `n` counts the batch, all of which was charged.
+    `adjacency` says what neighbouring data sets are."""
+
+    id: Id
+    batch: Id
+    population: PopulationRef
+    audiences: Audiences
+    key_id: KeyId
+    created: Day
+    n: int = Field(ge=1, le=1 << 40)
+    domain: dict[str, Any]
+    out_of_domain: Literal["clip", "refuse"]
+    missing_label: str | None
+    epsilon: SplitText
+    epsilon_spent: EpsilonText
+    epsilon_lifetime: EpsilonText
+    delta_spent: DeltaText = "0"
+    delta_lifetime: DeltaText = "0"
+    unit: Unit = Unit()
+    adjacency: Text
+    randomness: str = RANDOMNESS
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        spent, lifetime = Epsilon.parse(self.epsilon_spent), Epsilon.parse(self.epsilon_lifetime)
+        if not self.split.total <= spent <= lifetime:
+            raise ValueError(f"ε of this {self.NOUN} ≤ ε spent ≤ lifetime ε does not hold")
+        if not self.split.delta_atto <= parse_delta(self.delta_spent) <= parse_delta(self.delta_lifetime):
+            raise ValueError(f"δ of this {self.NOUN} ≤ δ spent ≤ lifetime δ does not hold")
+        self.unit.check(spent, lifetime)
+        self.read_domain().check_spelling(self.domain)
+        return self
+
+    @property
+    def split(self) -> EpsilonSplit:
+        return EpsilonSplit.from_json(self.epsilon)
+
+    @property
+    def unit_said(self) -> dict[str, object]:
+        """What ε protects, and what all examples of a unit have spent; None where an example is the unit."""
+        return self.privacy_unit.as_json() | {"epsilon_per_unit": self.unit.epsilon_per_unit}
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        return PrivacyUnit(self.unit.column, self.unit.max_examples)
+
+    def read_domain(self) -> Domain:
+        return Domain.from_json(self.domain)
+
+    @classmethod
+    def trusted(cls, envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Self, str]:
+        """As `opened`, and then key id and audience; `audience` None skips that check."""
+        found, sha256 = cls.opened(envelope, key)
+        if found.key_id != key.id:
+            raise cls.MALFORMED(f"The {cls.NOUN} names another signing key than the one that signed it.")
+        if audience is not None and audience not in found.audiences:
+            raise AudienceMismatch(
+                f"The {cls.NOUN} is not meant for '{audience}'; its sender must name you among its audiences."
+            )
+        return found, sha256
+
+
+def first_error(error: ValidationError) -> str:
+    """Where, and what: a member may have any name at all, and who reads this may sit at a terminal."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ascii(".".join(str(part) for part in first["loc"])[:100])[1:-1] or "as a whole"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"

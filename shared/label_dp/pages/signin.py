@@ -1,0 +1,73 @@
+"""What both parties' sites have: the root, the sign-in, the sign-out, and files of ours."""
+
+# annotations are read at once here: the roles in them differ by party
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from label_dp.errors import NotFound, Unauthenticated
+from label_dp.pages.site import FORM, HEADERS, Site, Visit, page_router, read_form, refused_sign_in, visitor
+from label_dp.service.apikeys import Principal
+from label_dp.service.sessions import HOURS
+
+
+def site_router(*roles: str, home: str) -> APIRouter:
+    """`roles`: all of the party; `home`: the page that comes first."""
+    router = page_router()
+    anybody = visitor(*roles)
+
+    @router.get("/")
+    def root(visit: Annotated[Visit, anybody]) -> Response:
+        return visit.go(home)
+
+    @router.get("/sign-in")
+    def ask(request: Request) -> Response:
+        site: Site = request.app.state.site
+        back = _path(request.query_params.get("next", ""))
+        return site.render(request, "sign_in", next=back, problem=None)
+
+    @router.post("/sign-in", dependencies=[FORM])
+    async def enter(request: Request) -> Response:
+        """A cookie for a valid API key. Raises nothing that says why a key is refused."""
+        site: Site = request.app.state.site
+        visit = Visit(request, Principal("", ""), "")
+        await read_form(request, visit)
+        back = _path(visit.form.get("next", ""))
+        try:
+            token = await run_in_threadpool(site.sessions.open, visit.form.get("key", "").strip() or None)
+        except Unauthenticated as error:
+            request.app.state.failures.note(error, request.scope)
+            told = refused_sign_in(error)
+            return await run_in_threadpool(site.render, request, "sign_in", 401, next=back, problem=told)
+        answer = site.go(request, back or home)
+        secure = request.url.scheme == "https"
+        kept: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": secure, "path": "/"}
+        answer.set_cookie(site.cookie, token, max_age=HOURS * 3600, **kept)
+        return answer
+
+    @router.post("/sign-out", dependencies=[FORM])
+    def leave(visit: Annotated[Visit, anybody]) -> Response:
+        site: Site = visit.request.app.state.site
+        site.sessions.close(visit.request.cookies.get(site.cookie))
+        answer = visit.go("/sign-in", "signed-out")
+        answer.delete_cookie(site.cookie, path="/", httponly=True, samesite="strict")
+        return answer
+
+    @router.get("/static/{name}")
+    def static(name: str, request: Request) -> Response:
+        site: Site = request.app.state.site
+        if name not in site.files:
+            raise NotFound("There is no such file.")
+        data, kind = site.files[name]
+        kept = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(data, media_type=kind, headers=HEADERS | kept)
+
+    return router
+
+
+def _path(given: str) -> str:
+    """A path of this site, or nothing: an address of another one would lead a person away after the sign-in."""
+    plain = given.isascii() and given.isprintable() and "\\" not in given and "?" not in given and "#" not in given
+    return given if plain and given.startswith("/") and not given.startswith("//") and ".." not in given else ""

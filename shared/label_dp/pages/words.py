@@ -1,0 +1,71 @@
+"""How pages write numbers, days and states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from label_dp.documents.statement_text import count, number, percent
+from label_dp.privacy import Epsilon
+
+STATES = {
+    "accepted": "waits for a second person",
+    "charged": "charged, waits to be drawn",
+    "drawing": "is being drawn",
+    "published": "published",
+    "failed": "failed",
+    "running": "runs",
+    "succeeded": "done",
+    "cancelled": "cancelled",
+    "open": "open",
+    "sealed": "sealed",
+    "purged": "labels deleted",
+}
+
+
+def thousands(value: Any) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def day(value: str | None) -> str:
+    return "–" if not value else value[:10]
+
+
+def state(value: str) -> str:
+    return STATES.get(value, value)
+
+
+def share(part: str, whole: str) -> int:
+    """Percent of ε from 0 to 100, rounded up, so that nothing that was spent looks like nothing."""
+    of = Epsilon.parse(whole).nano
+    return 0 if not of else min(100, -(-Epsilon.parse(part).nano * 100 // of))
+
+
+def left(lifetime: str, spent: str) -> str:
+    return str(Epsilon(max(0, Epsilon.parse(lifetime).nano - Epsilon.parse(spent).nano)))
+
+
+def plain(value: Any) -> str:
+    """A rule as a person reads it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def short(value: str) -> str:
+    """An id or digest for the eye; its whole stands in the title beside it."""
+    return value if len(value) <= 16 else f"{value[:12]}…"
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "thousands": thousands,
+    "day": day,
+    "state": state,
+    "share": share,
+    "left": left,
+    "short": short,
+    "number": lambda value: "–" if value is None else number(float(f"{float(value):.4g}")),
+    "count": count,
+    "plain": plain,
+    "percent": lambda value: percent(float(value)),
+}

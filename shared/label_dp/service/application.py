@@ -1,0 +1,101 @@
+"""A REST service: the HTTP habits of both parties in the order in which a request meets them, its docs and its health.
+
+Log line and id; a bug's last resort; bounded headers, the call that is meant, the caller's key and role; bounded
+bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose refusals are problem bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Depends, FastAPI
+from pydantic import BaseModel
+
+from label_dp.errors import Unavailable
+from label_dp.service.bodies import Bodies
+from label_dp.service.calls import Calls
+from label_dp.service.docs import install_docs
+from label_dp.service.front import Failures, Front, LastResort, RequestLog
+from label_dp.service.http import problem_responses
+from label_dp.service.json_bodies import JsonRoute
+from label_dp.service.methods import Methods, known_request
+from label_dp.service.metrics import install_metrics
+from label_dp.service.rates import Rates
+from label_dp.service.refusals import install_handlers
+
+VERSION = version("label-dp-service")  # looked up once: it reads a file
+
+
+class Health(BaseModel):
+    status: str
+
+
+def application(
+    services: Any,
+    routers: Iterable[APIRouter],
+    *,
+    title: str,
+    summary: str,
+    start: Callable[[], None],
+    stop: Callable[[], None],
+    alive: Callable[[], bool],
+    dead: str,
+    silent: frozenset[str] = frozenset(),
+) -> FastAPI:
+    """The REST service over `services`. `start` and `stop` go with it; it is ready while its worker is `alive`, and
+    otherwise says `dead`.
+
+    Routes with the dependency UPLOAD take bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up to
+    LARGE_BODY, all others SMALL_BODY at most. Routes in `silent` have no line in the log and are not counted
+    (invariant 1).
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        start()
+        yield
+        stop()
+
+    app = FastAPI(
+        title=title,
+        version=VERSION,
+        summary=summary,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services, app.state.apikeys, app.state.failures = services, services.apikeys, Failures()
+    install_handlers(app)
+    app.router.redirect_slashes = False
+    app.router.route_class = JsonRoute
+    app.router.dependencies.append(Depends(known_request))
+    # the last one added is met first
+    app.add_middleware(Methods, api=app)
+    app.add_middleware(Bodies, bounds=services.settings.bounds)
+    rates = Rates(services.settings.calls_per_minute)
+    app.add_middleware(Front, apikeys=services.apikeys, calls=Calls(app), failures=app.state.failures, rates=rates)
+    app.add_middleware(LastResort)
+    app.add_middleware(RequestLog, silent=silent)
+    install_docs(app)
+    install_metrics(app, here=not services.settings.metrics_port, silent=silent)
+    for router in routers:
+        app.include_router(router)
+
+    @app.get("/healthz", tags=["service"])
+    async def healthz() -> Health:
+        """The process answers."""
+        return Health(status="ok")
+
+    @app.get("/readyz", tags=["service"], responses=problem_responses(503))
+    def readyz() -> Health:
+        """The database answers and the worker lives."""
+        services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
+        if services.settings.worker and not alive():
+            raise Unavailable(dead)
+        return Health(status="ready")
+
+    return app

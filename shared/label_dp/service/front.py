@@ -1,0 +1,185 @@
+"""What happens to a request before anybody looks at it: its id, its line in the log, its headers, its caller."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import MutableHeaders
+
+from label_dp.errors import LabelDPError, TooManyCalls, Unauthenticated
+from label_dp.problems import http_problem
+from label_dp.service.apikeys import ApiKeys, Principal
+from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
+from label_dp.service.calls import Calls, refuse_other_roles
+from label_dp.service.gathered import Gathered
+from label_dp.service.logs import FIELDS, Sparse, access, coarse_milliseconds
+from label_dp.service.rates import Rates
+from label_dp.service.refusals import refusal, request_id, respond
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
+
+log = logging.getLogger("label_dp.http")
+
+GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MOST_HEADERS, MOST_HEADER_BYTES = 100, 1 << 15
+PROBES = ("/healthz", "/readyz", "/metrics")
+
+
+class RequestLog:
+    """Gives each request an id (the caller's `X-Request-ID` where it is one) and one line in `label_dp.access`.
+
+    Routes in `silent` have no line: how many there were, how they ended and how long they took depends on labels.
+    """
+
+    def __init__(self, app: App, silent: frozenset[str]) -> None:
+        self.app, self.silent = app, silent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = headers_of(scope).get(b"x-request-id", b"").decode("latin-1")
+        known = given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+        request_id.set(known)
+        method, start, status = method_of(scope), time.monotonic(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(raw=message["headers"])["X-Request-ID"] = known
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            self._line(scope, known, method, status, time.monotonic() - start)
+
+    def _line(self, scope: Scope, known: str, method: str, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        if route in self.silent or (route in PROBES and status < HTTPStatus.BAD_REQUEST):
+            return
+        caller = scope.get("state", {}).get("caller")
+        # an unknown path is not logged: it may be anything; the template says which call it was
+        fields: dict[str, Any] = {
+            "method": method,
+            "route": route or "unknown",
+            "status": status or "aborted",
+            "milliseconds": coarse_milliseconds(seconds),
+            "key": caller.key_id if caller is not None else "-",
+            "request_id": known,
+        }
+        text = "{method} {route} {status} {milliseconds}ms key={key} request={request_id}".format(**fields)
+        access.info(text, extra={FIELDS: fields})
+
+
+class Failures:
+    """Callers without a valid key, by bearer token or at the sign-in: counted, and logged by key where it is known,
+    otherwise by address, once a minute each, with their number."""
+
+    def __init__(self) -> None:
+        self.seen = Sparse()
+        self.counter: Counter | None = None  # by reason, for alerts
+
+    def _count(self, reason: str) -> None:
+        if self.counter is not None:
+            self.counter.labels(reason).inc()
+
+    def note_rate(self, key_id: str) -> None:
+        """A key that calls more often than it may."""
+        self._count("too many calls")
+        count = self.seen.due(f"too many calls {key_id}")
+        if count:
+            fields = {"reason": "too many calls", "key": key_id, "failures": count}
+            access.warning(
+                "key %s calls too often, %d times since the last such line", key_id, count, extra={FIELDS: fields}
+            )
+
+    def note(self, error: Unauthenticated, scope: Scope) -> None:
+        self._count(error.reason)
+        address = (scope.get("client") or ("unknown",))[0]
+        who = f"key {error.key_id}" if error.key_id else f"address {address}"
+        count = self.seen.due(f"{error.reason} {who}")
+        if count:
+            fields = {"reason": error.reason, "key": error.key_id or "-", "address": address, "failures": count}
+            access.warning(
+                "authentication failed (%s) from %s, %s, %d times since the last such line",
+                error.reason, address, who, count, extra={FIELDS: fields},
+            )  # fmt: skip
+
+
+class Front:
+    """Bounds the headers, forgets one trailing slash, finds which call is meant, and below /v1 answers callers without
+    a valid key, or of another role than the call is for, at once.
+
+    None of them has a byte of its body read or decoded, and neither have unknown paths and methods.
+    """
+
+    def __init__(self, app: App, apikeys: ApiKeys, calls: Calls, failures: Failures, rates: Rates) -> None:
+        self.app, self.calls, self.failures, self.rates = app, calls, failures, rates
+        self.callers = Gathered[str | None, Principal](lambda _, secrets: apikeys.authenticate_all(secrets))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = scope["headers"]
+        if len(headers) > MOST_HEADERS or sum(len(k) + len(v) for k, v in headers) > MOST_HEADER_BYTES:
+            detail = f"Send at most {MOST_HEADERS} headers of {MOST_HEADER_BYTES} bytes together."
+            await respond(431, http_problem(431, "headers-too-large", "Headers too large", detail))(
+                scope, receive, send
+            )
+            return
+        if len(scope["path"]) > 1 and scope["path"].endswith("/"):
+            scope["path"] = scope["path"].removesuffix("/")
+        call = self.calls.find(scope)
+        scope.setdefault("state", {})["call"] = call
+        if scope["path"].startswith("/v1/"):
+            try:
+                caller = await self.callers.do("", bearer_of(scope))
+                scope["state"]["caller"] = caller
+                self.rates.take(caller.key_id)
+                if call is not None and call.roles is not None:
+                    refuse_other_roles(caller, call.roles)
+            except LabelDPError as error:
+                if isinstance(error, Unauthenticated):
+                    self.failures.note(error, scope)
+                elif isinstance(error, TooManyCalls):
+                    self.failures.note_rate(scope["state"]["caller"].key_id)
+                await refusal(error)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def bearer_of(scope: Scope) -> str | None:
+    scheme, _, secret = headers_of(scope).get(b"authorization", b"").decode("latin-1").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
+
+
+class LastResort:
+    """A bug ends here, with its kind in the log and nothing else: texts and tracebacks may hold labels."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except Exception as error:
+            log.error("internal error of type %s", type(error).__name__)
+            if scope["type"] == "http" and not started:
+                detail = "The service failed; its log names the kind of failure."
+                await respond(500, http_problem(500, "internal", "Internal error", detail))(scope, receive, send)

@@ -1,0 +1,142 @@
+"""JSON bodies: decoded and checked once, in a thread, never on the event loop."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+
+from label_dp.errors import TooLarge, UnsupportedMediaType
+from label_dp.schemas.base import Ask
+from label_dp.service.bodies import JSON_TYPE
+from label_dp.service.calls import SMALL_BODY
+from label_dp.service.validation import read_value
+
+Model = TypeVar("Model", bound=BaseModel)
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+NOT_JSON = "This call reads JSON: send the header 'Content-Type: application/json'."
+AT_ONCE = 4  # bodies decoded at the same time; other calls keep their threads
+_limiters: RunVar[CapacityLimiter] = RunVar("decoders of JSON")
+
+
+class _Decoded(Request):
+    """A request whose JSON is known already: the framework finds `value` where it would decode."""
+
+    value: Any = None
+
+    async def json(self) -> Any:
+        return self.value
+
+
+Answer = Callable[[Request], Coroutine[Any, Any, dict[str, Any]]]
+
+
+def quickly(answer: Answer) -> Callable[[Endpoint], Endpoint]:
+    """For a route that is called thousands of times a second: requests without a query are answered by `answer`,
+    without the framework's reading of parameters, which takes more time than a small call itself."""
+
+    def marked(endpoint: Endpoint) -> Endpoint:
+        endpoint.quick_answer = answer  # type: ignore[attr-defined]  # read by the route that is made of it
+        return endpoint
+
+    return marked
+
+
+class JsonRoute(APIRoute):
+    """A route whose JSON body is read strictly, and whose summary is the first sentence of what it says of itself.
+    Raises InvalidRequest, UnsupportedMediaType."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        _build(Ask)
+        options["summary"] = options.get("summary") or _first_sentence(
+            options.get("description") or inspect.getdoc(endpoint) or ""
+        )
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, field = super().get_route_handler(), self.body_field
+        quick: Answer | None = getattr(self.endpoint, "quick_answer", None)
+        if quick is not None:
+            return _either(quick, handle)
+        if field is None:
+            return handle
+        annotation: Any = field.field_info.annotation
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation | None)  # what is missing the framework says
+
+        async def decoded(request: Request) -> Response:
+            given = _Decoded(request.scope, request.receive)
+            try:
+                body = await given.body()
+            except ClientDisconnect:
+                return Response(status_code=400)  # to nobody
+            if body:
+                kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if not JSON_TYPE.fullmatch(kind):
+                    raise UnsupportedMediaType(NOT_JSON)
+                given.value = await _in_thread(partial(read_value, body, adapter, annotation))
+            return await handle(given)
+
+        return decoded
+
+
+def _either(
+    quick: Answer, handle: Callable[[Request], Coroutine[Any, Any, Response]]
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def answered(request: Request) -> Response:
+        if request.scope["query_string"]:
+            return await handle(request)
+        return JSONResponse(await quick(request))
+
+    return answered
+
+
+class JsonRouter(APIRouter):
+    """A router of such routes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=JsonRoute, **options)
+
+
+def _first_sentence(text: str) -> str | None:
+    found = re.match(r"(.+?\.)(?: |$)", " ".join(text.split()))
+    return found[1] if found else None
+
+
+def _build(schema: type[Ask]) -> None:
+    """Commands leave schemas unbuilt until one is used; a service uses them all."""
+    schema.model_config["defer_build"] = False  # else the framework's adapters put it off once more, and warn
+    schema.model_rebuild()
+    for inner in schema.__subclasses__():
+        _build(inner)
+
+
+async def read_body(request: Request, model: type[Model]) -> Model:
+    """The JSON body of a route that takes other kinds of body too. Raises InvalidRequest, TooLarge."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > SMALL_BODY:
+            raise TooLarge(f"A JSON body of this call has at most {SMALL_BODY} bytes.")
+    found: Model = await _in_thread(partial(read_value, bytes(body), TypeAdapter(model), model))
+    return found
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    try:
+        limiter = _limiters.get()
+    except LookupError:
+        limiter = CapacityLimiter(AT_ONCE)
+        _limiters.set(limiter)
+    return await anyio.to_thread.run_sync(work, limiter=limiter)

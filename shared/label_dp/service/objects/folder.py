@@ -1,0 +1,71 @@
+"""Objects as files below a folder: written, fsynced, then there."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from label_dp.service.folders import fsync_folder
+from label_dp.service.objects.port import Objects, Stored
+
+
+class FolderObjects(Objects):
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, key: str) -> Path:
+        return self.root / key
+
+    @contextlib.contextmanager
+    def writing(self, key: str) -> Iterator[BinaryIO]:
+        path = self.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            with path.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            fsync_folder(path.parent)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def adopt(self, key: str, path: Path) -> None:
+        """Take a durable file of the same file system in as an object. Raises OSError."""
+        target = self.path(key)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.rename(target)
+        fsync_folder(target.parent)
+
+    @contextlib.contextmanager
+    def reading(self, key: str) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with pa.OSFile(str(self.path(key)), "rb") as file:
+            yield file
+
+    def mapped(self, key: str) -> mmap.mmap | bytes:
+        with self.path(key).open("rb") as file:
+            return mapping(file)
+
+    def delete(self, key: str) -> None:
+        self.path(key).unlink(missing_ok=True)
+
+    def listed(self, prefix: str) -> list[Stored]:
+        found: list[Stored] = []
+        for path in (self.root / prefix).rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                if path.is_file():
+                    found.append(Stored(str(path.relative_to(self.root)), path.stat().st_mtime))
+        return sorted(found, key=lambda stored: stored.key)
+
+
+def mapping(file: BinaryIO) -> mmap.mmap | bytes:
+    """The whole of a file of the disk."""
+    if not os.fstat(file.fileno()).st_size:
+        return b""  # which cannot be mapped
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,0 +1,95 @@
+"""Listening: the address is shown once it is bound, and a busy port is bad input, not a crash."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from label_dp.errors import InvalidInput
+from label_dp.service.cli import USUALLY
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from label_dp.service.settings import ServiceSettings
+
+MOST_CONNECTIONS = 500  # below the usual limit of 1024 open files
+KEEP_ALIVE_SECONDS = 30
+MOST_HEADER_BYTES = 1 << 15
+# to make its OpenAPI document takes half a second, once: after the start, and in a thread, so that nobody waits for it
+DESCRIBED_SECONDS = 2.0
+
+
+def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettings) -> None:
+    """Serve until a signal ends it. Raises InvalidInput where the address cannot be bound; port 0 picks a free one.
+
+    After SIGTERM or SIGINT nothing new is accepted, requests may end within `settings.shutdown_seconds`, then the
+    application stops its worker.
+    """
+    import uvicorn
+
+    from label_dp.service.connection import Connection
+    from label_dp.service.logs import configure_logging
+
+    configure_logging(settings.log_format)
+    os.umask(0o077)  # whatever a service writes is its own
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise InvalidInput(
+            f"The {name} cannot listen on {host}, port {port} ({_reason(error)}). Choose another address with --host "
+            "or --port."
+        ) from None
+    if settings.metrics_port:
+        _serve_metrics(app, host, settings, name)
+    # accepted connections inherit it; asyncio sets it itself only on sockets that name their protocol, and without it
+    # an answer waits 40 ms for the acknowledgement of its headers
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    shown = f"[{host}]" if family == socket.AF_INET6 else host
+    print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        loop="asyncio",  # another one may be installed, and its `sendfile` not do what ours expects
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+    )
+    server = uvicorn.Server(config)
+    app.state.stopping = lambda: server.should_exit  # for answers without an end of their own
+    described = threading.Timer(DESCRIBED_SECONDS, app.openapi)
+    described.daemon = True
+    described.start()
+    gc.freeze()
+    gc.set_threshold(*USUALLY)
+    server.run(sockets=[listener])
+
+
+def _serve_metrics(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:
+    """`/metrics` on a port of its own, from a thread that ends with the process. Raises InvalidInput."""
+    from prometheus_client import start_http_server
+
+    port = settings.metrics_port
+    try:
+        start_http_server(port, host, app.state.metrics)
+    except (OSError, OverflowError) as error:
+        setting = f"{settings.party.upper().replace('-', '_')}_METRICS_PORT"
+        raise InvalidInput(
+            f"The {name} cannot serve its metrics on {host}, port {port} ({_reason(error)}). Choose another port with "
+            f"{setting}."
+        ) from None
+
+
+def _reason(error: OSError | OverflowError) -> str:
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number > 0 else "no such address"
