@@ -34,6 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[REPORT] = Report(config.getoption("--seed", 0), config.getoption("--seconds", 0.0))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(RESULTS.parent):
+            item.add_marker("processes")  # `make soak` runs these, whatever they start
+
+
 @pytest.fixture
 def scale(request: pytest.FixtureRequest) -> Scale:
     return Scale(request.config.getoption("--seconds"), request.config.getoption("--seed"))

@@ -156,7 +156,7 @@ class Load:
                 time.sleep(0.5)
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     """Bytes of memory the process holds."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
@@ -191,7 +191,7 @@ def test_mixed_load_in_bounded_memory(service: tuple[Service, dict[str, str]], s
     peak, process = 0, party._process
     assert process is not None
     while any(thread.is_alive() for thread in threads):
-        peak = max(peak, _resident(process.pid))
+        peak = max(peak, resident(process.pid))
         time.sleep(0.1)
     assert process.poll() is None, "the service ended"
     tried = sum(load.calls.values())
