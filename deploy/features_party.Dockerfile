@@ -70,4 +70,8 @@ VOLUME /var/lib/features-party
 EXPOSE 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8002/healthz', timeout=4)"]
+# last, so that another commit builds no layer anew: --build-arg REVISION=$(git rev-parse --short HEAD)
+ARG REVISION=
+LABEL org.opencontainers.image.revision="${REVISION}"
+ENV FEATURES_PARTY_REVISION=${REVISION}
 CMD ["features-party", "serve"]

@@ -55,4 +55,8 @@ VOLUME /var/lib/labels-party
 EXPOSE 8001
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8001/healthz', timeout=4)"]
+# last, so that another commit builds no layer anew: --build-arg REVISION=$(git rev-parse --short HEAD)
+ARG REVISION=
+LABEL org.opencontainers.image.revision="${REVISION}"
+ENV LABELS_PARTY_REVISION=${REVISION}
 CMD ["labels-party", "serve"]

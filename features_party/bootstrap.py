@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from features_party.receive.arrivals import Arrivals
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import Receipts
+    from features_party.steps import Steps
     from features_party.storage.home import Home
     from features_party.storage.kept import Kept
     from features_party.tables.feature_tables import FeatureTables
+    from features_party.traces import Traces
     from label_dp.audit.heads import Heads
     from label_dp.audit.store import AuditStore, Clock
     from label_dp.documents.signing import VerifyingKey
@@ -57,6 +59,16 @@ class Services:
     trainings: Trainings
     sessions: Sessions
     idempotency: IdempotencyKeys
+    steps: Steps
+
+    def traces(self) -> Traces | None:
+        """Where a collector is configured: spans of requests and of steps. Raises InvalidSettings."""
+        if not self.settings.otlp_endpoint:
+            return None
+        from features_party.traces import Traces
+        from label_dp.service.application import VERSION
+
+        return Traces.to(self.settings.otlp_endpoint, VERSION, self.settings.revision)
 
     def arrivals(self, labels_key: VerifyingKey | None = None, actor: str = "cli") -> Arrivals:
         """What a pull hands its messages and answers to."""
@@ -88,6 +100,7 @@ def bootstrap(
     from features_party.receive.answers import Answers
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import Receipts
+    from features_party.steps import Steps
     from features_party.storage import tables
     from features_party.storage.home import Home
     from features_party.tables.feature_tables import FeatureTables
@@ -116,13 +129,14 @@ def bootstrap(
     tables.migrate(database)
     audit = JudgedStore(tables.audit_events, settings.name, clock)
     pinned = PinnedKeys(home.pinned)
+    steps = Steps()
     receipts = Receipts(database, audit, home, settings.name)
     acceptances = Acceptances(database, audit, receipts)
-    messages = Messages(acceptances, home, place(home.messages), pinned, settings.name)
+    messages = Messages(acceptances, home, place(home.messages), pinned, settings.name, steps)
     feature_tables = FeatureTables(
         database, home, place(home.feature_tables), settings.data_dir, clock, settings.table_bytes
     )
-    trainer = Trainer(database, audit, clock, settings.threads)
+    trainer = Trainer(database, audit, clock, settings.threads, steps)
     models = Models(database, place(home.models))
     trainings = Trainings(database, home, messages, feature_tables, trainer, models, clock)
     if settings.objects and once_a_day(home.path / ".swept"):
@@ -147,6 +161,7 @@ def bootstrap(
         trainings,
         Sessions(apikeys, tables.sessions),
         IdempotencyKeys(database, tables.idempotency, partial(home.keyed, "idempotency"), CLAIM_SECONDS),
+        steps,
     )
 
 

@@ -56,6 +56,10 @@ class Settings(ServiceSettings):
     labels_certificate: Path | None = Field(
         default=None, description="PEM file of our certificate and its key, for labels parties that ask for one."
     )
+    otlp_endpoint: str = Field(
+        default="",
+        description="Collector of OpenTelemetry (OTLP over HTTP) that traces of `serve` go to; empty: no traces.",
+    )
     threads: int = Field(default_factory=lambda: min(processors(), 8), ge=1, le=1024, description="For training.")
     training_memory_mb: int | None = Field(
         default=None,
@@ -72,6 +76,11 @@ class Settings(ServiceSettings):
             raise PydanticCustomError(
                 "labels_url", "must be URLs such as http(s)://host[:port][/path], without user name, query or fragment"
             ) from None
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _collector(cls, value: str) -> str:
+        return cls._plain((value,))[0] if value else value
 
     def labels_tls(self) -> ssl.SSLContext | bool:
         """How a client verifies labels parties. Raises InvalidSettings."""

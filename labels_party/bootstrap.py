@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from labels_party.kinds.message.statement import Statements
     from labels_party.kinds.prediction.predictors import Predictors
     from labels_party.kinds.prediction.queries import Queries
+    from labels_party.work.figures import Figures
 
 
 MIGRATIONS = Path(__file__).parent / "storage" / "migrations"
@@ -171,6 +172,12 @@ class Services:
         from labels_party.kinds.prediction.queries import Queries
 
         return Queries(self.predictors, self.work, self.home)
+
+    @cached_property
+    def figures(self) -> Figures:
+        from labels_party.work.figures import Figures
+
+        return Figures(self.populations, self.outbox.clock)
 
     @cached_property
     def worker(self) -> Worker:

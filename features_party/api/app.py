@@ -5,16 +5,18 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from features_party.api import audit, models, received, tables, trainings
+from features_party.api.figures import StepFigures, figures
 from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
 from features_party.models.worker import Worker
 from features_party.pages import site as pages
+from features_party.traces import Traced
 from label_dp.service.application import application
 
 
 def create_app(services: Services) -> FastAPI:
     """The REST service over `services`; its background worker starts and stops with it."""
-    worker = Worker(services.trainings)
+    worker, traces = Worker(services.trainings), services.traces()
 
     def start() -> None:
         services.home.sweep()
@@ -23,6 +25,8 @@ def create_app(services: Services) -> FastAPI:
 
     def stop() -> None:
         worker.stop()
+        if traces is not None:
+            traces.close()
         services.close()
 
     app = application(
@@ -35,9 +39,14 @@ def create_app(services: Services) -> FastAPI:
         summary="Privatized messages in, every ε accounted for, models out.",
         start=start,
         stop=stop,
-        alive=worker.alive,
+        workers=(worker,),
+        look=lambda connection: figures(connection, services.trainings.clock),
+        others=(StepFigures(services.steps),),
         dead="The training worker is not running; restart the service.",
     )
+    if traces is not None:
+        services.steps.span, services.steps.remember = traces.step, traces.remember
+        app.add_middleware(Traced, traces=traces)
     app.state.site = pages.site(services)
     app.state.worker = worker
     app.state.stopping = lambda: False  # whoever serves it knows better

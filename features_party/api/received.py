@@ -46,6 +46,7 @@ from features_party.receive.answers import SignedAnswer
 from features_party.receive.arrivals import Arrivals
 from features_party.receive.pull_since import Patience, await_published
 from features_party.receive.uploads import arrange, untar
+from features_party.steps import PULL
 from label_dp.documents.answer import Answer
 from label_dp.errors import Unavailable
 from label_dp.service.apikeys import Principal
@@ -178,7 +179,7 @@ def _pulled(
 ) -> Found:
     """The receipt goes back at once; one that could not be delivered goes with the next pull."""
     arrivals = ctx.arrivals(actor=who)
-    with labels_service(ctx, wanted.url, wanted.api_key) as service:
+    with ctx.steps.step(PULL), labels_service(ctx, wanted.url, wanted.api_key) as service:
         found = take(service, arrivals)
         delivery = arrivals.acknowledge(service)
     if delivery is not None:

@@ -20,6 +20,8 @@ from features_party.models.folder import SavedModel
 from features_party.models.store import Models
 from features_party.models.trainer import Trainer, check_learning, check_one_label, default_loss, warm_of
 from features_party.receive.messages import Messages
+from features_party.steps import CANCELLED as CANCELLED_STEP
+from features_party.steps import STOPPED, TRAIN
 from features_party.storage import tables
 from features_party.storage.home import Home
 from features_party.storage.ids import fresh_id
@@ -47,9 +49,13 @@ SHOWN = [column for column in t.c if column.name != "cancel_requested"]
 class Cancelled(Exception):
     """Ends a training from within its progress reports."""
 
+    outcome = CANCELLED_STEP
+
 
 class Stopped(Exception):
     """Ends a training because the service ends."""
+
+    outcome = STOPPED
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,9 @@ class Trainings:
             connection.execute(sa.insert(t).values(**row))
             return 202, self._get(connection, training_id)
 
-        return self.database.write("training.request", lambda c: call.once(c, partial(effect, c)))[1]
+        asked = self.database.write("training.request", lambda c: call.once(c, partial(effect, c)))[1]
+        self.trainer.steps.remember(asked["id"])
+        return asked
 
     def get(self, training_id: str) -> dict[str, Any]:
         """State, progress, request, and the model or the problem. Raises NotFound."""
@@ -179,7 +187,8 @@ class Trainings:
         # named after its training, so that a repeated attempt replaces what a dead one left
         self.models.drop(model_of(row.id))
         try:
-            self._train(row.id, row.request, stopping)
+            with self.trainer.steps.step(TRAIN, asked=row.id):
+                self._train(row.id, row.request, stopping)
         except Cancelled:
             self._end(row.id, **self._cancelled())
             log.info("training %s was cancelled", row.id)

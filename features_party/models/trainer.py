@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from features_party.models.card import Source, build_card
 from features_party.models.folder import SavedModel, save_model
 from features_party.receive.accepted import AcceptedMessage
+from features_party.steps import FIT, JOIN, Steps
 from features_party.tables.feature_tables import FeatureTable
 from features_party.tables.join import Joined, join
 from features_party.training.cells import CellLikelihood
@@ -66,6 +67,7 @@ class Trainer:
     audit: AuditStore
     clock: Clock
     threads: int
+    steps: Steps = field(default_factory=Steps, repr=False)
     _silent: Progress = field(default=lambda _what, _share: None, repr=False)
 
     def train(
@@ -94,7 +96,8 @@ class Trainer:
         loss = learning.loss or default_loss(messages)
         warm = None if earlier is None else warm_of(earlier, learning.model, loss)
         report("joining", 0.0)
-        joined = join(messages, table, learning.correction)
+        with self.steps.step(JOIN):
+            joined = join(messages, table, learning.correction)
         comparable = all(c.comparable for c in joined.corrections)
         channels = [m.manifest.read_channel() for m in messages]
         domain = common_domain(messages)
@@ -126,7 +129,8 @@ class Trainer:
             chosen = examples if rows is None else examples.take(rows)
             return fit(chosen, recipe, threads=self.threads, progress=part)
 
-        model, cross = fitted(None, part_of(report, 0.02, share))
+        with self.steps.step(FIT):
+            model, cross = fitted(None, part_of(report, 0.02, share))
         why = unknown or ("" if estimable else HIDDEN)
         estimate = self._estimate(joined, cross, channels, examples.features, fitted, report) if estimable else None
         report("saving", 0.99)

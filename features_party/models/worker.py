@@ -33,6 +33,7 @@ class Worker(worker.Worker):
     def session(self) -> Iterator[None]:
         with self._trainings.home.worker_lock.open("w") as file:
             while not self.stopping():
+                self.moves()
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:

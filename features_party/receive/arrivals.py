@@ -14,6 +14,7 @@ from features_party.receive.offers import Offer, offered, pull_answer
 from features_party.receive.placing import Target
 from features_party.receive.pull import Pulled
 from features_party.receive.receipts import Delivery, Receipts, ReceiptService
+from features_party.steps import ACCOUNT, VERIFY
 from label_dp.documents.signing import VerifyingKey
 from label_dp.service.cli import Progress
 
@@ -57,7 +58,8 @@ class Arrivals:
         return self._brought(service, self._offered(service, release), progress)
 
     def _offered(self, service: LabelsService, release: str) -> Offer:
-        return offered(service, release, self.choose_key, self.messages.name)
+        with self.messages.steps.step(VERIFY):
+            return offered(service, release, self.choose_key, self.messages.name)
 
     def _brought(self, service: LabelsService, offer: Offer, progress: Progress) -> AcceptedMessage:
         found = self.messages.kept_offer(offer) or self.messages.fetched(service, offer, self.actor, progress)
@@ -73,11 +75,14 @@ class Arrivals:
 
     def pull_answer(self, service: LabelsService, name: str) -> SignedAnswer:
         """Fetch, verify and account for a published answer. Raises what `pull_answer` and `answer` raise."""
-        return self.answer(pull_answer(service, name, self.choose_key, self.answers.name))
+        with self.messages.steps.step(VERIFY):
+            envelope = pull_answer(service, name, self.choose_key, self.answers.name)
+        return self.answer(envelope)
 
     def answer(self, envelope: bytes) -> SignedAnswer:
         """Raises ReplayConflict where this answer was accepted with another document."""
-        found = self.answers.accept(envelope, self.labels_key, self.actor)
+        with self.messages.steps.step(ACCOUNT):
+            found = self.answers.accept(envelope, self.labels_key, self.actor)
         self.key_ids.add(found.answer.key_id)
         return found
 

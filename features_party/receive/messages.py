@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from features_party.labels_service import LabelsService
@@ -14,6 +14,7 @@ from features_party.receive.fetching import fetch_files, incoming
 from features_party.receive.message_paths import message_paths
 from features_party.receive.offers import Offer
 from features_party.receive.pinned import PinnedKeys
+from features_party.steps import ACCOUNT, FETCH, VERIFY, Steps
 from features_party.storage.home import INCOMING, Home
 from features_party.storage.kept import Kept
 from label_dp.documents.bundle import FOLDER_ENVELOPE, Bundle, VerifiedMessage, verify, verify_into
@@ -34,6 +35,7 @@ class Messages:
     place: Kept
     pinned: PinnedKeys
     name: str
+    steps: Steps = field(default_factory=Steps, repr=False)
 
     def verify(self, path: Path, labels_key: VerifyingKey | None = None) -> VerifiedMessage:
         """Check a message, or a rehearsal, without writing anything. Raises the VerificationFailed of the rule that was
@@ -98,8 +100,9 @@ class Messages:
         key = self._key(path, labels_key)
         self.home.sweep()
         temporary = self.home.incoming(self.home.messages)
-        verified = verify_into(path, key, self.name, temporary)
         try:
+            with self.steps.step(VERIFY):
+                verified = verify_into(path, key, self.name, temporary)
             return self._take(verified.manifest, verified.digest, temporary, actor)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -112,7 +115,8 @@ class Messages:
         self.home.sweep()
         try:
             with incoming(self.home, Item(offer.manifest, offer.digest).place) as folder:
-                fetch_files(service, offer.manifest, folder, progress)
+                with self.steps.step(FETCH):
+                    fetch_files(service, offer.manifest, folder, progress)
                 (folder / FOLDER_ENVELOPE).write_bytes(offer.envelope)
                 return self._take(offer.manifest, offer.digest, folder, actor)
         except OSError as error:
@@ -122,7 +126,8 @@ class Messages:
         """Account for the verified message in `folder`, which is ours alone, and give it its place."""
         item = Item(manifest, digest)
         target = self.place.draft(item.place)
-        fresh = self.acceptances.account(item, actor)
+        with self.steps.step(ACCOUNT):
+            fresh = self.acceptances.account(item, actor)
         found = AcceptedMessage(manifest, digest, target, fresh)
         # accounted for: only now does the message get its lasting place, or takes it after a crash in between
         if target.is_dir() and not (_whole(found) and found.has_prior(folder)):

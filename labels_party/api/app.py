@@ -63,7 +63,8 @@ def create_app(services: Services) -> FastAPI:
         summary="Sensitive labels in, one signed, privatized message out, every ε accounted for.",
         start=start,
         stop=services.close,
-        alive=services.worker.alive,
+        workers=(services.worker, services.sender),
+        look=services.figures.look,
         dead="The release worker is not running; restart the service.",
         silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
     )

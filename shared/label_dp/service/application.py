@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Depends, FastAPI
+from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
 from label_dp.errors import Unavailable
@@ -24,8 +25,10 @@ from label_dp.service.http import problem_responses
 from label_dp.service.json_bodies import JsonRoute
 from label_dp.service.methods import Methods, known_request
 from label_dp.service.metrics import install_metrics
+from label_dp.service.observing import Look, Observed
 from label_dp.service.rates import Rates
 from label_dp.service.refusals import install_handlers
+from label_dp.service.worker import Worker
 
 VERSION = version("label-dp-service")  # looked up once: it reads a file
 
@@ -42,12 +45,14 @@ def application(
     summary: str,
     start: Callable[[], None],
     stop: Callable[[], None],
-    alive: Callable[[], bool],
+    workers: tuple[Worker, ...],
+    look: Look,
     dead: str,
     silent: frozenset[str] = frozenset(),
+    others: tuple[Collector, ...] = (),
 ) -> FastAPI:
-    """The REST service over `services`. `start` and `stop` go with it; it is ready while its worker is `alive`, and
-    otherwise says `dead`.
+    """The REST service over `services`. `start` and `stop` go with it; it is ready while the first of its
+    `workers` is alive, and otherwise says `dead`. Metrics show the figures that `look` reads, and `others`.
 
     Routes with the dependency UPLOAD take bodies up to `max_body_bytes` of the settings' bounds, those with LARGE up to
     LARGE_BODY, all others SMALL_BODY at most. Routes in `silent` have no line in the log and are not counted
@@ -81,7 +86,8 @@ def application(
     app.add_middleware(LastResort)
     app.add_middleware(RequestLog, silent=silent)
     install_docs(app)
-    install_metrics(app, here=not services.settings.metrics_port, silent=silent)
+    observed = Observed(services.settings, VERSION, services.database, look, workers)
+    install_metrics(app, here=not services.settings.metrics_port, silent=silent, others=(observed, *others))
     for router in routers:
         app.include_router(router)
 
@@ -94,7 +100,7 @@ def application(
     def readyz() -> Health:
         """The database answers and the worker lives."""
         services.database.read("readyz", lambda c: c.execute(sa.select(1)).scalar())
-        if services.settings.worker and not alive():
+        if services.settings.worker and not workers[0].alive():
             raise Unavailable(dead)
         return Health(status="ready")
 

@@ -10,6 +10,7 @@ from label_dp.service.asgi import App, Message, Receive, Scope, Send, method_of
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
+    from prometheus_client.registry import Collector
 
 
 class CountRequests:
@@ -37,14 +38,25 @@ class CountRequests:
             self.requests.labels(route, method, str(status)).inc()
 
 
-def install_metrics(app: FastAPI, *, here: bool, silent: frozenset[str] = frozenset()) -> None:
-    """Count requests into `app.state.metrics`, and serve `/metrics` where it has no port of its own (`here`).
+def install_metrics(
+    app: FastAPI, *, here: bool, silent: frozenset[str] = frozenset(), others: tuple[Collector, ...] = ()
+) -> None:
+    """Count requests into `app.state.metrics`, beside `others`; serve `/metrics` where it has no port of its
+    own (`here`).
 
-    Durations are not exported: they could depend on labels.
+    Durations of requests are not exported: they could depend on labels.
 
     Routes in `silent` are not counted: how many there were, and how they ended, depends on labels.
     """
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
+    from prometheus_client import (
+        CONTENT_TYPE_LATEST,
+        CollectorRegistry,
+        Counter,
+        disable_created_metrics,
+        generate_latest,
+    )
+
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # moments of first calls are of no use to anybody
 
     registry = CollectorRegistry()
     requests = Counter(
@@ -60,6 +72,8 @@ def install_metrics(app: FastAPI, *, here: bool, silent: frozenset[str] = frozen
         registry=registry,
     )
     app.add_middleware(CountRequests, requests=requests, silent=silent)
+    for other in others:
+        registry.register(other)
     app.state.metrics = registry
     if not here:
         return

@@ -80,6 +80,9 @@ class ServiceSettings(BaseSettings):
     shutdown_seconds: int = Field(
         default=20, ge=1, description="How long requests may go on after SIGTERM before they are cut off."
     )
+    revision: str = Field(
+        default="", max_length=100, description="Which build this is, such as its commit; shown by `/metrics`."
+    )
     log_format: LogFormat = Field(default="plain", description="Lines of the log: plain or json.")
 
     @field_validator("*", mode="before")

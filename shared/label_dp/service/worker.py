@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
@@ -26,6 +27,7 @@ class Worker(ABC):
         self.name, self.poll_seconds = name, poll_seconds
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._moved = time.monotonic()
 
     @abstractmethod
     def round(self) -> bool:
@@ -49,6 +51,14 @@ class Worker(ABC):
     def alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
+    def moves(self) -> None:
+        """A sign of life, at the beginning and the end of each round."""
+        self._moved = time.monotonic()
+
+    def silent_seconds(self) -> float:
+        """Since the last sign of life."""
+        return time.monotonic() - self._moved
+
     def stop(self, timeout: float | None = None) -> None:
         """End the thread once its round is done; wait for that, at most `timeout` seconds."""
         self._stop.set()
@@ -60,6 +70,7 @@ class Worker(ABC):
         with self.session():
             pause = self.poll_seconds
             while not self.stopping():
+                self.moves()
                 try:
                     more, pause = self.round(), self.poll_seconds
                 except LabelDPError as error:  # such as a database that is away
@@ -69,6 +80,7 @@ class Worker(ABC):
                 except Exception as error:
                     log.error("%s: internal error of type %s", self.name, type(error).__name__)
                     more, pause = False, min(MAX_PAUSE, pause * 2)
+                self.moves()
                 if not more:
                     self._wake.wait(pause)
                     self._wake.clear()

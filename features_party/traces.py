@@ -1,0 +1,114 @@
+"""Traces by OpenTelemetry: a span for each request and each step, sent to the operator's own collector.
+
+A span has its name, a route, a status and how it ended: no id, no feature, no label, no text of an error. Nothing of a
+trace goes to a labels party.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from features_party.steps import REFUSED_NOT, Ended
+from label_dp.errors import InvalidSettings
+from label_dp.installing import pip_install
+from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.trace import SpanContext
+
+MOST_REMEMBERED = 1000
+SILENT = ("/healthz", "/readyz", "/metrics")
+
+
+class Traces:
+    """Give `step` and `remember` to `Steps`. `close` sends what was not sent yet."""
+
+    def __init__(self, processor: SpanProcessor, version: str, revision: str) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+
+        named = {"service.name": "features-party", "service.version": version, "service.revision": revision}
+        self._provider = TracerProvider(resource=Resource(named), shutdown_on_exit=False)
+        self._provider.add_span_processor(processor)
+        self.tracer = self._provider.get_tracer("features-party")
+        self._asked: OrderedDict[str, SpanContext] = OrderedDict()
+
+    @classmethod
+    def to(cls, endpoint: str, version: str, revision: str) -> Traces:
+        """Spans go to `endpoint`/v1/traces in batches, from a thread. Raises InvalidSettings."""
+        if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
+            raise InvalidSettings(f"FEATURES_PARTY_OTLP_ENDPOINT needs OpenTelemetry: {pip_install('otel')}.")
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        return cls(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")), version, revision)
+
+    @contextlib.contextmanager
+    def step(self, name: str, asked: str | None) -> Iterator[Ended]:
+        """A span inside the current one; linked to that in which `asked` was remembered."""
+        from opentelemetry.trace import Link, Status, StatusCode
+
+        cause = None if asked is None else self._asked.pop(asked, None)
+        links = [] if cause is None else [Link(cause)]
+        with self.tracer.start_as_current_span(
+            name,
+            links=links,
+            record_exception=False,  # its text may be anything
+            set_status_on_exception=False,
+        ) as span:
+
+            def ended(outcome: str) -> None:
+                span.set_attribute("outcome", outcome)
+                if outcome not in REFUSED_NOT:
+                    span.set_status(Status(StatusCode.ERROR))
+
+            yield ended
+
+    def remember(self, asked: str) -> None:
+        """That the current span asked for `asked`, which another thread will do."""
+        from opentelemetry.trace import get_current_span
+
+        self._asked[asked] = get_current_span().get_span_context()
+        while len(self._asked) > MOST_REMEMBERED:
+            self._asked.popitem(last=False)
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+
+class Traced:
+    """A span for each request but those of probes, within the trace that its caller names (`traceparent`)."""
+
+    def __init__(self, app: App, traces: Traces) -> None:
+        self.app, self.traces = app, traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in SILENT:
+            await self.app(scope, receive, send)
+            return
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers_of(scope).items()}
+        parent = TraceContextTextMapPropagator().extract(given)
+        method = method_of(scope)
+        with self.traces.tracer.start_as_current_span(
+            method, parent, SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+        ) as span:
+
+            async def noted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.set_attribute("http.response.status_code", message["status"])
+                await send(message)
+
+            try:
+                await self.app(scope, receive, noted)
+            finally:
+                route = getattr(scope.get("route"), "path", "unknown")
+                span.update_name(f"{method} {route}")
+                span.set_attributes({"http.request.method": method, "http.route": route})

@@ -1,0 +1,50 @@
+"""What the ledger comes to, kept in memory: events are never changed, so only later ones have to be read again."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from label_dp.audit import events
+from label_dp.audit.store import net
+from labels_party.storage.tables import audit_events as t
+
+CHARGES = (events.CHARGED, events.RETURNED)
+ENDS = {
+    events.PUBLISHED: ("release", "published"),
+    events.FAILED: ("release", "failed"),
+    events.DECLINED: ("release", "declined"),
+    events.CANCELLED: ("release", "cancelled"),
+    events.ANSWER_PUBLISHED: ("answer", "published"),
+    events.ANSWER_FAILED: ("answer", "failed"),
+}
+
+
+class Tally:
+    """Nano-ε by population and batch, and how often work ended in which way, up to the event `last`."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.spent: dict[str, Counter[str]] = {}
+        self.ends: Counter[tuple[str, str]] = Counter(dict.fromkeys(ENDS.values(), 0))
+        self._lock = threading.Lock()
+
+    def read(self, connection: Connection) -> None:
+        """Add the events since the last call; all in one snapshot."""
+        with self._lock:
+            newest = int(connection.execute(sa.select(sa.func.max(t.c.sequence))).scalar() or 0)
+            charged = sa.select(t.c.population, t.c.batch, net(t.c.kind, t.c.epsilon_nano))
+            charged = charged.where(t.c.kind.in_(CHARGES), t.c.sequence > self.last)
+            for population, batch, nano in connection.execute(charged.group_by(t.c.population, t.c.batch)):
+                self.spent.setdefault(population, Counter())[batch] += int(nano)
+            ended = sa.select(t.c.kind, sa.func.count()).where(t.c.kind.in_(ENDS), t.c.sequence > self.last)
+            for kind, count in connection.execute(ended.group_by(t.c.kind)):
+                self.ends[ENDS[kind]] += int(count)
+            self.last = newest
+
+    def most(self, population: str) -> int:
+        """The nano-ε that the batch of a population has spent which spent most, and so any example of it at most."""
+        return max(self.spent.get(population, Counter()).values(), default=0)
