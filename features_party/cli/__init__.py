@@ -17,6 +17,7 @@ from features_party.cli import models as models
 from features_party.cli import rehearse as rehearse
 from features_party.cli import daily as daily
 from features_party.cli import keys as keys
+from features_party.cli import backups as backups
 # isort: on
 
 from features_party.cli.app import app as app

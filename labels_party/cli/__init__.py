@@ -22,6 +22,7 @@ from labels_party.cli import daily as daily
 from labels_party.cli import set_aside as set_aside
 from labels_party.cli import webhooks as webhooks
 from labels_party.cli import rotation as rotation
+from labels_party.cli import backups as backups
 # isort: on
 
 from label_dp.service.cli import run

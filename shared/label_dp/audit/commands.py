@@ -193,16 +193,19 @@ def show_comparison(data: dict[str, Any], as_json: bool) -> None:
     """What was found, a sentence each; exit code 1 where there is anything."""
 
     def human() -> None:
-        for finding in data["findings"]:
-            say(f"{finding['kind']}: {plain(finding['sentence'])}", indent=2)
-        if data["agrees"]:
-            say(f"{data['events']} events agree with the export of {data['of']}", indent=2)
-        for note in data["notes"]:
-            say(f"  note: {plain(note)}", indent=2)
+        for line in comparison_lines(data):
+            say(line, indent=2)
 
     emit(data, as_json, human)
     if data["findings"]:
         raise SystemExit(1)
+
+
+def comparison_lines(data: dict[str, Any]) -> list[str]:
+    lines = [f"{finding['kind']}: {plain(finding['sentence'])}" for finding in data["findings"]]
+    if data["agrees"]:
+        lines.append(f"{data['events']} events agree with the export of {data['of']}")
+    return lines + [f"  note: {plain(note)}" for note in data["notes"]]
 
 
 def show_report(data: dict[str, Any], as_json: bool) -> None:

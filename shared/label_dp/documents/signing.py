@@ -32,6 +32,7 @@ EXPORT_TYPE = "application/vnd.label-dp.audit-export+json"
 RECEIPT_TYPE = "application/vnd.label-dp.receipt+json"
 ANSWER_TYPE = "application/vnd.label-dp.answer+json"
 REPORT_TYPE = "application/vnd.label-dp.report+json"
+BACKUP_TYPE = "application/vnd.label-dp.backup+json"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,54 @@ _VERSION = sa.Table(  # as Alembic makes it
 )
 
 
-def _config(database: Database, scripts: Path, connection: sa.Connection) -> Config:
+NEWER = "The database was written by a newer version of this software; upgrade the software first."
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a party's database is: migrations that lead to `head`, the tables they make, and those that only grow."""
+
+    scripts: Path
+    head: str
+    metadata: sa.MetaData
+    append_only: Mapping[str, str]
+
+    def prepare(self, database: Database) -> None:
+        prepare(database, self.scripts, self.head, self.metadata, self.append_only)
+
+    def pending(self, current: str | None) -> list[tuple[str, str]]:
+        """(revision, what it does) of each migration between `current` and the head, first to last. Raises Unavailable
+        where this version does not know `current`."""
+        if current == self.head:
+            return []
+        from alembic.script import ScriptDirectory
+
+        found: list[tuple[str, str]] = []
+        for script in ScriptDirectory(str(self.scripts)).walk_revisions("base", self.head):
+            if script.revision == current:
+                break
+            found.append((script.revision, (script.doc or "").partition("\n")[0].strip()))
+        else:
+            if current is not None:
+                raise Unavailable(NEWER)
+        return found[::-1]
+
+    def make(self, connection: sa.Connection, revision: str) -> None:
+        """The empty tables of `revision`, in an empty database."""
+        _migrate(connection, self.scripts, revision)
+
+    def bring(self, connection: sa.Connection) -> None:
+        """Migrate on the caller's write transaction to the head."""
+        _migrate(connection, self.scripts, self.head)
+
+
+def _migrate(connection: sa.Connection, scripts: Path, revision: str) -> None:
+    from alembic import command
+
+    command.upgrade(_config(scripts, connection), revision)
+
+
+def _config(scripts: Path, connection: sa.Connection) -> Config:
     from alembic.config import Config
 
     config = Config()
@@ -33,12 +81,13 @@ def _config(database: Database, scripts: Path, connection: sa.Connection) -> Con
 
 
 def current_revision(database: Database) -> str | None:
-    def query(connection: sa.Connection) -> str | None:
-        if not sa.inspect(connection).has_table("alembic_version"):
-            return None
-        return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+    return database.read("schema.version", revision_of)
 
-    return database.read("schema.version", query)
+
+def revision_of(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def prepare(
@@ -70,18 +119,14 @@ def upgrade(database: Database, scripts: Path, head: str) -> None:
     current = current_revision(database)
     if current == head:
         return
-    from alembic import command
     from alembic.script import ScriptDirectory
 
     def migrate(connection: sa.Connection) -> None:
-        config = _config(database, scripts, connection)
         if current is not None:
-            known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+            known = {script.revision for script in ScriptDirectory(str(scripts)).walk_revisions()}
             if current not in known:
-                raise Unavailable(
-                    "The database was written by a newer version of this software; upgrade the software first."
-                )
-        command.upgrade(config, head)
+                raise Unavailable(NEWER)
+        _migrate(connection, scripts, head)
 
     database.write("schema.upgrade", migrate)
 
@@ -90,9 +135,7 @@ def downgrade(database: Database, scripts: Path, revision: str) -> None:
     """Migrate down to `revision` ("base" empties the database); used by the migration tests."""
     from alembic import command
 
-    database.write(
-        "schema.downgrade", lambda connection: command.downgrade(_config(database, scripts, connection), revision)
-    )
+    database.write("schema.downgrade", lambda connection: command.downgrade(_config(scripts, connection), revision))
 
 
 def create(connection: sa.Connection, metadata: sa.MetaData, append_only: Mapping[str, str]) -> None:

@@ -1,0 +1,74 @@
+"""What backups and restores must know of the features party: which files its rows name, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from features_party.receive.acceptances import MESSAGE, plain_name
+from features_party.receive.pinned import PinnedKeys
+from features_party.settings import Settings
+from features_party.storage import tables
+from features_party.storage.home import Home
+from label_dp.audit.events import Event
+from label_dp.audit.judged import JudgedStore
+from label_dp.documents.signing import VerifyingKey
+from label_dp.service.backup.port import Evidence, Part, Party
+from label_dp.service.migrations import Schema
+
+SCHEMA = Schema(tables.MIGRATIONS, tables.HEAD, tables.metadata, tables.APPEND_ONLY)
+STORED = ("messages", "answers", "feature-tables", "models")
+
+
+def features_party(chosen: dict[str, Any] | None = None, settings: Settings | None = None) -> Party:
+    """`chosen`: settings by options of a command. Raises InvalidSettings."""
+    found = (settings or Settings.load()).model_copy(update=chosen)
+    return Party(
+        side="features",
+        settings=found,
+        home=Home(found.home),
+        schema=SCHEMA,
+        audit=JudgedStore(tables.audit_events, found.name),
+        parts=named,
+        private=lambda _: ["signing.key"],
+        signer=_signer,
+        settle=_settle,
+        stored=(lambda: _stored(found)) if found.objects else None,
+        rooms_stored=STORED,
+    )
+
+
+def named(connection: Connection) -> list[Part]:
+    """Accepted documents, uploaded tables, models. A document that was accounted for and is not kept yet comes again
+    with the next pull."""
+    received, uploads = tables.received, tables.feature_tables
+    found = []
+    for row in connection.execute(sa.select(received.c.sort, received.c.name, received.c.digest)):
+        place = plain_name(row.name, row.digest)
+        path = f"messages/{place}" if row.sort == MESSAGE.name else f"answers/{place}.dsse.json"
+        found.append(Part(path, needed=False))
+    files = connection.execute(sa.select(uploads.c.path).where(uploads.c.uploaded)).scalars()
+    found += [Part(f"feature-tables/{path}") for path in files]
+    return found + [Part(f"models/{name}") for name in connection.execute(sa.select(tables.models.c.id)).scalars()]
+
+
+def _signer(envelope: bytes, _events: Sequence[Event], home: Path) -> VerifyingKey:
+    return PinnedKeys(home / "keys" / "pinned").for_envelope(envelope)
+
+
+def _settle(connection: Connection, _home: Path, _found: Evidence) -> list[str]:
+    """Nothing is charged here by itself: what is accepted again after a restore is seen in its receipt."""
+    return []
+
+
+def _stored(settings: Settings) -> set[str]:
+    from label_dp.service.objects.address import Address, bucket_of
+
+    setting = "FEATURES_PARTY_OBJECTS"
+    bucket = bucket_of(Address.parse(settings.objects, setting), setting)
+    files = {stored.key for room in STORED for stored in bucket.listed(f"{room}/")}
+    return files | {"/".join(key.split("/")[:2]) for key in files}  # what is a folder has its name by its files

@@ -1,0 +1,107 @@
+"""What backups and restores must know of the labels party: which objects and files its rows name, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from label_dp.audit.events import RECEIPT_KEY, Event
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.receipts import registered
+from label_dp.documents.signing import VerifyingKey, named_key
+from label_dp.errors import SignatureInvalid
+from label_dp.service.backup.port import Evidence, Part, Party
+from label_dp.service.migrations import Schema
+from labels_party.bootstrap import MIGRATIONS
+from labels_party.labels.batches import ERASED, HISTORY
+from labels_party.settings import Settings
+from labels_party.storage.files import Home
+from labels_party.storage.tables import (
+    APPEND_ONLY,
+    HEAD,
+    audit_events,
+    batches,
+    installation,
+    metadata,
+    predictions,
+    segments,
+    work_files,
+)
+from labels_party.work.restored import RestoredLedger
+from labels_party.work.retention import OF_LABELS, PURGED
+
+SCHEMA = Schema(MIGRATIONS, HEAD, metadata, APPEND_ONLY)
+STORED = ("labels", "work")
+
+
+def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None = None) -> Party:
+    """`chosen`: settings by options of a command. Raises InvalidSettings."""
+    found = (settings or Settings.load()).model_copy(update=chosen)
+    return Party(
+        side="labels",
+        settings=found,
+        home=Home(found.home),
+        schema=SCHEMA,
+        audit=JudgedStore(audit_events, "labels-party"),
+        parts=named,
+        private=_private,
+        signer=_signer,
+        settle=_settle,
+        stored=(lambda: _stored(found)) if found.objects else None,
+        rooms_stored=STORED,
+    )
+
+
+def named(connection: Connection) -> list[Part]:
+    """Objects of segments, files of what was published, and how many answers predictors gave. What was drawn and not
+    published is nobody's, and what was sent for it is not needed: a restore ends it."""
+    s = segments
+    query = sa.select(s.c.key, s.c.kind, sa.and_(batches.c.state == PURGED, OF_LABELS).label("purged"))
+    objects: dict[str, bool] = {}
+    for row in connection.execute(query.join(batches, batches.c.id == s.c.batch)):
+        # an object that is to be deleted may be gone; merged digests are read from each batch's own without them
+        needed = row.kind not in (ERASED, HISTORY) and not row.purged
+        objects[row.key] = objects.get(row.key, False) or needed
+    files = connection.execute(sa.select(work_files.c.path).where(work_files.c.path.is_not(None))).scalars()
+    t = predictions
+    counts = connection.execute(sa.select(t.c.predictor, sa.func.count()).group_by(t.c.predictor)).all()
+    return [
+        *(Part(f"labels/{key}", needed) for key, needed in sorted(objects.items())),
+        *(Part(f"work/{path}") for path in sorted(files)),
+        *(Part(f"predictors/{name}", needed=False, most=int(count)) for name, count in counts),
+    ]
+
+
+def _private(connection: Connection) -> list[str]:
+    number = connection.execute(sa.select(installation.c.wrapping_key)).scalar()
+    return ["signing.key", *([] if number is None else ["secret.key", f"wrapping-{number}.key"])]
+
+
+def _signer(envelope: bytes, events: Sequence[Event], _home: Path) -> VerifyingKey:
+    """A registered receipt key. Raises SignatureInvalid, MalformedManifest."""
+    keys = [event for event in events if event.kind == RECEIPT_KEY]
+    for audience in {audience for event in keys for audience in event.audiences}:
+        if (key := registered(keys, audience).get(named_key(envelope))) is not None:
+            return key
+    raise SignatureInvalid(
+        "The export is signed neither with our own key nor with a receipt key that the backup knows; give its party's "
+        "keys/signing.pub as --key."
+    )
+
+
+def _settle(connection: Connection, home: Path, found: Evidence) -> list[str]:
+    restored = RestoredLedger()
+    restored.check_keys(connection, home)
+    return restored.end_unfinished(connection)
+
+
+def _stored(settings: Settings) -> set[str]:
+    from label_dp.service.objects.address import Address, bucket_of
+
+    setting = "LABELS_PARTY_OBJECTS"
+    bucket = bucket_of(Address.parse(settings.objects, setting), setting)
+    return {stored.key for room in STORED for stored in bucket.listed(f"{room}/")}

@@ -1,0 +1,117 @@
+"""What a ledger from a backup ends before anybody goes on with it.
+
+What was charged and unfinished may have been published since: to draw it now would be a second draw on one charge. So
+it fails and its charge stays, what waited for an approval is declined, and no schedule seals and releases by itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from label_dp.audit import events
+from label_dp.audit.judged import JudgedStore
+from label_dp.audit.show import counted
+from label_dp.audit.store import utc_now
+from label_dp.errors import Conflict, Refusal
+from label_dp.problems import problem
+from labels_party.labels.standing import ACCEPTED, FAILED, WORKING
+from labels_party.ledger.populations import Population, Populations
+from labels_party.ledger.store import Ledger
+from labels_party.notify.outbox import Outbox
+from labels_party.storage.secrets import Secrets
+from labels_party.storage.tables import audit_events, batches, installation, webhooks, work
+from labels_party.storage.wrapping import WrappingKeys
+from labels_party.work.kind import FAMILIES
+
+ACTOR = "restore"
+
+
+class Restored(Refusal):
+    """Why work is `failed`: the database was restored from a backup that had it unfinished."""
+
+    code = "restored"
+    title = "Restored from a backup"
+
+
+class RestoredLedger:
+    """Works on the write transaction in which a backup's rows came."""
+
+    def __init__(self) -> None:
+        self.audit = JudgedStore(audit_events, "labels-party", utc_now)
+        self.populations = Populations(self.audit)
+        self.ledger = Ledger(self.audit, Outbox(utc_now))
+
+    def check_keys(self, connection: Connection, home: Path) -> None:
+        """Raises Conflict where the keys are not those that the rows were made with."""
+        row = connection.execute(sa.select(installation)).first()
+        if row is None:
+            return
+        secrets = Secrets((home / "keys" / "secret.key").read_bytes())
+        if secrets.mac("installation", b"label-dp") != row.secret_check:
+            raise Conflict(
+                "The secret.key among the keys is not the one that this backup was made with; nothing was made."
+            )
+        WrappingKeys(home / "keys").get(row.wrapping_key)
+
+    def end_unfinished(self, connection: Connection) -> list[str]:
+        """What was done, in sentences."""
+        t = work
+        rows = connection.execute(sa.select(t).where(t.c.state.in_((ACCEPTED, *WORKING))).order_by(t.c.id)).all()
+        told = []
+        for row in rows:
+            self._end(connection, row)
+        if failed := sum(row.state != ACCEPTED for row in rows):
+            told.append(
+                f"{counted(failed, 'unfinished release or answer')} ended as failed: it may have been published since, "
+                "so its charge stays and it is not drawn again"
+            )
+        if declined := sum(row.state == ACCEPTED for row in rows):
+            told.append(f"{counted(declined, 'request')} that waited for an approval ended, uncharged; ask again")
+        return told + self._stop_schedules(connection)
+
+    def population_of(self, connection: Connection, batch: str) -> Population:
+        query = sa.select(batches.c.population).where(batches.c.id == batch)
+        return self.populations.get(connection, connection.execute(query).scalar_one())
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _end(self, connection: Connection, row: sa.Row[tuple[object, ...]]) -> None:
+        population = self.population_of(connection, row.batch)
+        about = (population, row.batch, row.id, ACTOR)
+        if row.state == ACCEPTED:
+            why = Restored("The database was restored from a backup before this was approved; nothing was charged.")
+            details = {"requested_by": row.requested_by, "reason": "restored from a backup"}
+            self.ledger.note(connection, events.DECLINED, *about, details)
+        else:
+            why = Restored(
+                "The database was restored from a backup that had this unfinished. It may have been published since, "
+                "so its charge stays; ask for a further one, which is charged on top."
+            )
+            self.fail(connection, population, row.batch, row.id, row.asked.get("answer"), why.code)
+        changed = {"state": FAILED, "lease_owner": None, "lease_until": None, "problem": problem(why)[1]}
+        connection.execute(sa.update(work).where(work.c.id == row.id).values(**changed))
+
+    def fail(
+        self, connection: Connection, population: Population, batch: str, name: str, answer: str | None, code: str
+    ) -> None:
+        """The event by which an open charge is kept."""
+        family = next(family for family in FAMILIES if name.startswith(family.prefix))
+        details = {"code": code, "charge": "kept"} | ({} if answer is None else {"answer": answer})
+        self.ledger.note(connection, family.failed, population, batch, name, ACTOR, details)
+
+    @staticmethod
+    def _stop_schedules(connection: Connection) -> list[str]:
+        t = batches
+        why = Restored("The database was restored from a backup, so nothing is sealed by itself; set a new time.")
+        stopped = connection.execute(
+            sa.update(t)
+            .where(t.c.state == "open", t.c.seal_at.is_not(None))
+            .values(seal_at=None, schedule_problem=problem(why)[1])
+        ).rowcount
+        told = [f"{counted(stopped, 'schedule')} of open batches stopped; set a new time"] if stopped else []
+        if connection.execute(sa.select(sa.func.count()).select_from(webhooks)).scalar():
+            told.append("webhooks send again what the backup had not sent yet")
+        return told

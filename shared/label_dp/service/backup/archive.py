@@ -1,0 +1,132 @@
+"""The file of a backup: a ZIP whose last member is the signed manifest of all others.
+
+Nothing of it is believed before the manifest's signature and every member's SHA-256 were checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from label_dp.documents.backup import BackupManifest, BackupMember
+from label_dp.documents.signing import VerifyingKey, named_key
+from label_dp.errors import InvalidFile, LabelDPError
+
+MANIFEST, KEYS = "manifest.dsse.json", "keys.sealed"
+DATABASE, HOME = "database/", "home/"
+CHUNK = 1 << 20
+MOST_MANIFEST = BackupManifest.MOST_ENVELOPE
+
+
+class Writer:
+    """`members` are those written so far."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True)
+        self.members: list[BackupMember] = []
+
+    def add(self, name: str, source: BinaryIO, most: int | None = None) -> None:
+        """`most`: only so many bytes of it."""
+        sha256, size = hashlib.sha256(), 0
+        info = zipfile.ZipInfo(name)
+        info.external_attr = 0o600 << 16
+        # rows are text; what lies in a home is encrypted, or Parquet
+        info.compress_type = zipfile.ZIP_DEFLATED if name.startswith(DATABASE) else zipfile.ZIP_STORED
+        with self._zip.open(info, "w", force_zip64=True) as out:
+            while chunk := source.read(CHUNK if most is None else min(CHUNK, most - size)):
+                out.write(chunk)
+                sha256.update(chunk)
+                size += len(chunk)
+        self.members.append(BackupMember(name=name, bytes=size, sha256=sha256.hexdigest()))
+
+    def finish(self, manifest: bytes) -> None:
+        self._zip.writestr(zipfile.ZipInfo(MANIFEST), manifest)
+        self._zip.close()
+
+    def close(self) -> None:
+        self._zip.close()
+
+
+class Archive:
+    def __init__(self, found: zipfile.ZipFile) -> None:
+        self._zip = found
+        self.envelope = self._envelope()
+
+    @property
+    def key_id(self) -> str:
+        """Of the key that signed it."""
+        return named_key(self.envelope)
+
+    def has(self, name: str) -> bool:
+        return name in self._zip.namelist()
+
+    def checked(self, key: VerifyingKey) -> BackupManifest:
+        """The manifest, once its signature and all members were checked. Raises InvalidFile, SignatureInvalid."""
+        manifest, _ = BackupManifest.opened(self.envelope, key)
+        if (
+            len(set(self._zip.namelist())) != len(manifest.members) + 1
+            or len(self._zip.namelist()) != len(manifest.members) + 1
+        ):
+            raise InvalidFile("The backup has other members than its manifest names; nothing was made.")
+        for member in manifest.members:
+            _check_name(member.name)
+            sha256, size = hashlib.sha256(), 0
+            with self.reading(member.name) as source:
+                while chunk := source.read(CHUNK):
+                    sha256.update(chunk)
+                    size += len(chunk)
+            if (size, sha256.hexdigest()) != (member.bytes, member.sha256):
+                raise InvalidFile(f"The backup's '{member.name}' is damaged: another SHA-256. Nothing was made.")
+        return manifest
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Any]:
+        """Raises InvalidFile."""
+        try:
+            with self._zip.open(name) as source:
+                yield source
+        except (KeyError, zipfile.BadZipFile, zipfile.zlib.error, EOFError, NotImplementedError):  # type: ignore[attr-defined]  # zlib is there
+            raise InvalidFile(f"The backup's '{name}' is damaged or missing; nothing was made.") from None
+
+    def copy(self, name: str, target: Path) -> None:
+        """Write a checked member as a new file of its own. Raises OSError."""
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.reading(name) as source, target.open("xb") as out:
+            while chunk := source.read(CHUNK):
+                out.write(chunk)
+            out.flush()
+
+    def _envelope(self) -> bytes:
+        try:
+            if self._zip.getinfo(MANIFEST).file_size > MOST_MANIFEST:
+                raise InvalidFile("The backup's manifest is too large.")
+        except KeyError:
+            raise InvalidFile("This is no backup: it has no manifest.") from None
+        with self.reading(MANIFEST) as source:
+            return bytes(source.read())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Archive]:
+    """Raises InvalidFile."""
+    try:
+        with zipfile.ZipFile(path) as found:
+            yield Archive(found)
+    except LabelDPError:
+        raise
+    except zipfile.BadZipFile:
+        raise InvalidFile(f"'{path}' is no backup, or it is cut off.") from None
+    except OSError as error:
+        raise InvalidFile(f"The backup '{path}' cannot be read ({error.strerror}).") from None
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    known = name == KEYS or name.startswith((DATABASE, HOME))
+    if not known or any(part in ("", ".", "..") for part in parts) or "\\" in name:
+        raise InvalidFile("The backup has a member of a name that none has; nothing was made.")
