@@ -35,15 +35,13 @@ RUN find / -xdev -depth \( -path '*-packages/pip*' -o -name ensurepip -o -path '
  && groupadd --gid 10001 features-party \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/features-party --no-create-home --shell /usr/sbin/nologin features-party \
  && install -d -o 10001 -g 10001 -m 0700 /var/lib/features-party \
- && install -d -o 10001 -g 10001 -m 0700 /handover \
- && install -d -o 10001 -g 10001 -m 0755 /secrets
+ && install -d -o 10001 -g 10001 -m 0700 /handover
 COPY --from=packages /opt/label-dp /opt/label-dp
 COPY --from=project /project /opt/label-dp
 ENV PATH=/opt/label-dp/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     OMP_WAIT_POLICY=PASSIVE \
-    NUMBA_CACHE_DIR=/var/lib/features-party/numba \
     FEATURES_PARTY_HOME=/var/lib/features-party \
     FEATURES_PARTY_HOST=0.0.0.0 \
     FEATURES_PARTY_PORT=8002

@@ -35,8 +35,7 @@ RUN find / -xdev -depth \( -path '*-packages/pip*' -o -name ensurepip -o -path '
  && groupadd --gid 10001 labels-party \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/labels-party --no-create-home --shell /usr/sbin/nologin labels-party \
  && install -d -o 10001 -g 10001 -m 0700 /var/lib/labels-party \
- && install -d -o 10001 -g 10001 -m 0700 /handover \
- && install -d -o 10001 -g 10001 -m 0755 /secrets
+ && install -d -o 10001 -g 10001 -m 0700 /handover
 COPY --from=packages /opt/label-dp /opt/label-dp
 COPY --from=project /project /opt/label-dp
 ENV PATH=/opt/label-dp/bin:$PATH \

@@ -31,6 +31,12 @@ class Rig:
     engine: Engine
     clicks: int
     folder: Path
+    load: int = 100_000  # clicks under which memory is measured
+    cold: bool = False  # whether images are built from nothing
+
+    def __post_init__(self) -> None:
+        self.secrets = self.folder / "secrets"
+        self.engine.environment["SECRETS"] = str(self.secrets)
 
     def ready(self) -> str:
         """Wait until both services are; how long each took."""
@@ -38,7 +44,7 @@ class Rig:
         took: dict[str, float] = {}
         while len(took) < len(PARTIES):
             for party, port in PARTIES.items():
-                if party not in took and _answers(port):
+                if party not in took and answers(port):
                     took[party] = time.monotonic() - start
             if time.monotonic() - start > READY_SECONDS:
                 raise Failed(f"not ready after {READY_SECONDS:g} s: {', '.join(PARTIES.keys() - took.keys())}")
@@ -66,7 +72,8 @@ class Rig:
         return {release["state"] for release in self.releases()}
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
+    """Whether the service at a port of this machine is ready."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=5).is_success
     except httpx.HTTPError:

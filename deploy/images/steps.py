@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
 
+from deploy.images.building import build, look_inside, rebuilt
 from deploy.images.engine import PROJECT, Failed
+from deploy.images.measured import DATABASES, at_rest, started, under_load
 from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said
 
-IMAGES = ("label-dp/labels-party", "label-dp/features-party", "label-dp/demo")
-LARGEST = 900_000_000  # bytes of a party's image
-REBUILT_SECONDS = 30.0  # after an edit of a source
 PROCESSORS = 1  # of a container in this play, fewer than machines have
-COPIED = ("pyproject.toml", "README.md", "LICENSE", "shared", "labels_party", "features_party", "deploy")
-# what a party's image must not have: an installer, tests, and the other one's heaviest library
-ABSENT = {"label-dp/labels-party": "pip xgboost onnx", "label-dp/features-party": "pip opendp"}
 LOOK = """
 import importlib.util, json, os, label_dp.service.quota as quota
 def writable(path):
@@ -26,36 +21,13 @@ def writable(path):
 print(json.dumps({"processors": quota.processors(), "memory": quota.memory_bytes(), "uid": os.getuid(),
                   "root": writable("/x"), "home": writable(os.environ["HOME_OF_PARTY"] + "/.look")}))
 """
+CONNECT = 'PGPASSWORD=$(cat "$PARTY_PASSWORD_FILE") psql -h 127.0.0.1 -U "$PARTY_ROLE" -d "$PARTY_ROLE"'
 ROLE = "SELECT rolsuper OR rolcreatedb OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 
 
-def build(rig: Rig) -> str:
-    """build all images."""
-    rig.engine.compose("build", profile="demo")
-    sizes = {name: int(rig.engine.docker("image", "inspect", "--format", "{{.Size}}", name)) for name in IMAGES}
-    for name in ABSENT:
-        if sizes[name] > LARGEST:
-            raise Failed(f"{name} has {sizes[name] / 1e6:.0f} MB, more than {LARGEST / 1e6:.0f} MB")
-    return ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sizes.items())
-
-
-def look_inside(rig: Rig) -> str:
-    """what an image has and is."""
-    for name, absent in ABSENT.items():
-        config = json.loads(rig.engine.docker("image", "inspect", name))[0]["Config"]
-        if config["User"] != "10001:10001" or config["Labels"].get("org.opencontainers.image.licenses") != "Apache-2.0":
-            raise Failed(f"{name} runs as {config['User']!r}, with the labels {config['Labels']}")
-        find = " ".join(f"-o -path '*-packages/{package}'" for package in absent.split())
-        tests = "-path '*-packages/*' -a \\( -name tests -o -name test \\)"
-        there = f"find / -xdev \\( {tests} {find} -o -name 'pip3*' \\) -print"
-        found = rig.engine.docker("run", "--rm", "--network=none", name, "sh", "-c", f"{there} 2>/dev/null; true")
-        if found.strip():
-            raise Failed(f"{name} has {found.split()[:5]}")
-    return "numeric user, licence; no installer, no tests, nothing of the other party's heaviest library"
-
-
 def up(rig: Rig) -> str:
-    """docker compose up --build --detach."""
+    """deploy/secrets.sh and docker compose up --build --detach."""
+    subprocess.run([str(rig.engine.root / "deploy" / "secrets.sh"), str(rig.secrets)], check=True)
     rig.engine.compose("up", "--build", "--detach")
     return rig.ready()
 
@@ -70,15 +42,13 @@ def confined(rig: Rig) -> str:
             seen["root"]
             or not seen["home"]
             or seen["uid"] != 10001
-            or seen["processors"] != 1
+            or seen["processors"] != PROCESSORS
             or seen["memory"] > 2 << 30
         ):
             raise Failed(f"{party}: {seen}")
-        container = rig.engine.compose("ps", "--quiet", party).strip()
-        used = rig.engine.docker("stats", "--no-stream", "--format", "{{.MemUsage}}", container).split()[0]
-        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB, {used} at rest")
+        told.append(f"{party} {seen['processors']} processor, {seen['memory'] / 2**20:.0f} MiB")
     for party in ("labels", "features"):
-        connect = f'PGPASSWORD=$(cat /secrets/party) psql -h 127.0.0.1 -U "$PARTY_ROLE" -d "$PARTY_ROLE" -Atc "{ROLE}"'
+        connect = f'{CONNECT} -Atc "{ROLE}"'
         if rig.engine.compose("exec", "-T", f"{party}-db", "sh", "-c", connect).strip() != "f":
             raise Failed(f"the role of {party}-db may do more than own its database")
         other = "features" if party == "labels" else "labels"
@@ -89,6 +59,19 @@ def confined(rig: Rig) -> str:
             continue
         raise Failed(f"{party}-party reaches {other}-db")
     return ", ".join(told) + "; root read-only; roles without rights; no party reaches the other's database"
+
+
+def secret(rig: Rig) -> str:
+    """passwords are in files of those who need them, and in no environment."""
+    known = {path.name: path.read_text(encoding="utf-8").strip() for path in rig.secrets.iterdir()}
+    for service in (*PARTIES, *DATABASES):
+        container = rig.engine.compose("ps", "--quiet", service).strip()
+        inspected = rig.engine.docker("inspect", container)
+        shown = [name for name, value in known.items() if value in inspected]
+        given = rig.engine.compose("exec", "-T", service, "ls", "/run/secrets").split()
+        if shown or not given or not all(name.startswith(service.split("-")[0]) for name in given):
+            raise Failed(f"{service} shows {shown} and is given {given}")
+    return f"{len(known)} secrets; each service has its own party's"
 
 
 def demo_twice(rig: Rig) -> str:
@@ -182,26 +165,6 @@ def stopped_and_started(rig: Rig) -> str:
     return took
 
 
-def rebuilt(rig: Rig) -> str:
-    """the image again after an edit of a source."""
-    context = rig.folder / "context"
-    context.mkdir()
-    for name in COPIED:
-        source = rig.engine.root / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy2
-        copy(source, context / name)
-    with (context / "shared/label_dp/errors.py").open("a", encoding="utf-8") as file:
-        file.write("\n# edited\n")
-    argument = rig.engine.environment.get("PYTHON_IMAGE")
-    arguments = ["--build-arg", f"PYTHON_IMAGE={argument}"] if argument else []
-    start = time.monotonic()
-    rig.engine.docker("build", "-q", *arguments, "-f", str(context / "deploy/labels_party.Dockerfile"), str(context))
-    took = time.monotonic() - start
-    if took > REBUILT_SECONDS:
-        raise Failed(f"{took:.0f} s, more than {REBUILT_SECONDS:g} s")
-    return f"{took:.0f} s"
-
-
 def taken_away(rig: Rig) -> str:
     """down --volumes takes all volumes together."""
     rig.engine.compose("down", "--volumes", profile="demo")
@@ -216,8 +179,12 @@ STEPS: tuple[Callable[[Rig], str], ...] = (
     look_inside,
     up,
     confined,
+    secret,
+    started,
+    at_rest,
     demo_twice,
     try_next,
+    under_load,
     one_history,
     killed,
     replica,

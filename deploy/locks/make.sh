@@ -1,6 +1,7 @@
 #!/bin/sh
 # Every version and its hashes, for each thing that is installed; `make lock` runs it, and with UPGRADE=1 takes newer ones.
-# The labels party has no trainer, the features party draws no noise: what only the other one uses is left out.
+# The labels party has no trainer, the features party draws no noise: what only the other one uses is left out, with all
+# that it needs itself.
 set -eu
 cd "$(dirname "$0")/../.."
 locked() {
@@ -10,6 +11,6 @@ locked() {
 locked dev pyproject.toml --extra dev
 # both parties run what was tested
 tested="--constraint deploy/locks/dev.txt"
-locked labels-party pyproject.toml --extra postgres $tested --no-emit-package xgboost-cpu --no-emit-package xgboost
-locked features-party pyproject.toml --extra postgres --extra onnx $tested --no-emit-package opendp
+python -m deploy.locks.requirements labels-party postgres | locked labels-party - $tested
+python -m deploy.locks.requirements features-party postgres onnx | locked features-party - $tested
 sed -n 's/^requires = \["\(.*\)"\]$/\1/p' pyproject.toml | locked build -

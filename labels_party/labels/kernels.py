@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.compiled import compiled
+from labels_party.mechanisms.compiled import compiled
 
 U64 = npt.NDArray[np.uint64]
 BYTES, WORDS = "Array(uint8, 1, 'C', readonly=True)", "Array(uint64, 1, 'C', readonly=True)"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.compiled import compiled
+from labels_party.mechanisms.compiled import compiled
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

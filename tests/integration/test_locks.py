@@ -10,16 +10,19 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy.locks.requirements import name_of, of_others, of_party
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)(?: ; (.*?))? \\$")
-# what each lock is made of, and what only the other party uses
+# what each lock is made of
 LOCKS = {
-    "labels-party": (["postgres"], {"xgboost", "xgboost-cpu"}),
-    "features-party": (["postgres", "onnx"], {"opendp"}),
-    "dev": (["dev"], set()),
-    "build": (None, set()),
+    "labels-party": of_party("labels-party", "postgres"),
+    "features-party": of_party("features-party", "postgres", "onnx"),
+    "dev": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]],
+    "build": PROJECT["build-system"]["requires"],
 }
+PARTIES = {"labels-party": "features-party", "features-party": "labels-party"}
 
 
 def pins(name: str) -> dict[str, list[str]]:
@@ -38,18 +41,21 @@ def pins(name: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_has_what_is_asked_for(name: str) -> None:
-    extras, absent = LOCKS[name]
-    project = PROJECT["project"]
-    asked = PROJECT["build-system"]["requires"] if extras is None else list(project["dependencies"])
-    for extra in extras or []:
-        asked += project["optional-dependencies"][extra]
     found = pins(name)
-    assert not absent & set(found)
-    for requirement in map(Requirement, asked):
+    for requirement in map(Requirement, LOCKS[name]):
         package = canonicalize_name(requirement.name)
-        if package not in absent:
-            assert package in found, f"{package}: run make lock"
-            assert all(requirement.specifier.contains(version) for version in found[package]), package
+        assert package in found, f"{package}: run make lock"
+        assert all(requirement.specifier.contains(version) for version in found[package]), package
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_lock_has_nothing_that_only_the_other_party_uses(party: str) -> None:
+    others = of_others(party)
+    declared = {name_of(each) for each in PROJECT["project"]["dependencies"]}
+    assert others
+    assert others <= declared, "pyproject.toml names a package that is no dependency"
+    assert not others & of_others(PARTIES[party])
+    assert not others & set(pins(party)), "run make lock"
 
 
 def test_parties_and_tests_agree_on_versions() -> None:
@@ -60,5 +66,5 @@ def test_parties_and_tests_agree_on_versions() -> None:
 
 
 def test_locks_name_no_registry() -> None:
-    for path in (ROOT / "deploy" / "locks").iterdir():
+    for path in (ROOT / "deploy" / "locks").glob("*.txt"):
         assert "://" not in path.read_text(encoding="utf-8"), path

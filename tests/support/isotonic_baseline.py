@@ -28,6 +28,8 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from label_dp.domain import Domain
 from label_dp.errors import InvalidEpsilon, InvalidMechanism
@@ -169,6 +171,12 @@ def baseline_excess_bound(functions: int, grid: LossGrid, epsilon: Epsilon) -> f
     return math.log(functions) / float(rate_of(epsilon.fraction, grid.sensitivity(0, grid.size))) * grid.unit
 
 
+def width(poset: Poset) -> int:
+    """The most elements of which none is below another (Dilworth: m less the largest matching of a < b)."""
+    matched = maximum_bipartite_matching(csr_matrix(poset.below), perm_type="column")
+    return poset.size - int(np.count_nonzero(matched >= 0))
+
+
 def _halvings(rate: Fraction, loss: int) -> int:
     """At least rate·loss/log 2, in whole numbers."""
     return math.ceil(rate * loss * Fraction(1443, 1000)) + 1
@@ -178,7 +186,7 @@ def _values(values: int | None, n: int, epsilon: Epsilon, poset: Poset) -> int:
     if not epsilon:
         raise InvalidEpsilon("The exponential mechanism needs an ε greater than zero.")
     if values is None:
-        ratio = float(epsilon) * n / (poset.width * math.log(poset.size + 1))
+        ratio = float(epsilon) * n / (width(poset) * math.log(poset.size + 1))
         return max(2, min(MAX_VALUES, round(math.sqrt(ratio))))
     if type(values) is not int or not 2 <= values <= MAX_VALUES:
         raise InvalidMechanism(f"'values' is a whole number from 2 to {MAX_VALUES}.")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.compiled import compiled
 from labels_party.labels.by_id.words import read_word, turned, write_word
+from labels_party.mechanisms.compiled import compiled
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]

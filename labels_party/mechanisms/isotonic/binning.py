@@ -101,7 +101,7 @@ class CellPlan(ABC):
         """Of what was found in each cell, in 1/UNITS of the domain's range, and how many examples each has: values that
         fall nowhere, by least squares, in whole 1/UNITS: a quotient would show how many examples a cell has. One
         without any, which the map is not to show, counts as one of the domain's middle."""
-        from labels_party.mechanisms.isotonic.projection import rising  # scipy takes a while to load
+        from labels_party.mechanisms.isotonic.projection import rising  # numba takes a while to load
 
         weights = np.maximum(counts, 1).astype(np.float64).reshape(self.shape)
         fitted = rising(np.where(counts == 0, found + UNITS // 2, found).reshape(self.shape), weights)

@@ -76,15 +76,6 @@ class Poset:
         """int64[m]: the elements so that none comes before one that is below it."""
         return np.lexsort((np.arange(self.size), self.below.sum(axis=0))).astype(np.int64)
 
-    @cached_property
-    def width(self) -> int:
-        """The most elements of which none is below another (Dilworth: m less the largest matching of a < b)."""
-        from scipy.sparse import csr_matrix
-        from scipy.sparse.csgraph import maximum_bipartite_matching
-
-        matched = maximum_bipartite_matching(csr_matrix(self.below), perm_type="column")
-        return self.size - int(np.count_nonzero(matched >= 0))
-
     @property
     def down_set_count(self) -> int:
         """How many down-sets there are. Raises InvalidInput (more than 2¹⁶)."""

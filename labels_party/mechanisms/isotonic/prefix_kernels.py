@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from label_dp.compiled import compiled
+from labels_party.mechanisms.compiled import compiled
 
 IntArray = npt.NDArray[np.int64]
 

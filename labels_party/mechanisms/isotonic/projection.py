@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
+
+from labels_party.mechanisms.compiled import compiled
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -20,7 +21,8 @@ def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
     for 1,000 rounds; what is left is raised to the largest value before it.
     """
     if values.ndim == 1:
-        return np.asarray(isotonic_regression(values, weights=weights).x, np.float64)
+        line = _pooled(values.astype(np.float64)[None], weights.astype(np.float64)[None])
+        return np.asarray(line[0], np.float64)
     found, residues = values.astype(np.float64), [np.zeros(values.shape), np.zeros(values.shape)]
     close = CLOSE * max(float(np.ptp(values)), 1e-300)
     for _ in range(MOST_ROUNDS):
@@ -36,5 +38,28 @@ def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
 
 def _along(axis: int, values: FloatArray, weights: FloatArray) -> FloatArray:
     """Every line along `axis` by itself."""
-    lines = zip(np.moveaxis(values, axis, -1), np.moveaxis(weights, axis, -1), strict=True)
-    return np.moveaxis(np.stack([isotonic_regression(v, weights=w).x for v, w in lines]), -1, axis)
+    lines = (np.ascontiguousarray(np.moveaxis(each, axis, -1)) for each in (values, weights))
+    return np.moveaxis(_pooled(*lines), -1, axis)
+
+
+@compiled()
+def _pooled(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """The nearest line that never falls, for each line: adjacent violators are pooled (Ayer et al. 1955)."""
+    out = np.empty(values.shape, np.float64)
+    mean, weight = np.empty(values.shape[1]), np.empty(values.shape[1])
+    end = np.empty(values.shape[1], np.int64)
+    for line in range(values.shape[0]):
+        top = -1
+        for i in range(values.shape[1]):
+            top += 1
+            mean[top], weight[top], end[top] = values[line, i], weights[line, i], i + 1
+            while top and mean[top - 1] >= mean[top]:
+                both = weight[top - 1] + weight[top]
+                mean[top - 1] += (mean[top] - mean[top - 1]) * (weight[top] / both)
+                weight[top - 1], end[top - 1] = both, end[top]
+                top -= 1
+        start = 0
+        for block in range(top + 1):
+            out[line, start : end[block]] = mean[block]
+            start = end[block]
+    return out

@@ -153,6 +153,14 @@ def test_the_projection_on_rising_tables_is_the_nearest(seed: int) -> None:
     assert rising(found, weights) == pytest.approx(found, abs=1e-6)
 
 
+@pytest.mark.parametrize("length", [1, 2, 7, 500])
+def test_the_projection_of_a_line_is_that_of_scipy(length: int) -> None:
+    rng = np.random.default_rng(length)
+    for values in (rng.normal(0, 1, length), rng.integers(0, 4, length).astype(float), np.arange(length)[::-1] * 1.0):
+        weights = rng.uniform(0.2, 3, length)
+        assert rising(values, weights) == pytest.approx(isotonic_regression(values, weights=weights).x, abs=1e-12)
+
+
 def test_one_label_and_one_cell_are_degenerate() -> None:
     one = BinnedMeans(Domain.parse("3:3"), (Cells.even(5, 5),), 2, ONE).fit(np.array([0, 4]), np.array([0, 0]))
     assert one.apply(np.arange(5)).tolist() == [3.0] * 5

@@ -1,0 +1,121 @@
+"""No import of a package that the lock does not name, and each party alone with the packages of its own lock."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from deploy.locks.requirements import name_of
+from tests.integration.test_locks import pins
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+WHEEL = [ROOT / each for each in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+COMMON = [each for each in WHEEL if not each.name.endswith("_party")]
+PARTIES = {f"{side}-party": [*COMMON, ROOT / f"{side}_party"] for side in ("labels", "features")}
+OWN = {each.name for each in WHEEL}
+# `dev` and `measures` are for tests, the others for users who ask for them
+OPTIONAL = {canonicalize_name(name_of(each)) for e in EXTRAS if e not in ("dev", "measures") for each in EXTRAS[e]}
+# where a package is not installed, or comes under several names
+IMPORTED_AS = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
+# every module of a party where nothing but its lock is installed; then its application, and the help of its command
+ALONE = """
+import importlib, importlib.metadata, json, pkgutil, sys
+blocked, optional, rooms = (set(each) for each in json.loads(sys.argv[1]))
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in blocked:
+            raise ModuleNotFoundError(f"{name} is not in the lock of this party", name=top)
+
+sys.meta_path.insert(0, Blocked())
+left = []
+for room in sorted(rooms):
+    package = importlib.import_module(room)
+    for module in pkgutil.walk_packages(package.__path__, room + "."):
+        if ".migrations." in module.name or module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ImportError as missing:
+            if missing.name not in optional and "pip install" not in str(missing):
+                raise
+            left.append(module.name)
+party = next(room for room in rooms if room.endswith("_party"))
+services = importlib.import_module(party + ".bootstrap").bootstrap()
+app = importlib.import_module(party + ".api.app").create_app(services)
+assert app.openapi()["paths"]
+sys.argv = [party, "--help"]
+try:
+    importlib.import_module(party + ".cli").main()
+except SystemExit as ended:
+    assert not ended.code
+print(json.dumps(sorted(left)), file=sys.stderr)
+"""
+
+
+@cache
+def distributions() -> dict[str, set[str]]:
+    """The packages of this environment that a name is imported from."""
+    return {name: {canonicalize_name(each) for each in found} for name, found in packages_distributions().items()}
+
+
+def packages_of(name: str) -> set[str]:
+    return distributions().get(name) or {canonicalize_name(IMPORTED_AS.get(name, name))}
+
+
+def imported(package: Path) -> dict[str, str]:
+    """Top-level names that a package of ours imports anywhere, each with a file that does."""
+    found: dict[str, str] = {}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            else:
+                continue
+            for name in names:
+                found.setdefault(name.partition(".")[0], str(path.relative_to(ROOT)))
+    return {name: path for name, path in found.items() if name not in OWN | set(sys.stdlib_module_names)}
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_party_imports_what_its_lock_names(party: str) -> None:
+    locked = set(pins(party))
+    for package in PARTIES[party]:
+        for name, path in imported(package).items():
+            assert packages_of(name) & (locked | OPTIONAL), f"{path} imports {name}, which no lock of {party} names"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_party_needs_nothing_but_its_lock(party: str, tmp_path: Path) -> None:
+    locked = set(pins(party))
+    rooms = [package.name for package in PARTIES[party]]
+    blocked = [name for name, packages in distributions().items() if not packages & locked and name not in rooms]
+    optional = [name for name, packages in distributions().items() if packages & OPTIONAL] + sorted(OPTIONAL)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, json.dumps([blocked, optional, rooms])],
+        capture_output=True,
+        text=True,
+        env=os.environ | {f"{party.upper().replace('-', '_')}_HOME": str(tmp_path / "home")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    left = json.loads(done.stderr.splitlines()[-1])
+    # all but what is asked for with an extra
+    assert len(left) < 10, left
