@@ -115,7 +115,7 @@ def bootstrap(
     database = Database(settings.url, faults=faults or no_faults)
     tables.migrate(database)
     audit = JudgedStore(tables.audit_events, settings.name, clock)
-    pinned = PinnedKeys(home.pinned)
+    pinned = PinnedKeys(home.pinned, clock)
     receipts = Receipts(database, audit, home, settings.name)
     acceptances = Acceptances(database, audit, receipts)
     messages = Messages(acceptances, home, place(home.messages), pinned, settings.name)

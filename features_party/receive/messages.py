@@ -122,6 +122,8 @@ class Messages:
         """Account for the verified message in `folder`, which is ours alone, and give it its place."""
         item = Item(manifest, digest)
         target = self.place.draft(item.place)
+        if not self.acceptances.known(item):
+            self.pinned.require_open(manifest.key_id)
         fresh = self.acceptances.account(item, actor)
         found = AcceptedMessage(manifest, digest, target, fresh)
         # accounted for: only now does the message get its lasting place, or takes it after a crash in between
