@@ -128,7 +128,7 @@ def bootstrap(
     database = Database(settings.url, faults=faults or no_faults)
     tables.migrate(database)
     audit = JudgedStore(tables.audit_events, settings.name, clock)
-    pinned = PinnedKeys(home.pinned)
+    pinned = PinnedKeys(home.pinned, clock)
     steps = Steps()
     receipts = Receipts(database, audit, home, settings.name)
     acceptances = Acceptances(database, audit, receipts)

@@ -51,7 +51,7 @@ def rebuilt(rig: Rig) -> str:
         source = rig.engine.root / name
         copy = shutil.copytree if source.is_dir() else shutil.copy2
         copy(source, context / name)
-    with (context / "shared" / "errors.py").open("a", encoding="utf-8") as file:
+    with (context / "shared/label_dp/errors.py").open("a", encoding="utf-8") as file:
         file.write("\n# edited\n")
     argument = rig.engine.environment.get("PYTHON_IMAGE")
     arguments = ["--build-arg", f"PYTHON_IMAGE={argument}"] if argument else []

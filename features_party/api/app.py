@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from features_party.api import audit, models, received, tables, trainings
+from features_party.api import audit, models, pinned, received, tables, trainings
 from features_party.api.figures import StepFigures, figures
 from features_party.bootstrap import Services
 from features_party.models.event_stream import Streams
@@ -33,6 +33,7 @@ def create_app(services: Services) -> FastAPI:
         services,
         [
             *(tables.router, received.messages, received.answers, trainings.router, models.router, audit.router),
+            pinned.router,
             *pages.routers(),
         ],
         title="Features party",

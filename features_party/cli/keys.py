@@ -1,4 +1,4 @@
-"""`keygen`, `pin-key` and `apikey`: our key, the keys we trust, and keys for the REST interface."""
+"""`keygen`, `pin-key`, `pinned` and `apikey`: our key, the keys we trust, and keys for the REST interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from features_party.cli.app import apikey, app, services
-from label_dp.service.cli import ADMINISTRATION, emit
+from label_dp.service.cli import ADMINISTRATION, emit, table
 from label_dp.service.party_commands import (
     Expires,
     Json,
@@ -17,6 +17,9 @@ from label_dp.service.party_commands import (
     create_apikey,
     show_own_key,
 )
+
+pinned = typer.Typer(help="The labels parties' keys that we trust.", no_args_is_help=True)
+app.add_typer(pinned, name="pinned", rich_help_panel=ADMINISTRATION)
 
 
 @app.command()
@@ -30,11 +33,39 @@ def keygen(as_json: Json = False) -> None:
 @app.command("pin-key", rich_help_panel=ADMINISTRATION)
 def pin_key(
     public_key: Annotated[Path, typer.Argument(metavar="PUB", help="The labels party's keys/signing.pub.")],
+    name: Annotated[str | None, typer.Option(help="Whose it is; shown wherever the key is.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAYS|DATE", help="Trusted for so many days, or until the end of this day (UTC); default ever."
+        ),
+    ] = None,
+    origin: Annotated[str | None, typer.Option(help="Where it came from, and how it was compared.")] = None,
     as_json: Json = False,
 ) -> None:
     """Trust a labels party's key: its messages are then accepted without naming the key."""
-    key = services().pinned.pin(public_key)
-    emit({"key_id": key.id}, as_json, lambda: typer.echo(f"pinned {key.id}"))
+    pin = services().pinned.pin(public_key, name, expires, origin)
+    emit(pin.as_json(), as_json, lambda: typer.echo(f"pinned {pin.key.id}"))
+
+
+@pinned.command("list")
+def pinned_list(as_json: Json = False) -> None:
+    """Show each key, whose it is, when and from where it came, and until when it is trusted."""
+    found = services(True).pinned.listed()
+    columns = ["name", "key_id", "state", "pinned", "by", "origin", "expires", "revoked", "handed_over", "successor"]
+    shown = [c for c in columns if c in ("key_id", "state") or any(row[c] for row in found)]
+    rows = [[str(row[c] or "") for c in shown] for row in found]
+    emit(found, as_json, lambda: table("Pinned keys", [c.replace("_", " ") for c in shown], rows))
+
+
+@pinned.command("revoke")
+def pinned_revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `pinned list` shows it.")],
+    as_json: Json = False,
+) -> None:
+    """Accept nothing new under a key from now on; what was accepted stays, and its ε too."""
+    pin = services(True).pinned.revoke(key_id)
+    emit(pin.as_json(), as_json, lambda: typer.echo(f"revoked {pin.key.id}"))
 
 
 @apikey.command("create")

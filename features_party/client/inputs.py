@@ -107,3 +107,8 @@ class InputCalls:
     def audit_events(self, after: int = 0, limit: int = 200) -> Conversation[list[Json]]:
         """Audit events behind a sequence number, each with its exact ε split."""
         return entries(at.AUDIT_EVENTS, after=after, limit=limit)
+
+    @call
+    def pinned_keys(self) -> Conversation[list[Json]]:
+        """The labels parties' keys that the service trusts: whose each is, since when and until when."""
+        return entries(at.PINNED_KEYS)

@@ -24,4 +24,5 @@ ASK_CALIBRATION = "models/{}/ask-calibration"
 CALIBRATIONS = "models/{}/calibrations"
 PREDICT = "models/{}/predict"
 
+PINNED_KEYS = "pinned-keys"
 AUDIT_EVENTS = "audit/events"

@@ -26,6 +26,8 @@ def inbox(visit: Reader, cursor: Cursor = None, answers: Cursor = None) -> Respo
         received=ctx.database.read("page.inbox", _by_population),
         messages=ctx.acceptances.page(MESSAGE, newest(cursor)),
         answers=ctx.acceptances.page(ANSWER, newest(answers)),
+        keys=ctx.pinned.listed(),
+        names=ctx.pinned.names(),
     )
 
 

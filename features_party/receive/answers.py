@@ -70,6 +70,8 @@ class Answers:
         found = self.verify(envelope, labels_key)
         item = Item(found.answer, found.digest)
         name = f"{item.place}.dsse.json"
+        if not self.acceptances.known(item):
+            self.pinned.require_open(found.answer.key_id)
         fresh = not self.acceptances.known(item) and self.acceptances.account(item, actor)
         if fresh or not _whole(self.place.path(name), found.digest):
             write_durably(self.place.draft(name), envelope)

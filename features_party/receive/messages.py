@@ -127,6 +127,8 @@ class Messages:
         item = Item(manifest, digest)
         target = self.place.draft(item.place)
         with self.steps.step(ACCOUNT):
+            if not self.acceptances.known(item):
+                self.pinned.require_open(manifest.key_id)
             fresh = self.acceptances.account(item, actor)
         found = AcceptedMessage(manifest, digest, target, fresh)
         # accounted for: only now does the message get its lasting place, or takes it after a crash in between

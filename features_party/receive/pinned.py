@@ -2,38 +2,108 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from features_party.receive.pins import Pin
+from label_dp.actors import require_name
 from label_dp.documents.bundle import VerifiedMessage
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.documents.signing import VerifyingKey, is_rehearsal, named_key
 from label_dp.errors import InvalidInput, NotFound, SignatureInvalid
-from label_dp.service.folders import write_durably
+from label_dp.moments import DAY, TIME, Clock, last_day, utc_now
 
 Keys = list[VerifyingKey]  # `list` is a method below
+Pins = list[Pin]
+Listing = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class PinnedKeys:
     folder: Path
+    clock: Clock = utc_now
 
-    def pin(self, public_key: Path) -> VerifyingKey:
-        """Trust the PEM key in the file `public_key`. Pinning it again changes nothing. Raises InvalidFile, and
-        InvalidInput for our own key."""
+    def pin(
+        self,
+        public_key: Path,
+        name: str | None = None,
+        expires: str | None = None,
+        origin: str | None = None,
+        by: str = "cli",
+    ) -> Pin:
+        """Trust the PEM key in the file `public_key`. `name`: whose it is; `expires`: as `expiry` reads it; `origin`:
+        where it came from.
+
+        Pinning it again keeps what is noted, but for what is given now. Raises InvalidFile, and InvalidInput for our
+        own key, for one that was revoked and for a name that is none.
+        """
         key, ours = VerifyingKey.load(public_key), self.folder.parent / "signing.pub"
         if ours.is_file() and VerifyingKey.load(ours).id == key.id:
             raise InvalidInput(
                 f"'{public_key}' is our own key, which signs our receipts. Pin the labels party's keys/signing.pub, "
                 "and give ours to the labels party."
             )
-        write_durably(self.folder / f"{key.id.removeprefix('ed25519:')[:32]}.pub", key.pem)
-        return key
+        if name is not None:
+            require_name(name)
+        until = last_day(expires, self.clock()) if expires is not None else None
+        fresh = Pin(key, pinned=self._now(), by=by, origin=origin or f"file {public_key.name}")
+        known = next((pin for pin in self.pins() if pin.key.id == key.id), None)
+        if known is not None and known.revoked is not None:
+            raise InvalidInput(f"The key {key.id} was revoked here on {known.revoked[:DAY]}; it is not trusted again.")
+        pin = known or fresh
+        pin = replace(pin, name=name or pin.name, expires=until or pin.expires, origin=origin or pin.origin)
+        if pin != known:
+            pin.save(self.folder)
+        return pin
 
-    def list(self) -> list[VerifyingKey]:
+    def revoke(self, key_id: str) -> Pin:
+        """Accept nothing more under this key; what was accepted stays. Raises NotFound."""
+        pin = self.pin_of(key_id)
+        if pin.revoked is None:
+            pin = replace(pin, revoked=self._now())
+            pin.save(self.folder)
+        return pin
+
+    def pins(self) -> Pins:
         if not self.folder.is_dir():
             return []
-        return [VerifyingKey.load(path) for path in sorted(self.folder.glob("*.pub"))]
+        return [Pin.load(path) for path in sorted(self.folder.glob("*.pub"))]
+
+    def list(self) -> Keys:
+        """The keys; each knows the last day for which it signs."""
+        return [pin.trusted for pin in self.pins()]
+
+    def listed(self) -> Listing:
+        """What is known of each, and how it stands today."""
+        today = self._now()[:DAY]
+        return [pin.as_json() | {"state": pin.state(today)} for pin in self.pins()]
+
+    def names(self) -> dict[str, str]:
+        """Whose each key is, where that is noted."""
+        return {pin.key.id: pin.name for pin in self.pins() if pin.name is not None}
+
+    def pin_of(self, key_id: str) -> Pin:
+        """Raises NotFound for a key that is not pinned."""
+        for pin in self.pins():
+            if pin.key.id == key_id:
+                return pin
+        raise NotFound("No pinned key has this id; pin the labels party's keys/signing.pub with 'pin-key' first.")
+
+    def require_open(self, key_id: str) -> None:
+        """Raises SignatureInvalid where nothing new is accepted of a key today: who holds an old key could sign an
+        old date."""
+        for pin in self.pins():
+            state = pin.state(self._now()[:DAY])
+            if pin.key.id == key_id and state in ("revoked", "expired"):
+                when = f"was revoked on {pin.revoked[:DAY]}" if pin.revoked else f"expired after {pin.expires}"
+                raise SignatureInvalid(
+                    f"The document is signed with a key that {when} here, so nothing new of it is accepted. Ask its "
+                    "owner for the key that signs now, and pin that."
+                )
+
+    def _now(self) -> str:
+        return self.clock().strftime(TIME)
 
     def required(self) -> Keys:
         """At least one. Raises InvalidInput."""
@@ -44,10 +114,7 @@ class PinnedKeys:
 
     def by_id(self, key_id: str) -> VerifyingKey:
         """Raises NotFound for a key that is not pinned."""
-        for key in self.list():
-            if key.id == key_id:
-                return key
-        raise NotFound("No pinned key has this id; pin the labels party's keys/signing.pub with 'pin-key' first.")
+        return self.pin_of(key_id).trusted
 
     def for_envelope(self, envelope: bytes) -> VerifyingKey:
         """The pinned key that the envelope names; the name is not trusted, it only selects among trusted keys.

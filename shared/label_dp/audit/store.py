@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +16,10 @@ from label_dp.documents.canonical import canonical_bytes, digest, parse_canonica
 from label_dp.documents.export import AuditExport
 from label_dp.documents.signing import SigningKey, VerifyingKey
 from label_dp.errors import AuditChainBroken
+from label_dp.moments import Clock as Clock
+from label_dp.moments import utc_now as utc_now
 
 PAGE = 500
-
-Clock = Callable[[], dt.datetime]
-
-
-def utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 def audit_table(metadata: sa.MetaData) -> sa.Table:

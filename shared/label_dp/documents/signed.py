@@ -34,6 +34,7 @@ from label_dp.errors import (
     InvalidDomain,
     InvalidEpsilon,
     MalformedManifest,
+    SignatureInvalid,
     UnsupportedVersion,
     VerificationFailed,
 )
@@ -175,10 +176,15 @@ class Charged(Document):
 
     @classmethod
     def trusted(cls, envelope: bytes, key: VerifyingKey, audience: str | None) -> tuple[Self, str]:
-        """As `opened`, and then key id and audience; `audience` None skips that check."""
+        """As `opened`, and then key id, the last day of the key and audience; `audience` None skips that check."""
         found, sha256 = cls.opened(envelope, key)
         if found.key_id != key.id:
             raise cls.MALFORMED(f"The {cls.NOUN} names another signing key than the one that signed it.")
+        if key.until is not None and found.created > key.until:
+            raise SignatureInvalid(
+                f"The {cls.NOUN} was made on {found.created}, and its key signs for nothing after {key.until}: it has "
+                "expired, was revoked or has handed over to another. Ask its owner which key signs now."
+            )
         if audience is not None and audience not in found.audiences:
             raise AudienceMismatch(
                 f"The {cls.NOUN} is not meant for '{audience}'; its sender must name you among its audiences."

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,13 @@ def key_id(raw_public: bytes) -> str:
 
 @dataclass(frozen=True)
 class VerifyingKey:
-    """A public key and its id; `load` reads the PEM file `keys/signing.pub` of the other side."""
+    """A public key and its id; `load` reads the PEM file `keys/signing.pub` of the other side.
+
+    `until` is the last UTC day for which it signs: a document made later is refused.
+    """
 
     key: Ed25519PublicKey
+    until: str | None = field(default=None, compare=False)
 
     @property
     def id(self) -> str:

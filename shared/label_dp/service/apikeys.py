@@ -8,18 +8,16 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.actors import require_name
-from label_dp.audit.store import Clock, utc_now
 from label_dp.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
+from label_dp.moments import TIME, Clock, expiry, utc_now
 from label_dp.service.database import Database
 
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 COLUMNS = ("id", "name", "role", "audience", "created", "expires", "last_used", "revoked")
 PREFIX = "apikey:"  # of an actor that is an API key
 
@@ -53,20 +51,6 @@ def apikey_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("expires", sa.String(20)),
         sa.Column("last_used", sa.String(10)),  # the day: a second would cost a write per call
     )
-
-
-def expiry(text: str, now: datetime) -> str:
-    """From a number of days, or a date YYYY-MM-DD whose day (UTC) is the last one. Raises InvalidInput."""
-    try:
-        if text.isascii() and text.isdigit():
-            end = now + timedelta(days=int(text))
-        else:
-            end = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise InvalidInput(f"'{text[:40]}' is neither a number of days nor a date such as 2026-12-31.") from None
-    if end <= now:
-        raise InvalidInput("A key that has expired already cannot be made; choose a later day.")
-    return end.strftime(TIME)
 
 
 def names_of(connection: Connection, keys: sa.Table) -> dict[str, str]:

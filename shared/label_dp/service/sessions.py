@@ -15,7 +15,8 @@ from datetime import timedelta
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.service.apikeys import TIME, ApiKeys, Principal
+from label_dp.moments import TIME
+from label_dp.service.apikeys import ApiKeys, Principal
 
 HOURS = 12
 MOST = 20  # of a key at once; the oldest goes
