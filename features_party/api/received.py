@@ -56,6 +56,7 @@ from label_dp.service.http import PROBLEM_RESPONSES, IdempotencyKey, problem_res
 from label_dp.service.idempotency import IdempotentCall, Reply
 from label_dp.service.json_bodies import JsonRouter, read_body
 from label_dp.service.links import LINK_DOCS, PagedEitherWay, with_link
+from label_dp.service.logs import event
 from label_dp.service.validation import as_model
 
 log = logging.getLogger("label_dp.features_party")
@@ -183,7 +184,8 @@ def _pulled(
         found = take(service, arrivals)
         delivery = arrivals.acknowledge(service)
     if delivery is not None:
-        log.log(logging.INFO if delivery.problem is None else logging.WARNING, "%s", delivery.sentence)
+        level = logging.INFO if delivery.problem is None else logging.WARNING
+        log.log(level, "%s", delivery.sentence, extra=event("receipts", delivered=delivery.delivered))
     return found
 
 

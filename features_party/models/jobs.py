@@ -32,6 +32,7 @@ from label_dp.problems import http_problem, problem
 from label_dp.schemas.training import Learning, Training
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.service.logs import event, log_internal
 from label_dp.service.paging import Listing, Page, select_page
 
 log = logging.getLogger("label_dp.features_party")
@@ -191,18 +192,19 @@ class Trainings:
                 self._train(row.id, row.request, stopping)
         except Cancelled:
             self._end(row.id, **self._cancelled())
-            log.info("training %s was cancelled", row.id)
+            log.info("training %s was cancelled", row.id, extra=event("training-cancelled", training=row.id))
         except Stopped:
             self._end(row.id, state=ACCEPTED, step="waiting", share=0.0, attempts=t.c.attempts - 1)
         except LabelDPError as error:
             self._end(row.id, **self._failed(problem(error)[1]))
         except Exception as error:
             # neither text nor locals of a bug are stored or logged
-            log.error("training %s failed with an internal error of type %s", row.id, type(error).__name__)
+            log_internal(log, f"training {row.id}", error, training=row.id)
             internal = http_problem(500, "internal", "Internal error", "The training failed; see the log.")
             self._end(row.id, **self._failed(internal))
         else:
-            log.info("training %s gave model %s", row.id, model_of(row.id))
+            ids = {"training": row.id, "model": model_of(row.id)}
+            log.info("training %s gave model %s", *ids.values(), extra=event("training-succeeded", **ids))
         return True
 
     def _train(self, training_id: str, request: dict[str, Any], stopping: Callable[[], bool]) -> None:

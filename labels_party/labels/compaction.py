@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError
 from label_dp.service.database import Database
+from label_dp.service.logs import event, log_internal
 from labels_party.labels.batches import ASIDE, LABELS, PASSED, RUNS, Batches, Segment
 from labels_party.labels.runs import merge
 from labels_party.labels.upload_runs import BUFFER, merged_pieces, spilled
@@ -127,10 +128,11 @@ class Compaction:
         except FileNotFoundError:  # another process merged them first
             return
         except LabelDPError as error:  # the next one tries again
-            log.warning("runs %s are not merged yet: %s", tiers.name, error.code)
+            said = event("runs-wait", runs=tiers.name, code=error.code)
+            log.warning("runs %s are not merged yet: %s", tiers.name, error.code, extra=said)
         except Exception as error:
             # neither text nor locals: they may hold ids
-            log.error("merging runs: internal error of type %s", type(error).__name__)
+            log_internal(log, "merging runs", error)
         finally:
             with self._lock:
                 del self._busy[tiers.name]

@@ -32,6 +32,7 @@ from label_dp.errors import Conflict, InvalidInput, LabelDPError
 from label_dp.service.apikeys import names_of
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.service.logs import event
 from labels_party.labels.at_rest import digest_key
 from labels_party.labels.batches import ERASED, RUNS, SEALED, Batch, Batches, Segment, timestamp
 from labels_party.labels.changes import delete, until_current
@@ -190,7 +191,8 @@ class Erasures:
                     if mine:
                         self._finish(population)
             except LabelDPError as error:  # it is tried again; the other populations go on
-                log.warning("erasures of population %s wait: %s", population, error.code)
+                said = event("erasures-wait", population=population, code=error.code)
+                log.warning("erasures of population %s wait: %s", population, error.code, extra=said)
         query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.state == REQUESTED)
         return self.database.read("erasure.left", lambda c: int(c.execute(query).scalar_one())) if waiting else 0
 

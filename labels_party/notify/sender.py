@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.errors import InvalidInput
 from label_dp.service.database import Database
+from label_dp.service.logs import event, log_internal
 from label_dp.service.webhooks import sign_webhook
 from label_dp.service.worker import Worker
 from labels_party.notify.addresses import AddressRules, Target
@@ -89,7 +90,7 @@ class Sender(Worker):
             if not self.stopping():
                 self._try(notice)
         except Exception as error:
-            log.error("webhook %s: %s", notice["webhook"], type(error).__name__)
+            log_internal(log, f"webhook {notice['webhook']}", error, webhook=notice["webhook"])
         finally:
             with self._lock:
                 self._busy.discard(notice["webhook"])
@@ -143,7 +144,9 @@ class Sender(Worker):
             born = datetime.strptime(notice["created"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
             over = final or next_at > born + LIFE_SECONDS
             values = {"state": GIVEN_UP if over else PENDING, "next_at": next_at, "failure": failure[:200]}
-            log.warning("webhook %s: notice %s not delivered (%s)", notice["webhook"], notice["id"], failure)
+            ids = {"webhook": notice["webhook"], "notice": notice["id"]}
+            said = event("notice-not-delivered", **ids, failure=failure)
+            log.warning("webhook %s: notice %s not delivered (%s)", *ids.values(), failure, extra=said)
         t = deliveries
         statement = sa.update(t).where(t.c.id == notice["id"], t.c.state == PENDING).values(**values)
         limit = (now - timedelta(days=KEPT_DAYS)).strftime("%Y-%m-%dT%H:%M:%SZ")

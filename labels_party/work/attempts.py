@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 from label_dp.errors import LabelDPError, Unavailable
 from label_dp.privacy import Epsilon
 from label_dp.problems import problem
+from label_dp.service.logs import event
 from labels_party.labels.batches import SEALED, Batch, timestamp
 from labels_party.labels.standing import CHARGED, DRAWING, FAILED, PUBLISHED
 from labels_party.ledger.populations import Population
@@ -101,15 +102,19 @@ class Attempts(ABC):
             try:
                 done += self.run(work.id)
             except Unavailable as error:
-                self.log.warning("%s %s waits: %s", work.kind, work.id, error.code)
+                self._say("waits", work, error)
                 failure = error
             except LabelDPError as error:
-                self.log.warning("%s %s failed: %s", work.kind, work.id, error.code)
+                self._say("failed", work, error)
             except Exception as error:
                 failure = error  # a bug with one must not keep the others waiting
         if failure is not None:
             raise failure
         return done
+
+    def _say(self, what: str, work: Work, error: LabelDPError) -> None:
+        said = event(f"work-{what}", work=work.id, kind=work.kind, code=error.code)
+        self.log.warning("%s %s %s: %s", work.kind, work.id, what, error.code, extra=said)
 
     def attempted(self, work_id: str, attempt: Callable[[Lease], None]) -> bool:
         """Do `attempt`, which ends with `publish`, under a lease; as `run`."""

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from label_dp.errors import LabelDPError, Unavailable
 from label_dp.service.folders import LEFTOVER_SECONDS, reserve
+from label_dp.service.logs import log_internal
 from label_dp.service.objects.port import StoreRefused
 from labels_party.labels.batches import timestamp
 from labels_party.labels.seal import SealedLabels
@@ -56,7 +57,7 @@ class Pipeline(Attempts):
 
     def failed(self, connection: Connection, lease: Lease, error: Exception) -> LabelDPError:
         work, kind = lease.work, self.works.queued(lease.work.kind)
-        self.log.error("%s %s: %s", kind.name, work.id, type(error).__name__)
+        log_internal(self.log, f"{kind.name} {work.id}", error, work=work.id, kind=kind.name)
         known = kind.failure(error)
         self.note(connection, kind.family.failed, lease, kind.event(work) | {"code": known.code, "charge": "kept"})
         self.works.tell(connection, kind.family.told_failed, work.id)

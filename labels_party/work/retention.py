@@ -19,6 +19,7 @@ from label_dp.audit.store import AuditStore
 from label_dp.errors import Conflict, LabelDPError, Unavailable
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply, forget_old
+from label_dp.service.logs import event
 from labels_party.labels.batches import ERASED, EXAMPLES, FEATURES, LABELS, PREDICTOR, RUNS, SEALED, Batches, timestamp
 from labels_party.labels.standing import ACCEPTED, WORKING, standing
 from labels_party.labels.vault import LabelVault
@@ -160,5 +161,6 @@ class Retention:
                     self.purge(batch_id, "worker", why="retention")
                 done += 1
             except LabelDPError as error:
-                log.warning("labels of batch %s are not purged yet: %s", batch_id, error.code)
+                said = event("purge-waits", batch=batch_id, code=error.code)
+                log.warning("labels of batch %s are not purged yet: %s", batch_id, error.code, extra=said)
         return done

@@ -26,6 +26,8 @@ from label_dp.problems import problem
 from label_dp.schemas.release import Release
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.service.logs import event
+from label_dp.service.places import place_of
 from labels_party.kinds.message.kind import MessageKind
 from labels_party.kinds.message.plan import ReleaseRequest, make_plan
 from labels_party.kinds.message.request import make_request
@@ -226,7 +228,9 @@ class Schedule:
             )
         body = problem(known)[1]
         if isinstance(error, Unavailable) or not isinstance(error, LabelDPError):
-            log.warning("schedule of batch %s waits: %s", batch.id, type(error).__name__)
+            kind, at = type(error).__name__, place_of(error.__traceback__)
+            said = event("schedule-waits", batch=batch.id, error=kind, at=at)
+            log.warning("schedule of batch %s waits: %s at %s", batch.id, kind, at, extra=said)
             pause = min(LONGEST_PAUSE, 2 * self._pauses.get(batch.id, (0.0, FIRST_PAUSE / 2))[1])
             self._pauses[batch.id] = time.monotonic() + pause, pause
         if body == batch.schedule_problem:
@@ -241,7 +245,8 @@ class Schedule:
         try:
             self.database.write("schedule.refused", keep)
         except LabelDPError as failure:  # then it is tried again, and kept then
-            log.warning("schedule of batch %s: %s", batch.id, failure.code)
+            said = event("schedule-waits", batch=batch.id, code=failure.code)
+            log.warning("schedule of batch %s: %s", batch.id, failure.code, extra=said)
 
 
 def _watched(batch: Batch) -> tuple[object, ...]:

@@ -27,6 +27,7 @@ from label_dp.schemas.predictor import Predictor as PredictorAsked
 from label_dp.service.apikeys import names_of
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
+from label_dp.service.logs import event
 from labels_party.kinds.feature_store import FeatureStore
 from labels_party.kinds.prediction.asked import make_plan, of_query, schema_of
 from labels_party.kinds.prediction.methods import METHODS, PredictorPlan
@@ -153,7 +154,8 @@ class Predictors:
             try:
                 done += self.train(predictor_id)
             except LabelDPError as error:
-                log.warning("predictor %s waits: %s", predictor_id, error.code)
+                said = event("work-waits", work=predictor_id, code=error.code)
+                log.warning("predictor %s waits: %s", predictor_id, error.code, extra=said)
                 failure = error
             except Exception as error:
                 failure = error  # a bug with one must not keep the others waiting

@@ -30,6 +30,7 @@ from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.kinds.prediction import PREDICTION
 from label_dp.errors import BudgetExceeded, Conflict, Unavailable
 from label_dp.privacy import Epsilon
+from label_dp.service.logs import event
 from labels_party.kinds.prediction.kind import Query
 from labels_party.kinds.prediction.methods import METHODS
 from labels_party.kinds.prediction.predictors import READY, Predictor, Predictors, split_of
@@ -231,7 +232,8 @@ class Queries:
             finally:
                 os.close(handle)
         except OSError as error:
-            log.warning("an answer of predictor %s is not noted beside the database: %s", predictor_id, error.strerror)
+            said = event("answer-not-noted", predictor=predictor_id, error=error.strerror)
+            log.warning("an answer of predictor %s is not noted: %s", predictor_id, error.strerror, extra=said)
             raise Unavailable(
                 f"The answer cannot be noted beside the database yet ({error.strerror}). It is kept; ask again, at no "
                 "further charge."

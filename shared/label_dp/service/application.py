@@ -6,6 +6,7 @@ bodies; HEAD and OPTIONS; then the routes, which read JSON strictly, and whose r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from label_dp.service.docs import install_docs
 from label_dp.service.front import Failures, Front, LastResort, RequestLog
 from label_dp.service.http import problem_responses
 from label_dp.service.json_bodies import JsonRoute
+from label_dp.service.logs import event
 from label_dp.service.methods import Methods, known_request
 from label_dp.service.metrics import install_metrics
 from label_dp.service.observing import Look, Observed
@@ -30,6 +32,7 @@ from label_dp.service.rates import Rates
 from label_dp.service.refusals import install_handlers
 from label_dp.service.worker import Worker
 
+log = logging.getLogger("label_dp.service")
 VERSION = version("label-dp-service")  # looked up once: it reads a file
 
 
@@ -64,6 +67,7 @@ def application(
         start()
         yield
         stop()
+        log.info("stopped", extra=event("stopped"))
 
     app = FastAPI(
         title=title,

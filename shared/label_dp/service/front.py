@@ -17,9 +17,9 @@ from label_dp.service.apikeys import ApiKeys, Principal
 from label_dp.service.asgi import App, Message, Receive, Scope, Send, headers_of, method_of
 from label_dp.service.calls import Calls, refuse_other_roles
 from label_dp.service.gathered import Gathered
-from label_dp.service.logs import FIELDS, Sparse, access, coarse_milliseconds
+from label_dp.service.logs import Sparse, access, coarse_milliseconds, event, log_internal, request_id
 from label_dp.service.rates import Rates
-from label_dp.service.refusals import refusal, request_id, respond
+from label_dp.service.refusals import refusal, respond
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
@@ -76,7 +76,7 @@ class RequestLog:
             "request_id": known,
         }
         text = "{method} {route} {status} {milliseconds}ms key={key} request={request_id}".format(**fields)
-        access.info(text, extra={FIELDS: fields})
+        access.info(text, extra=event("request", **fields))
 
 
 class Failures:
@@ -97,9 +97,8 @@ class Failures:
         count = self.seen.due(f"too many calls {key_id}")
         if count:
             fields = {"reason": "too many calls", "key": key_id, "failures": count}
-            access.warning(
-                "key %s calls too often, %d times since the last such line", key_id, count, extra={FIELDS: fields}
-            )
+            said = event("key-too-often", **fields)
+            access.warning("key %s calls too often, %d times since the last such line", key_id, count, extra=said)
 
     def note(self, error: Unauthenticated, scope: Scope) -> None:
         self._count(error.reason)
@@ -110,7 +109,7 @@ class Failures:
             fields = {"reason": error.reason, "key": error.key_id or "-", "address": address, "failures": count}
             access.warning(
                 "authentication failed (%s) from %s, %s, %d times since the last such line",
-                error.reason, address, who, count, extra={FIELDS: fields},
+                error.reason, address, who, count, extra=event("key-refused", **fields),
             )  # fmt: skip
 
 
@@ -179,7 +178,8 @@ class LastResort:
         try:
             await self.app(scope, receive, noted)
         except Exception as error:
-            log.error("internal error of type %s", type(error).__name__)
+            route = getattr(scope.get("route"), "path", "unknown")
+            log_internal(log, f"a call of {route}", error, route=route)
             if scope["type"] == "http" and not started:
                 detail = "The service failed; its log names the kind of failure."
                 await respond(500, http_problem(500, "internal", "Internal error", detail))(scope, receive, send)

@@ -2,11 +2,13 @@
 
 # annotations are read at once here: the help in them differs by party
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from label_dp.errors import LabelDPError
 from label_dp.service.cli import emit, show_version, table, whole
 
 if TYPE_CHECKING:
@@ -65,13 +67,23 @@ def add_serve(
         ] = None,
     ) -> None:
         """Run the REST service and its background worker."""
+        from label_dp.service.logs import announce, configure_logging, event, log_format_of
         from label_dp.service.serving import serve as listen
 
-        found = services()
-        public = found.home.path / "keys" / "signing.pub"
-        typer.echo(f"{party}: home {found.home.path}, public key {public}", err=True)
-        chosen = port if port is not None else found.settings.port
-        listen(create_app(found), host or found.settings.host, chosen, party, found.settings)
+        lines = log_format_of(party)
+        configure_logging(lines)  # before anything is read or migrated
+        try:
+            found = services()
+            home, public = str(found.home.path), str(found.home.path / "keys" / "signing.pub")
+            text = f"{party}: home {home}, public key {public}"
+            announce(lines, "starting", text, home=home, public_key=public)
+            chosen = port if port is not None else found.settings.port
+            listen(create_app(found), host or found.settings.host, chosen, party, found.settings)
+        except LabelDPError as error:
+            if lines != "json":
+                raise
+            logging.getLogger("label_dp.service").critical(error.detail, extra=event("refused", code=error.code))
+            raise typer.Exit(error.exit_code) from None
 
 
 def show_own_key(key_id: str, path: object, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any
 
@@ -15,11 +14,10 @@ from starlette.exceptions import HTTPException
 from label_dp.errors import IdempotencyInFlight, LabelDPError, TooManyCalls
 from label_dp.problems import PROBLEM_JSON, http_problem, problem
 from label_dp.service.asgi import allowed_methods
+from label_dp.service.logs import request_id
 from label_dp.service.validation import explain
 
 RETRY_SECONDS = 2
-
-request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class ProblemResponse(JSONResponse):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import socket
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     import uvicorn
 
     from label_dp.service.connection import Connection
-    from label_dp.service.logs import configure_logging
+    from label_dp.service.last_words import quiet_python
+    from label_dp.service.logs import announce, configure_logging
 
     configure_logging(settings.log_format)
     os.umask(0o077)  # whatever a service writes is its own
@@ -51,7 +51,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
-    print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
+    url = f"http://{shown}:{listener.getsockname()[1]}/docs"
+    announce(settings.log_format, "listening", f"{name}: {url}", url=url)
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -72,7 +73,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     described.start()
     gc.freeze()
     gc.set_threshold(*USUALLY)
-    server.run(sockets=[listener])
+    with quiet_python():
+        server.run(sockets=[listener])
 
 
 def _serve_metrics(app: FastAPI, host: str, settings: ServiceSettings, name: str) -> None:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from label_dp.errors import LabelDPError
+from label_dp.service.logs import event, log_internal
 
 log = logging.getLogger("label_dp.worker")
 MAX_PAUSE = 60.0
@@ -75,10 +76,11 @@ class Worker(ABC):
                     more, pause = self.round(), self.poll_seconds
                 except LabelDPError as error:  # such as a database that is away
                     if self.logs_codes:
-                        log.warning("%s: waits (%s)", self.name, error.code)
+                        said = event("worker-waits", worker=self.name, code=error.code)
+                        log.warning("%s: waits (%s)", self.name, error.code, extra=said)
                     more, pause = False, min(MAX_PAUSE, pause * 2)
                 except Exception as error:
-                    log.error("%s: internal error of type %s", self.name, type(error).__name__)
+                    log_internal(log, self.name, error, worker=self.name)
                     more, pause = False, min(MAX_PAUSE, pause * 2)
                 self.moves()
                 if not more:

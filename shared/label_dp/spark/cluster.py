@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from label_dp.errors import LabelDPError, Unavailable
+from label_dp.service.logs import event, log_internal
 from label_dp.spark.task import Task
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Cluster:
             raise
         except Exception as error:
             kind = type(error).__name__
-            log.error("the cluster failed: %s", kind)
+            log_internal(log, "the cluster", error)
             raise Unavailable(
                 f"The cluster did not finish its work ({kind}); its logs say why. {self.stands}"
             ) from None
@@ -152,5 +153,5 @@ def _refuse_failed(rows: list[dict[str, Any]]) -> None:
     what it was."""
     problems = sorted({row["problem"] for row in rows if row.get("problem")})
     if problems:
-        log.error("a task failed for good: %s", problems[0])
+        log.error("a task failed for good: %s", problems[0], extra=event("task-failed", error=problems[0]))
         raise LabelDPError("The work failed on the cluster; see the log.")

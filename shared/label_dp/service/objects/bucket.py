@@ -13,6 +13,7 @@ import tenacity
 
 from label_dp.errors import Unavailable
 from label_dp.service.faults import FaultHook, no_faults
+from label_dp.service.logs import event
 from label_dp.service.objects.port import Stored, StoreRefused
 
 log = logging.getLogger("label_dp.objects")
@@ -127,7 +128,9 @@ def _translated() -> Iterator[None]:
             raise
         text = str(error)
         reason = REASON.search(text)
-        log.warning("object store: %s during %s", *(reason.groups() if reason else ("a failure", "a request")))
+        what, during = reason.groups() if reason else ("a failure", "a request")
+        said = event("store-failed", failure=what, during=during)
+        log.warning("object store: %s during %s", what, during, extra=said)
         if reason and not any(passing in text for passing in PASSING):
             raise StoreRefused(
                 "The object store refused what was sent; the log of this service names the reason."

@@ -1,0 +1,21 @@
+"""Where an error arose, in module and line: neither its text nor the values around it, which may be labels."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+OURS = ("labels_party", "features_party", __name__.split(".", 1)[0])
+
+
+def place_of(traceback: TracebackType | None) -> str:
+    """`labels_party.labels.intake:120`; behind it, in brackets, the line of a library that our line had called."""
+    own = last = ""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", "?"))
+        last = f"{module}:{traceback.tb_lineno}"
+        if module.split(".", 1)[0] in OURS:
+            own = last
+        traceback = traceback.tb_next
+    if own in ("", last):
+        return last or "?"
+    return f"{own} (in {last})"
