@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from features_party.bootstrap import loaded
 from features_party.receive.acceptances import MESSAGE, plain_name
 from features_party.receive.pinned import PinnedKeys
 from features_party.settings import Settings
@@ -25,8 +26,8 @@ STORED = ("messages", "answers", "feature-tables", "models")
 
 
 def features_party(chosen: dict[str, Any] | None = None, settings: Settings | None = None) -> Party:
-    """`chosen`: settings by options of a command. Raises InvalidSettings."""
-    found = (settings or Settings.load()).model_copy(update=chosen)
+    """Of `settings`, or of those of the environment and `chosen`. Raises InvalidSettings."""
+    found = settings or loaded(chosen)
     return Party(
         side="features",
         settings=found,

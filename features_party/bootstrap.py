@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from features_party.receive.pinned import PinnedKeys
 from features_party.settings import Settings
@@ -79,6 +79,11 @@ class Services:
     def close(self) -> None:
         self.apikeys.wait()
         self.database.dispose()
+
+
+def loaded(chosen: dict[str, Any] | None = None) -> Settings:
+    """Settings from the environment, and `chosen` before it. Raises InvalidSettings."""
+    return Settings.load().model_copy(update=chosen)
 
 
 def bootstrap(

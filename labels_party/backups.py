@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -13,11 +14,12 @@ from label_dp.audit.events import RECEIPT_KEY, Event
 from label_dp.audit.judged import JudgedStore
 from label_dp.audit.receipts import registered
 from label_dp.documents.signing import VerifyingKey, named_key
-from label_dp.errors import SignatureInvalid
+from label_dp.errors import Conflict, SignatureInvalid
 from label_dp.service.backup.port import Evidence, Part, Party
 from label_dp.service.migrations import Schema
-from labels_party.bootstrap import MIGRATIONS
+from labels_party.bootstrap import MIGRATIONS, loaded
 from labels_party.labels.batches import ERASED, HISTORY
+from labels_party.replayed import Replayed
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.tables import (
@@ -29,18 +31,22 @@ from labels_party.storage.tables import (
     metadata,
     predictions,
     segments,
+    work,
     work_files,
 )
 from labels_party.work.restored import RestoredLedger
 from labels_party.work.retention import OF_LABELS, PURGED
+
+if TYPE_CHECKING:
+    from label_dp.service.objects.bucket import Bucket
 
 SCHEMA = Schema(MIGRATIONS, HEAD, metadata, APPEND_ONLY)
 STORED = ("labels", "work")
 
 
 def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None = None) -> Party:
-    """`chosen`: settings by options of a command. Raises InvalidSettings."""
-    found = (settings or Settings.load()).model_copy(update=chosen)
+    """Of `settings`, or of those of the environment and `chosen`. Raises InvalidSettings."""
+    found = settings or loaded(chosen)
     return Party(
         side="labels",
         settings=found,
@@ -50,7 +56,8 @@ def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None
         parts=named,
         private=_private,
         signer=_signer,
-        settle=_settle,
+        settle=partial(_settle, found),
+        charges_lost=True,
         stored=(lambda: _stored(found)) if found.objects else None,
         rooms_stored=STORED,
     )
@@ -93,15 +100,35 @@ def _signer(envelope: bytes, events: Sequence[Event], _home: Path) -> VerifyingK
     )
 
 
-def _settle(connection: Connection, home: Path, found: Evidence) -> list[str]:
+def _settle(settings: Settings, connection: Connection, home: Path, found: Evidence) -> list[str]:
     restored = RestoredLedger()
     restored.check_keys(connection, home)
-    return restored.end_unfinished(connection)
+    older = Replayed(restored, home).go_on(connection, found) if found.sentences else None
+    told = restored.end_unfinished(connection) if older is None else older
+    if settings.objects:
+        _refuse_begun(connection, settings)
+    return told
+
+
+def _refuse_begun(connection: Connection, settings: Settings) -> None:
+    """Raises Conflict where the store knows of work that the ledger does not."""
+    keys = sorted(stored.key for stored in _bucket(settings).listed("begun/"))
+    begun = {key.rpartition("/")[2].partition(".")[0] for key in keys}
+    known = set(connection.execute(sa.select(work.c.id)).scalars())
+    if unknown := begun - known:
+        raise Conflict(
+            f"The backup is older than the object store, which knows of '{min(unknown)}', drawn since: its charge "
+            "would be forgotten. Give this party's newest audit export (--against) with --charge-lost. Nothing was "
+            "made."
+        )
 
 
 def _stored(settings: Settings) -> set[str]:
+    return {stored.key for room in STORED for stored in _bucket(settings).listed(f"{room}/")}
+
+
+def _bucket(settings: Settings) -> Bucket:
     from label_dp.service.objects.address import Address, bucket_of
 
     setting = "LABELS_PARTY_OBJECTS"
-    bucket = bucket_of(Address.parse(settings.objects, setting), setting)
-    return {stored.key for room in STORED for stored in bucket.listed(f"{room}/")}
+    return bucket_of(Address.parse(settings.objects, setting), setting)

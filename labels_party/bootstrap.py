@@ -202,6 +202,11 @@ class Services:
         self.database.dispose()
 
 
+def loaded(chosen: dict[str, Any] | None = None) -> Settings:
+    """Settings from the environment, and `chosen` before it. Raises InvalidSettings."""
+    return Settings.load().model_copy(update=chosen)
+
+
 def bootstrap(
     settings: Settings | None = None,
     *,
@@ -253,13 +258,13 @@ def bootstrap(
     sort = LabelSort(vault, home.spill, settings.memory_limit_mb)
     workplace, lease = Workplace(home.workers), settings.lease_seconds
     leases = Leases(database, workplace, lease)
-    sealer = Sealer(database, batches, vault, secrets, audit, sort, leases.turn)
+    sealer = Sealer(database, batches, vault, secrets, ledger, sort, leases.turn)
     cluster, engine = _engine(settings)
     message = MessageKind(priors, engine, key, settings.rows_per_file)
     work.kinds.register(message)
     pipeline = Pipeline(work, vault, secrets, workplace, lease)
     pipeline.sweep()
-    sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep_attempts))
+    sweep = Sweep(database, vault, home.path / ".swept", (home.sweep, pipeline.sweep, pipeline.sweep_attempts))
     sweep.run_daily()
     decisions = Decisions(work)
     apikeys = ApiKeys(database, api_keys, ROLES, "lp", clock)

@@ -17,7 +17,7 @@ from labels_party.storage.tables import batches as b
 from labels_party.storage.tables import segments as s
 
 
-def _may_share_ids(prefix: str | None) -> sa.ColumnElement[bool]:
+def may_share_ids(prefix: str | None) -> sa.ColumnElement[bool]:
     """Of batches whose id prefix and this one do not exclude each other."""
     if prefix is None:
         return sa.true()
@@ -48,7 +48,7 @@ class History:
                 sa.func.max(b.c.merged_into).label("merged"),
                 sa.func.min(b.c.seal_order).label("first"),
             )
-            .where(b.c.label == batch.label, b.c.seal_order.is_not(None), _may_share_ids(batch.id_prefix))
+            .where(b.c.label == batch.label, b.c.seal_order.is_not(None), may_share_ids(batch.id_prefix))
             .group_by(holder)
             .subquery()
         )
@@ -63,7 +63,7 @@ class History:
 
     def since(self, connection: Connection, batch: Batch, after: int) -> list[tuple[Batch, Segment]]:
         """Such batches that were sealed since the seal of order `after`, in their order, each with its own run."""
-        return self._own(connection, b.c.label == batch.label, b.c.seal_order > after, _may_share_ids(batch.id_prefix))
+        return self._own(connection, b.c.label == batch.label, b.c.seal_order > after, may_share_ids(batch.id_prefix))
 
     def parts(self, connection: Connection, run: Segment) -> list[tuple[Batch, Segment]]:
         """The batches whose digests a run holds, in the order they were sealed, each with its own run; none where

@@ -22,7 +22,6 @@ from sqlalchemy.engine import Connection
 
 from label_dp.ahead import ahead
 from label_dp.audit.events import BATCH_SEALED, Event, Subject
-from label_dp.audit.store import AuditStore
 from label_dp.errors import Conflict
 from label_dp.service.database import Database
 from label_dp.service.idempotency import NO_KEY, IdempotentCall, Reply
@@ -50,11 +49,13 @@ from labels_party.labels.compaction import Compaction
 from labels_party.labels.disjoint import Disjoint, SameExamples, Seen
 from labels_party.labels.erased import blanked, blanked_units, count_blanked
 from labels_party.labels.history import History, HistoryTiers
+from labels_party.labels.lost import carry_lost
 from labels_party.labels.runs import Run, merge, page_out, run_parts
 from labels_party.labels.sorting import SHOWN_IDS, Examples, Excess, IncompleteLabels, LabelSort, resolved
 from labels_party.labels.units import Tally, TooManyExamples, Units
 from labels_party.labels.vault import LabelVault
 from labels_party.ledger.populations import Population
+from labels_party.ledger.store import Ledger
 from labels_party.storage.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -104,13 +105,13 @@ class Sealer:
         batches: Batches,
         vault: LabelVault,
         secrets_: Secrets,
-        audit: AuditStore,
+        ledger: Ledger,
         sort: LabelSort,
         turn: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         """`turn` waits until no other process is at what it names."""
-        self.database, self.batches, self.vault, self.secrets, self.audit = database, batches, vault, secrets_, audit
-        self.turn = turn
+        self.database, self.batches, self.vault, self.secrets = database, batches, vault, secrets_
+        self.ledger, self.audit, self.turn = ledger, ledger.audit, turn
         self.sort, self.units = sort, Units(batches, vault, secrets_, sort)
         history = History(batches)
         self.disjoint, self.tiers = Disjoint(database, history, vault), partial(HistoryTiers, history)
@@ -291,6 +292,7 @@ class Sealer:
         if batch.id_prefix is not None:
             details |= {"id_prefix": batch.id_prefix}
         self.audit.append(connection, Event(BATCH_SEALED, subject, unit=population.unit, actor=actor, details=details))
+        carry_lost(connection, self.ledger, batch, population)
 
     def _look(
         self, connection: Connection, batch_id: str

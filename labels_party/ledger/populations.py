@@ -188,6 +188,12 @@ class Populations:
             details={k: v for k, v in population.rules().items() if k not in ("unit", "audiences")},
         )
         created = self.audit.append(connection, event).moment
+        self.insert(connection, population, created)
+        return Population(**{**population.__dict__, "created": created})
+
+    @staticmethod
+    def insert(connection: Connection, population: Population, created: str) -> None:
+        """Its row alone."""
         connection.execute(
             sa.insert(populations).values(
                 id=population.id,
@@ -205,7 +211,25 @@ class Populations:
                 **population.plain,
             )
         )
-        return Population(**{**population.__dict__, "created": created})
+
+    @staticmethod
+    def told(event: Event) -> Population:
+        """The population that an event declares, as `create` wrote it."""
+        subject, rules = event.subject, event.details
+        return Population(
+            id=str(subject.population),
+            name=str(subject.population_name),
+            label=str(subject.label),
+            domain=Domain.from_json(rules["domain"]),
+            missing_label=rules["missing_label"],
+            audiences=event.audiences,
+            lifetime=Epsilon.parse(rules["lifetime_epsilon"]),
+            unit=event.unit,
+            plain={name: rules[name] for name in plain_members()},
+            created=event.moment,
+            alert_percent=tuple(rules["alert_percent"]),
+            lifetime_delta=parse_delta(rules["lifetime_delta"]),
+        )
 
     def declared(self, connection: Connection, wanted: Population) -> Population:
         """The stored population of that name, otherwise `wanted`, not stored. Raises Conflict if its rules differ."""

@@ -271,7 +271,18 @@ class Works:
         return [Work(**row._mapping) for row in connection.execute(query)]
 
     def files(self, connection: Connection, work_id: str) -> list[WorkFile]:
-        """The published files, the signed envelope first. Raises NotFound, Conflict before publication."""
+        """The published files, the signed envelope first. Raises NotFound, Conflict before publication, Unavailable
+        where they were lost with an older database."""
+        if not (found := self.listed_files(connection, work_id)):
+            noun = self.family(self.get(connection, work_id)).noun
+            raise Unavailable(
+                f"The files of {noun} '{work_id}' were lost before the database was restored. It is never drawn again; "
+                "whoever received it has it."
+            )
+        return found
+
+    def listed_files(self, connection: Connection, work_id: str) -> list[WorkFile]:
+        """As `files`; none where they were lost."""
         work = self.get(connection, work_id)
         if work.state != PUBLISHED:
             family = self.family(work)
@@ -301,7 +312,7 @@ class Works:
 
     def _described(self, connection: Connection, work: Work, population: Population) -> dict[str, Any]:
         kind = self.kinds[work.kind]
-        listed = self.files(connection, work.id) if work.state == PUBLISHED else []
+        listed = self.listed_files(connection, work.id) if work.state == PUBLISHED else []
         return kind.described(work) | {
             "id": work.id,
             "kind": work.kind,

@@ -24,9 +24,15 @@ def keys_of(party: LabelsParty, to: Path) -> Path:
 
 
 def brought_back(
-    backup: Path, home: Path, keys: Path, *against: Path, database_url: str | None = None, **wanted: Any
+    backup: Path,
+    home: Path,
+    keys: Path,
+    *against: Path,
+    database_url: str | None = None,
+    objects: str = "",
+    **wanted: Any,
 ) -> dict[str, Any]:
-    settings = Settings(home=home, database_url=database_url)  # type: ignore[arg-type]  # pydantic converts
+    settings = Settings(home=home, database_url=database_url, objects=objects)  # type: ignore[arg-type]  # pydantic converts
     return restore(labels_party(settings=settings), Wanted(backup, keys, against=against, **wanted))
 
 

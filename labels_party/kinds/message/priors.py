@@ -82,7 +82,7 @@ class PublishedPriors:
     def _file(self, connection: Connection, release: Work) -> WorkFile | None:
         if release.state != PUBLISHED:
             return None
-        return next((f for f in self.works.files(connection, release.id) if f.role == "prior"), None)
+        return next((f for f in self.works.listed_files(connection, release.id) if f.role == "prior"), None)
 
     def _paid_by(self, connection: Connection, release: Work) -> tuple[str, str]:
         """(id, prior's source) of the release at the start of a chain of carried-over priors."""

@@ -95,6 +95,14 @@ class AuditStore:
             sequence, previous, store = last.sequence, last.digest, Event.from_body(last.body).store
         return self._insert(connection, event, sequence + 1, previous, store)
 
+    def adopt(self, connection: Connection, event: Event) -> None:
+        """Add a later event of this very chain as it stands. Raises AuditChainBroken where it is not the next one."""
+        last = self.newest(connection, limit=1)
+        place = (last[0].sequence + 1, last[0].digest, last[0].store) if last else (1, GENESIS, event.store)
+        if (event.sequence, event.previous, event.store) != place or event.party != self.party:
+            raise AuditChainBroken(f"Audit event {event.sequence} does not go on from where this store ends.")
+        self._insert(connection, event, event.sequence, event.previous, event.store)
+
     def _insert(self, connection: Connection, event: Event, sequence: int, previous: str, store: str) -> Event:
         time = event.moment or self.now()
         placed = event.placed(store=store, party=self.party, sequence=sequence, previous=previous, time=time)

@@ -14,6 +14,7 @@ from label_dp.audit.store import AuditStore
 from label_dp.documents.signing import VerifyingKey
 from label_dp.errors import NotFound
 from label_dp.service.database import Database
+from label_dp.service.faults import FaultHook, no_faults
 from label_dp.service.home import Home
 from label_dp.service.migrations import Schema
 
@@ -77,14 +78,14 @@ class Party:
     def in_store(self, path: str) -> bool:
         return self.stored is not None and path.partition("/")[0] in self.rooms_stored
 
-    def existing(self) -> Database:
+    def existing(self, faults: FaultHook = no_faults) -> Database:
         """The database as it is, not migrated. Raises NotFound where there is none."""
         if self.settings.database_url is None and not (self.home.path / f"{self.command}.sqlite").exists():
             raise NotFound(
                 f"There is no {self.side} party in '{self.home.path}' yet. Set {self.setting}HOME to its folder, or "
                 "make one with keygen."
             )
-        return Database(self.settings.url)
+        return Database(self.settings.url, faults=faults)
 
 
 def key_files(home: Home) -> dict[str, Any]:

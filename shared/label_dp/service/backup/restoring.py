@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,17 +63,20 @@ def restore(party: Party, wanted: Wanted) -> dict[str, Any]:
         manifest = archive.checked(signing.public)
         _check(party, manifest, keys)
         party.schema.pending(manifest.revision)
-        _refuse_occupied(party, manifest)
+        _refuse_occupied(party, manifest, staging)
         _extracted(archive, manifest, keys, staging)
         events = list(_events(archive))
         theirs = VerifyingKey.load(wanted.public_key) if wanted.public_key is not None else None
         signer: Signer = (lambda *_: theirs) if theirs is not None else party.signer
-        choose = partial(_chosen, signing.public, lambda envelope: signer(envelope, events, staging))
-        found = gathered(party.side, events, signing.public, list(wanted.against), choose)
+        choose = partial(_chosen, signing.public, signer, events)
+        found = gathered(party.side, events, signing.public, list(wanted.against), partial(choose, staging))
         _refuse_older(party, found, manifest, wanted)
         _check_objects(party, manifest, found)
         changed, report, now = _loaded(party, manifest, found, staging, signing)
-        compared = [compare_with(path, now, signing.public, party.side, choose) for path in wanted.against]
+        compared = [
+            compare_with(path, now, signing.public, party.side, partial(choose, party.home.path))
+            for path in wanted.against
+        ]
     return {
         "home": str(party.home.path),
         "made": manifest.made,
@@ -89,8 +92,8 @@ def restore(party: Party, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _chosen(own: VerifyingKey, signer: Callable[[bytes], VerifyingKey], envelope: bytes) -> VerifyingKey:
-    return own if named_key(envelope) == own.id else signer(envelope)
+def _chosen(own: VerifyingKey, signer: Signer, events: list[Event], home: Path, envelope: bytes) -> VerifyingKey:
+    return own if named_key(envelope) == own.id else signer(envelope, events, home)
 
 
 # --- checks before anything is made -------------------------------------------------------------------------
@@ -129,9 +132,9 @@ def _check(party: Party, manifest: BackupManifest, keys: dict[str, bytes]) -> No
         raise InvalidInput(f"The private key '{min(missing)}' is missing among the keys; nothing was made.")
 
 
-def _refuse_occupied(party: Party, manifest: BackupManifest) -> None:
+def _refuse_occupied(party: Party, manifest: BackupManifest, staging: Path) -> None:
     home, inside = party.home.path, party.home.path / f"{party.command}.sqlite"
-    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+    if home.exists() and (not home.is_dir() or any(path != staging for path in home.iterdir())):
         url = party.settings.url if party.settings.database_url or inside.exists() else None
         told = _ahead(party, Database(url), manifest) if url is not None else ""
         raise Conflict(

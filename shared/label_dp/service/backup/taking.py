@@ -27,6 +27,7 @@ from label_dp.service.backup.port import Part, Party, key_files
 from label_dp.service.backup.sealed_keys import seal
 from label_dp.service.cli import replacing
 from label_dp.service.database import Database
+from label_dp.service.faults import FaultHook, no_faults
 from label_dp.service.folders import copy_file
 from label_dp.service.migrations import revision_of
 
@@ -51,12 +52,14 @@ class _Snapshot:
     keys: list[str]
 
 
-def back_up(party: Party, out: Path, *, force: bool = False, passphrase: str | None = None) -> dict[str, Any]:
+def back_up(
+    party: Party, out: Path, *, force: bool = False, passphrase: str | None = None, faults: FaultHook = no_faults
+) -> dict[str, Any]:
     """Write the backup `out`; without a passphrase it holds no private key. Returns what is in it.
 
     Raises NotFound, Conflict (another revision), InvalidInput, InvalidFile, Unavailable.
     """
-    database = party.existing()
+    database = party.existing(faults)
     room = party.home.path / "spill" / f"{INCOMING}{secrets.token_hex(6)}"
     try:
         party.home.prepare()
