@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom clean
+.PHONY: demo test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.demo
@@ -82,9 +82,33 @@ sbom: $(VENV)/.tools
 	@for party in labels-party features-party; do $(VENV)/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml \
 	  --mc-type application --output-reproducible -o dist/$$party.cdx.json deploy/locks/$$party.txt 2>/dev/null || exit 1; done
 
+NOT_GIVEN_ON := GPL-2.0-only;GPL-2.0-or-later;GPL-3.0-only;GPL-3.0-or-later;AGPL-3.0-only;AGPL-3.0-or-later;GNU General Public License v2 (GPLv2);GNU General Public License v3 (GPLv3);GNU Affero General Public License v3
+
+# The licence of each package that a party installs: dist/labels-party.licences.md, dist/features-party.licences.md. Fails
+# for a licence that the parties could not be given on under.
+licences: $(VENV)/.dev $(VENV)/.tools
+	@mkdir -p dist
+	@for party in labels-party features-party; do $(VENV)/tools/bin/pip-licenses --python $(BIN)/python --from mixed --format markdown \
+	  --order name --with-urls --fail-on '$(NOT_GIVEN_ON)' \
+	  --packages $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/\1/p' deploy/locks/$$party.txt | sort -u) > dist/$$party.licences.md || exit 1; done
+
+# Known vulnerabilities of what the locks name, by pip-audit. Exit code 1: there are some. 2: the service of
+# vulnerabilities was not reached, so nothing is known.
+audit-dependencies: $(VENV)/.tools
+	@$(VENV)/tools/bin/python -m deploy.locks.vulnerabilities labels-party features-party dev build
+
+# The signed list of what a version is made of, dist/version.dsse.json: schemas of signed documents, locks and, with
+# ARGS=--images, the images of this machine's engine. KEY=version.key; `python -m deploy.signing keygen` makes one.
+sign: $(VENV)/.runtime
+	@$(BIN)/python -m deploy.signing sign --key $(KEY) $(ARGS)
+
+# What is here beside the signed list: KEY=version.pub. Exit code 1 names each part that differs.
+verify-signature: $(VENV)/.runtime
+	@$(BIN)/python -m deploy.signing verify --key $(KEY) $(ARGS)
+
 $(VENV)/.tools: | $(VENV)/bin/python
 	@$(BIN)/python -m venv $(VENV)/tools
-	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9' 'cyclonedx-bom>=7'
+	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9' 'cyclonedx-bom>=7' 'pip-licenses>=5' 'pip-audit>=2.10'
 	@touch $@
 
 $(VENV)/.torch: $(VENV)/.dev

@@ -42,7 +42,7 @@ ENV PATH=/opt/label-dp/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     OMP_WAIT_POLICY=PASSIVE \
-    FEATURES_PARTY_HOME=/var/lib/features-party \
+    FEATURES_PARTY_HOME=/var/lib/features-party/home \
     FEATURES_PARTY_HOST=0.0.0.0 \
     FEATURES_PARTY_PORT=8002
 # an image without a working trainer must not be built

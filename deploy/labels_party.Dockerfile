@@ -42,7 +42,7 @@ ENV PATH=/opt/label-dp/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     NUMBA_CACHE_DIR=/var/lib/labels-party/numba \
-    LABELS_PARTY_HOME=/var/lib/labels-party \
+    LABELS_PARTY_HOME=/var/lib/labels-party/home \
     LABELS_PARTY_HOST=0.0.0.0 \
     LABELS_PARTY_PORT=8001
 # a number, so that an orchestrator can see that it is not root

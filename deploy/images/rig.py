@@ -80,6 +80,12 @@ def answers(port: int) -> bool:
         return False
 
 
+def same_releases(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> None:
+    """What two labels parties tell is the same, and something. Raises Failed."""
+    if not first or first != second:
+        raise Failed(f"the two tell of different releases: {first[:1]} and {second[:1]}")
+
+
 def said(log: Path, words: str, running: subprocess.Popen[bytes]) -> None:
     """Wait until the demo said `words`."""
     end = time.monotonic() + 300

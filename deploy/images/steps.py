@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from deploy.images.building import build, look_inside, rebuilt
 from deploy.images.engine import PROJECT, Failed
+from deploy.images.history import one_history
 from deploy.images.measured import DATABASES, at_rest, started, under_load
-from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said
+from deploy.images.restored import restored
+from deploy.images.rig import PARTIES, READY_SECONDS, Rig, said, same_releases
 
 PROCESSORS = 1  # of a container in this play, fewer than machines have
 LOOK = """
@@ -36,7 +38,7 @@ def confined(rig: Rig) -> str:
     """the limits of a service, seen from inside."""
     told = []
     for party in PARTIES:
-        home = f"HOME_OF_PARTY=/var/lib/{party}"
+        home = f"HOME_OF_PARTY=/var/lib/{party}/home"
         seen = json.loads(rig.engine.compose("exec", "-T", "-e", home, party, "python", "-c", LOOK))
         if (
             seen["root"]
@@ -96,17 +98,6 @@ def try_next(rig: Rig) -> str:
     return f"inspect, verify, {len(names)} files"
 
 
-def one_history(rig: Rig) -> str:
-    """audit verify --against the other party's export."""
-    script = "features-party audit export --force --out ~/export > /dev/null && cat ~/export"
-    export = rig.engine.compose("exec", "-T", "features-party", "sh", "-c", script)
-    script = "cat > ~/theirs && labels-party audit verify --against ~/theirs --json"
-    seen = json.loads(rig.engine.compose("exec", "-T", "labels-party", "sh", "-c", script, given=export.encode()))
-    if seen.get("findings"):
-        raise Failed(f"{seen['findings']}")
-    return f"{seen.get('events', '')} events, no finding, receipts on both sides"
-
-
 def killed(rig: Rig) -> str:
     """a kill of the labels party in the middle of a draw, and a restart of its database."""
     log = rig.folder / "demo.log"
@@ -151,8 +142,7 @@ def replica(rig: Rig) -> str:
         first, second = rig.releases(), rig.releases(name)
     finally:
         rig.engine.docker("rm", "--force", name)
-    if not first or first != second:
-        raise Failed(f"the two tell of different releases: {first[:1]} and {second[:1]}")
+    same_releases(first, second)
     return f"the same {len(first)} releases"
 
 
@@ -188,6 +178,7 @@ STEPS: tuple[Callable[[Rig], str], ...] = (
     one_history,
     killed,
     replica,
+    restored,
     stopped_and_started,
     rebuilt,
     taken_away,

@@ -169,9 +169,10 @@ def test_a_service_is_given_the_secrets_of_its_own_party(compose: dict[str, Any]
 def test_a_service_keeps_its_home_and_is_reached_on_loopback_only(compose: dict[str, Any], party: str) -> None:
     service = compose["services"][party]
     home = service["environment"][f"{prefix(party)}HOME"]
-    assert f"{party.split('-')[0]}-home:{home}" in service["volumes"]
+    volume = Path(home).parent  # an empty home may be restored into, and the volume holds the image's kernels
+    assert f"{party.split('-')[0]}-home:{volume}" in service["volumes"]
     assert service["ports"] == [f"127.0.0.1:{PORTS[party]}:{PORTS[party]}"]
-    assert f"VOLUME {home}" in dockerfile(party).read_text(encoding="utf-8")
+    assert f"VOLUME {volume}" in dockerfile(party).read_text(encoding="utf-8")
     assert f"EXPOSE {PORTS[party]}" in dockerfile(party).read_text(encoding="utf-8")
 
 
@@ -360,9 +361,9 @@ def test_an_image_knows_its_home_port_and_health(party: str, monkeypatch: pytest
             monkeypatch.setenv(name, value)
     settings = SETTINGS[party].load()
     assert settings.port == PORTS[party]
-    assert str(settings.home) == f"/var/lib/{party}"
+    assert str(settings.home) == f"/var/lib/{party}/home"
     if party == "labels-party":  # the other one compiles nothing
-        assert environment["NUMBA_CACHE_DIR"].startswith(f"{settings.home}/")
+        assert environment["NUMBA_CACHE_DIR"].startswith(f"{settings.home.parent}/")
     health = [rest for word, rest in parsed if word == "HEALTHCHECK"]
     assert len(health) == 1
     assert f"http://127.0.0.1:{PORTS[party]}/healthz" in health[0]
