@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.engine import Connection
@@ -11,6 +12,7 @@ from label_dp.privacy import ZERO, Epsilon
 from label_dp.schemas.plan import Plan
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.clipping import parse_clipping
+from labels_party.kinds.message.plan import GivenPrior
 from labels_party.kinds.message.preview import preview
 from labels_party.kinds.message.request import LATEST
 from labels_party.labels.batches import require_sealed
@@ -19,17 +21,38 @@ from labels_party.ledger.populations import Population
 MOST_EPSILONS = 16
 
 
-def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
-    """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
-    with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
-    `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them. Of a domain of
-    two values it also says what can be learnt, at the rates of `assume_rate`.
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A plan that is asked for, with all that its answer depends on: public and already private facts."""
 
-    Raises InvalidInput and its kinds, NotFound."""
-    wanted = [Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon]
+    population: Population
+    epsilons: tuple[Epsilon, ...]
+    rows: int
+    given: GivenPrior | None
+    spent: Epsilon
+    asked: Plan
+
+    def answer(self) -> dict[str, Any]:
+        """Raises InvalidInput and its kinds."""
+        return preview(
+            self.population,
+            list(self.epsilons),
+            self.asked.loss,
+            self.rows,
+            self.given,
+            self.spent,
+            prior=self.asked.prior,
+            clipping=parse_clipping(self.asked.clip_quantile, self.asked.clip_epsilon),
+            assumed=self.asked.assume_rate,
+        )
+
+
+def question(services: Services, name: str, asked: Plan) -> Question:
+    """Raises InvalidInput and its kinds, NotFound."""
+    wanted = tuple(Epsilon.parse(epsilon, positive=True) for epsilon in asked.epsilon)
     if not 1 <= len(wanted) <= MOST_EPSILONS:
         raise InvalidInput(f"A plan is made for 1 to {MOST_EPSILONS} values of ε.")
-    clipping = parse_clipping(asked.clip_quantile, asked.clip_epsilon)
+    parse_clipping(asked.clip_quantile, asked.clip_epsilon)
     if asked.prior not in (None, "estimate", LATEST):
         raise InvalidPrior("A plan's prior is 'estimate' or 'latest'.")
 
@@ -47,15 +70,14 @@ def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
         return population, rows, spent
 
     population, rows, spent = services.database.read("plan.look", look)
-    given = services.priors.latest(population)
-    return preview(
-        population,
-        wanted,
-        asked.loss,
-        rows,
-        given,
-        spent,
-        prior=asked.prior,
-        clipping=clipping,
-        assumed=asked.assume_rate,
-    )
+    return Question(population, wanted, rows, services.priors.latest(population), spent, asked)
+
+
+def planned(services: Services, name: str, asked: Plan) -> dict[str, Any]:
+    """What each mechanism would give at each ε, under the newest published prior of the population or a uniform one;
+    with `prior` "latest" that prior also takes the place of an estimated one, as it would in a release. With
+    `clip_quantile` each ε also pays for clipping bounds, which are put where that prior would have them. Of a domain of
+    two values it also says what can be learnt, at the rates of `assume_rate`.
+
+    Raises InvalidInput and its kinds, NotFound."""
+    return question(services, name, asked).answer()

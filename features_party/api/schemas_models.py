@@ -12,6 +12,7 @@ from features_party.training.capacity import Capacity
 from features_party.training.intervals import Interval
 from features_party.training.model import MOST_QUANTILES
 from features_party.training.probabilities import Calibration as ProbabilityCalibration
+from features_party.training.probabilities import Group as ReliabilityGroup
 from label_dp.schemas.base import Ask, whole
 from label_dp.schemas.calibration import Calibration
 
@@ -141,6 +142,9 @@ class EstimateOut(_Open):
     mse: Interval | None
     constant_mse: Interval | None
     mse_why: str = Field(description="Why there is no `mse`, or how far it is identified.")
+    reliability: list[ReliabilityGroup] = Field(
+        default=[], description="The mean label by groups of predictions; of two values `calibration` has them."
+    )
     positive_rate: Interval | None = Field(default=None, description=OF_TWO)
     brier: Interval | None = Field(default=None, description=OF_TWO)
     log_loss: Interval | None = Field(default=None, description=OF_TWO)

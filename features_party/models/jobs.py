@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from features_party.models.folder import SavedModel
+from features_party.models.losses import Losses
 from features_party.models.store import Models
 from features_party.models.trainer import Trainer, check_learning, check_one_label, default_loss, warm_of
 from features_party.receive.messages import Messages
@@ -44,7 +45,7 @@ MAX_ATTEMPTS = 3
 REPORT_SECONDS = 0.5
 
 t = tables.trainings
-SHOWN = [column for column in t.c if column.name != "cancel_requested"]
+SHOWN = [column for column in t.c if column.name not in ("cancel_requested", "losses")]
 
 
 class Cancelled(Exception):
@@ -120,6 +121,11 @@ class Trainings:
             raise NotFound(f"There is no training '{training_id}'.")
         return dict(row._mapping)
 
+    def losses(self, training_id: str) -> Any:
+        """Its loss curves as far as they are known: each with its name, and places with losses."""
+        query = sa.select(t.c.losses).where(t.c.id == training_id)
+        return self.database.read("training.losses", lambda c: c.execute(query).scalar()) or []
+
     def list(self, page: Page, state: str | None = None) -> Listing:
         """Trainings by the time they were asked for, perhaps of one state only."""
         query = sa.select(*SHOWN) if state is None else sa.select(*SHOWN).where(t.c.state == state)
@@ -178,7 +184,7 @@ class Trainings:
             query = sa.select(t.c.id, t.c.request).where(t.c.state == ACCEPTED).order_by(t.c.created, t.c.id).limit(1)
             row = connection.execute(query).first()
             if row is not None:
-                begun = {"state": RUNNING, "step": "starting", "share": 0.0, "started": self._now()}
+                begun = {"state": RUNNING, "step": "starting", "share": 0.0, "started": self._now(), "losses": None}
                 self._set(connection, row.id, attempts=t.c.attempts + 1, **begun)
             return row
 
@@ -212,15 +218,16 @@ class Trainings:
         table = self.feature_tables.open(request["feature_table"], text=request["categorical"], narrow=True)
         learning = Learning(**{name: request[name] for name in Learning.model_fields if name in request})
         earlier = self._earlier(learning)
-        last = 0.0
+        last, losses = 0.0, Losses()
 
         def report(step: str, share: float) -> None:
             nonlocal last
             if stopping():
                 raise Stopped
+            losses.heard(step)
             if time.monotonic() - last < REPORT_SECONDS:
                 return
-            self.database.write("training.progress", lambda c: self._progress(c, training_id, step, share))
+            self.database.write("training.progress", lambda c: self._progress(c, training_id, step, share, losses))
             last = time.monotonic()
 
         def finish(connection: Connection, card: dict[str, Any]) -> None:
@@ -228,19 +235,20 @@ class Trainings:
             model_id = model_of(training_id)
             self.models.record(connection, model_id, training_id, card)
             done = {"state": SUCCEEDED, "step": "done", "share": 1.0, "model": model_id, "finished": self._now()}
+            done["losses"] = losses.as_json()
             self._set(connection, training_id, **done)
 
         model_id = model_of(training_id)
         saved = partial(self.models.keep, model_id)
         folder = self.models.folder(model_id)
-        self.trainer.train(messages, table, learning, folder, report, training_id, finish, earlier, saved)
+        self.trainer.train(messages, table, learning, folder, report, training_id, finish, earlier, saved, losses.watch)
 
     def _earlier(self, learning: Learning) -> SavedModel | None:
         return None if learning.warm_start is None else self.models.open(learning.warm_start)
 
-    def _progress(self, connection: Connection, training_id: str, step: str, share: float) -> None:
+    def _progress(self, connection: Connection, training_id: str, step: str, share: float, losses: Losses) -> None:
         self._refuse_cancelled(connection, training_id)
-        self._set(connection, training_id, step=step, share=share)
+        self._set(connection, training_id, step=step, share=share, losses=losses.as_json())
 
     @staticmethod
     def _refuse_cancelled(connection: Connection, training_id: str) -> None:

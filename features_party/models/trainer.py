@@ -26,7 +26,7 @@ from features_party.training.estimate import MIN_ROWS, ErrorEstimate, held_out
 from features_party.training.fitting import LOG, LOSSES, Examples, Recipe, fit
 from features_party.training.holdout import estimate_on_rows, identify
 from features_party.training.intervals import NO_FOLDS, Folds
-from features_party.training.learner import CrossFit, rising
+from features_party.training.learner import CrossFit, Watch, rising
 from features_party.training.learner import part as part_of
 from features_party.training.learners import learner
 from features_party.training.likelihood import RowLikelihood
@@ -68,6 +68,7 @@ class Trainer:
     clock: Clock
     threads: int
     steps: Steps = field(default_factory=Steps, repr=False)
+    _unseen: Watch = field(default=lambda _place, _loss: None, repr=False)
     _silent: Progress = field(default=lambda _what, _share: None, repr=False)
 
     def train(
@@ -81,10 +82,12 @@ class Trainer:
         finish: Callable[[Connection, dict[str, Any]], None] | None = None,
         earlier: SavedModel | None = None,
         saved: Callable[[], None] = lambda: None,
+        watch: Watch = lambda _place, _loss: None,
     ) -> dict[str, Any]:
         """Train on accepted messages, save the model to the folder `out`, and return its card. `earlier`: what
         `learning.warm_start` names.
 
+        `watch` is told losses of the model while it is fitted.
         Whatever `progress` raises ends the training; `saved` is called before the transaction of the audit event, which
         `finish` shares.
         Raises InvalidInput (options, or messages of different labels), InvalidTable, InvalidMechanism (`debias` asked
@@ -127,7 +130,8 @@ class Trainer:
 
         def fitted(rows: IntArray | None, part: Progress) -> tuple[TrainedModel, CrossFit | None]:
             chosen = examples if rows is None else examples.take(rows)
-            return fit(chosen, recipe, threads=self.threads, progress=part)
+            seen = watch if rows is None else self._unseen
+            return fit(chosen, recipe, threads=self.threads, progress=part, watch=seen)
 
         with self.steps.step(FIT):
             model, cross = fitted(None, part_of(report, 0.02, share))

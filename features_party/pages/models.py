@@ -51,12 +51,13 @@ def _importance(card: dict[str, Any]) -> Markup:
 
 
 def _diagram(card: dict[str, Any]) -> Markup:
-    """Reliability of probabilities of two values, where privatized labels tell it."""
-    found = (card["report"]["error_estimate"] or {}).get("calibration")
-    groups = found.get("groups", []) if isinstance(found, dict) else []
-    if not groups:
+    """Reliability, where privatized labels tell it: of probabilities of two values, and of labels of any."""
+    told_of = card["report"]["error_estimate"] or {}
+    found = told_of.get("calibration")
+    groups = found.get("groups", []) if isinstance(found, dict) else told_of.get("reliability", [])
+    if len(groups) < 2:
         return Markup("")
     x, y = [g["predicted"] for g in groups], [g["observed"]["estimate"] for g in groups]
-    error = [g["observed"]["standard_error"] for g in groups]
+    low, high = ([g["observed"][end] for g in groups] for end in ("low", "high"))
     told = f"The mean label against the mean prediction of {len(groups)} groups; on the dashed line both are equal."
-    return reliability("Reliability", told, "mean prediction", "mean label, ± 2 std. errors", x, y, error)
+    return reliability("Reliability", told, "mean prediction", "mean label, 95 % interval", x, y, low, high)

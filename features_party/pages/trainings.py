@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Response
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 
 from features_party.models.event_stream import Streams, event_stream
 from features_party.models.jobs import ENDED
 from features_party.pages.context import Cursor, Reader, Trainer, newest, services
+from label_dp.pages.pictures import Curve, curves
 from label_dp.pages.site import FORM, page_router
 
 router = page_router()
@@ -22,8 +24,22 @@ def trainings(visit: Reader, cursor: Cursor = None) -> Response:
 
 @router.get("/trainings/{training}")
 def training(training: str, visit: Reader) -> Response:
-    row = services(visit).trainings.get(training)
-    return visit.page("training", row=row, live=row["state"] not in ENDED)
+    trainings = services(visit).trainings
+    row = trainings.get(training)
+    return visit.page("training", row=row, live=row["state"] not in ENDED, curve=_curve(trainings.losses(training)))
+
+
+def _curve(losses: list[dict[str, Any]]) -> Markup:
+    """Of what is being fitted, by trees or epochs; with one point there is no curve yet."""
+    drawn = []
+    for of in losses:
+        places, values = zip(*of["points"], strict=True)
+        drawn += [Curve(of["name"], places, values)] if len(places) > 1 else []
+    if not drawn:
+        return Markup("")
+    ends = "; ".join(f"{curve.name} from {curve.y[0]:.4g} to {curve.y[-1]:.4g}" for curve in drawn)
+    told = f"Loss on privatized labels: {ends}"
+    return curves("Loss curves", told, "trees or epochs", "loss on corrected labels", drawn, from_zero=False)
 
 
 @router.get("/trainings/{training}/events")

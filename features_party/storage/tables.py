@@ -80,6 +80,8 @@ trainings = sa.Table(
     sa.Column("revision", sa.Integer, nullable=False, server_default="1"),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("started", sa.String(20)),
+    # loss curves so far: names, and places with losses
+    sa.Column("losses", sa.JSON),
 )
 
 models = sa.Table(

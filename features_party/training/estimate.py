@@ -24,8 +24,9 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from features_party.training.calibration import equal_groups
 from features_party.training.intervals import NO_FOLDS, Folds, Interval, interval
-from features_party.training.probabilities import Probabilities, probability_members
+from features_party.training.probabilities import GROUPS, MIN_EXAMPLES, Group, Probabilities, probability_members
 from label_dp.channels.model_error import effective_parameters
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,7 +39,8 @@ MIN_ROWS = 1000
 @dataclass(frozen=True)
 class ErrorEstimate:
     """Squared errors over the true labels of `rows` rows; `mse`, `constant_mse` are None where only their difference is
-    identified, and `mse_why` says so. `probabilities`: of labels of two values, or why there are none."""
+    identified, and `mse_why` says so. `probabilities`: of labels of two values, or why there are none.
+    `reliability`: by groups of neighbouring predictions the mean label, none where rows are too few."""
 
     rows: int
     mse: Interval | None
@@ -46,10 +48,13 @@ class ErrorEstimate:
     mse_below_constant: Interval
     mse_why: str
     probabilities: Probabilities | str | None = None
+    reliability: tuple[Group, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         members = asdict(self)
         del members["probabilities"]
+        if not isinstance(self.probabilities, str | None):
+            del members["reliability"]  # their calibration has the same groups
         return members | ({} if self.probabilities is None else probability_members(self.probabilities))
 
     def as_card(self) -> dict[str, object]:
@@ -98,11 +103,28 @@ def estimate(
     # Cauchy and Schwarz: however the bias hangs together with the predictions
     hidden = 2.0 * known.bias * math.sqrt(float(np.mean((c - f) ** 2)))
     gain = interval(c * c - f * f - 2.0 * (c - f) * g, group, stretch, hidden).reaching(late)
+    groups = _reliability(predictions, known, group)
     if h is None:
-        return ErrorEstimate(len(f), None, None, gain, known.why)
+        return ErrorEstimate(len(f), None, None, gain, known.why, reliability=groups)
     mse = interval(f * f - 2.0 * f * g + h, group, stretch, known.slack).reaching(-late).of_loss
     constant = interval(c * c - 2.0 * c * g + h, group, 1.0, known.slack).of_loss
-    return ErrorEstimate(len(f), mse, constant, gain, known.why)
+    return ErrorEstimate(len(f), mse, constant, gain, known.why, reliability=groups)
+
+
+def _reliability(predictions: FloatArray, known: Identified, group: IntArray) -> tuple[Group, ...]:
+    """The mean prediction and the mean of g + centre of neighbouring predictions. A bias of root mean square b over all
+    labels is at most b/√s over a share s of the rows, by which an interval is wider on either side."""
+    n = len(predictions)
+    count = min(GROUPS, n // MIN_EXAMPLES)
+    if count < 2:
+        return ()
+    number, found = equal_groups(predictions, count), []
+    for at in (np.flatnonzero(number == each) for each in range(int(number.max()) + 1)):
+        examples = np.unique(group[at], return_inverse=True)[1]
+        slack = known.bias / math.sqrt(len(at) / n)
+        mean = interval(known.first[at] + known.centre, examples, slack=slack)
+        found.append(Group(len(at), float(predictions[at].mean()), mean))
+    return tuple(found)
 
 
 def pessimism(labels: FloatArray, noise: float, folds: Folds) -> float:

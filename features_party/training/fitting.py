@@ -16,7 +16,7 @@ from features_party.training.class_likelihood import ClassLikelihood
 from features_party.training.classes import are_classes
 from features_party.training.crossed_effects import choose_crossings
 from features_party.training.encoding import Encoded, FeatureSchema
-from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, part
+from features_party.training.learner import CrossFit, Learner, Rowwise, Sample, Task, Watch, part
 from features_party.training.learners import learner
 from features_party.training.learners.class_trees import fit_classes
 from features_party.training.learners.trees import left_by_trees
@@ -119,7 +119,12 @@ class Recipe:
 
 
 def fit(
-    examples: Examples, recipe: Recipe, *, threads: int = 1, progress: Progress = lambda _what, _share: None
+    examples: Examples,
+    recipe: Recipe,
+    *,
+    threads: int = 1,
+    progress: Progress = lambda _what, _share: None,
+    watch: Watch = lambda _place, _loss: None,
 ) -> tuple[TrainedModel, CrossFit | None]:
     """The model, and the out-of-fold predictions of the whole procedure where it was validated, None elsewhere. Rows of
     one example are taken together first (together.py).
@@ -184,6 +189,7 @@ def fit(
         settings=recipe.settings,
         members=None if recipe.warm is None else recipe.warm.members,
         words=learn_words([column.vocabulary for column in schema.categories]),
+        watch=watch,
     )
     # classes have effects of labels of their own (class_contrast.py), which know the channels
     effect_weights = None if classes is not None else label_weights

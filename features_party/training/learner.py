@@ -88,13 +88,17 @@ class Sample:
         return Seen(self.encoded, seen, task.sizes), effects
 
 
+Watch = Callable[[int, float], None]  # a number of trees or epochs, and the loss after them
+
+
 @dataclass(frozen=True)
 class Task:
     """How models are fitted, the same on every sample. `unbiased`: the labels have the true ones as their expectation,
     so that held-out ones can tell models apart. `told`: gradients by the channels, row by row; `median`: the label's
     median around the mean is predicted, where the sample has cells; `shrinkage`: of the last categories, which are
     crossings, the λ of their effects (effects.py); `settings`: what one learner alone takes; `members`: of an ensemble,
-    those that are looked at (None: all); `words`: of categories whose values are texts."""
+    those that are looked at (None: all); `words`: of categories whose values are texts; `watch`: is told the loss after
+    so many trees or epochs."""
 
     sizes: list[int]
     loss: str
@@ -110,6 +114,7 @@ class Task:
     settings: Any = None
     members: frozenset[str] | None = None
     words: Mapping[int, Words] = field(default_factory=dict)
+    watch: Watch = field(default=lambda _place, _loss: None, repr=False, compare=False)
 
     @property
     def positive(self) -> bool:

@@ -20,6 +20,7 @@ from labels_party.api import (
 )
 from labels_party.bootstrap import Services
 from labels_party.pages import site as pages
+from labels_party.pages.foresight import Foresight
 from labels_party.work.kind import FAMILIES, SchemaKind
 
 DEPENDS_ON_LABELS = frozenset(
@@ -69,4 +70,5 @@ def create_app(services: Services) -> FastAPI:
         silent=DEPENDS_ON_LABELS | {f"/v1{path}" for kind in kinds for path in asking.paths_of(kind)},
     )
     app.state.site = pages.site(services)
+    app.state.foresight = Foresight()
     return app

@@ -1,7 +1,14 @@
-"""Plan: what an ε would give, as a curve, and in one sentence which to take."""
+"""Plan: what an ε would give, as a curve, and in one sentence which to take.
+
+A page is there at once. It shows what one bit a label gives, which takes milliseconds, and what is known of the best
+mechanism; what is not known yet is worked out beside it (`foresight`), and the page takes it in.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import Query, Response
@@ -10,70 +17,141 @@ from markupsafe import Markup
 from label_dp.errors import InvalidInput, LabelDPError
 from label_dp.pages.pictures import Curve, curves
 from label_dp.pages.site import page_router
+from label_dp.pages.sliders import Slider
 from label_dp.privacy import Epsilon
 from label_dp.schemas.plan import Plan
 from labels_party.bootstrap import Services
 from labels_party.kinds.message.preview import outline
 from labels_party.pages.context import Auditor, services
-from labels_party.planning import planned
+from labels_party.pages.foresight import Foresight
+from labels_party.planning import Question, planned, question
 
 router = page_router()
 AROUND = ("0.125", "0.25", "0.5", "1", "2", "4", "8")
 ERROR = "expected_model_error"
+TENTHS, TWOS, HALVES = range(1, 10), range(10, 20, 2), range(20, 40, 5)
+EPSILONS = Slider(
+    "e",
+    "ε per example",
+    ("0.05", *(f"{tenth / 10:g}" for tenth in (*TENTHS, *TWOS, *HALVES)), "4", "5", "6", "7", "8"),
+)
+SIZES = Slider("s", "Number of examples", tuple(str(m * 10**e) for e in range(3, 9) for m in (1, 2, 5)))
+USUAL = ("1", "100000")  # ε and n that the sliders stand at first
+KEPT_PICTURES = 64
+Points = tuple[tuple[float, ...], tuple[float, ...]]
 Text = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/plan")
-def plan(visit: Auditor, population: Text = "", epsilon: Text = "1", n: Text = "") -> Response:
+def plan(
+    visit: Auditor, population: Text = "", epsilon: Text = "", n: Text = "", e: Text = "", s: Text = ""
+) -> Response:
+    """`e` and `s` are places of the sliders, `epsilon` and `n` exact figures, which go before."""
     ctx = services(visit)
+    foresight: Foresight = visit.request.app.state.foresight
     known = ctx.database.read("page.plan", ctx.populations.list)
     chosen = population or (known[0].name if len(known) == 1 else "")
-    shown: dict[str, Any] = {"found": None, "wrong": None}
-    if chosen and n:
-        try:
-            shown = _planned(ctx, chosen, epsilon.strip(), n.strip())
-        except LabelDPError as error:
-            shown["wrong"] = str(error)
-    asked = {"population": chosen, "epsilon": epsilon, "n": n}
-    return visit.page("plan", populations=[(p.name, p.name) for p in known], asked=asked, **shown)
+    shown: dict[str, Any] = {"found": None, "picture": Markup(""), "wrong": None, "waits": False, "most": None}
+    given = bool(n or s)
+    asked = {"population": chosen, "epsilon": epsilon.strip(), "n": n.strip()}
+    try:
+        asked["epsilon"] = asked["epsilon"] or (EPSILONS.at(e) if e else USUAL[0])
+        asked["n"] = asked["n"] or (SIZES.at(s) if s else USUAL[1])
+        if not given:
+            foresight.warm()
+        elif chosen:
+            shown |= _shown(ctx, foresight, chosen, asked["epsilon"], asked["n"])
+    except LabelDPError as error:
+        shown["wrong"] = str(error)
+    sliders = [EPSILONS.placed(asked["epsilon"]), SIZES.placed(asked["n"])]
+    return visit.page(
+        "plan", populations=[(p.name, p.name) for p in known], asked=asked, sliders=sliders, given=given, **shown
+    )
 
 
-def _planned(ctx: Services, population: str, epsilon: str, n: str) -> dict[str, Any]:
+def _shown(ctx: Services, foresight: Foresight, population: str, epsilon: str, n: str) -> dict[str, Any]:
+    """What the page says now, and whether more is on its way. Raises InvalidInput and its kinds, NotFound."""
     if not (n.isascii() and n.isdigit() and 0 < len(n) < 13):
         raise InvalidInput("The number of examples is a whole number, such as 100000.")
-    return described(ctx, population, Plan(epsilon=[epsilon], n=int(n))) | {"wrong": None}
+    wanted = question(ctx, population, Plan(epsilon=[epsilon], n=int(n)))
+    found = foresight.look(wanted)
+    others = [_at(wanted, each) for each in AROUND if each != epsilon]
+    if found is None:
+        foresight.ask(wanted)
+    else:
+        for each in reversed(others):
+            foresight.ask(each)
+    known = [answer for answer in (found, *map(foresight.look, others)) if answer is not None]
+    chosen = dict(pair for answer in known for pair in _best(answer).items())
+    asked = wanted.epsilons[0]
+    least = foresight.least(wanted, _grid([epsilon, *AROUND]))
+    shown = {} if found is None else {"found": found, "options": _options(found)}
+    return shown | {
+        "picture": _curve(least, chosen, asked.nano / 1e9),
+        "most": least[asked] ** 0.5 if asked in least else None,
+        "waits": found is None or any(map(foresight.awaited, others)),
+    }
+
+
+def _at(wanted: Question, epsilon: str) -> Question:
+    asked = wanted.asked.model_copy(update={"epsilon": [epsilon]})
+    return replace(wanted, epsilons=(Epsilon.parse(epsilon),), asked=asked)
 
 
 def described(ctx: Services, population: str, asked: Plan) -> dict[str, Any]:
     """The plan as `plan_parts.html.jinja` shows it: for each ε what to take, and all of it as one curve. Raises as
     `planned`."""
     found = planned(ctx, population, asked)
+    chosen = _best(found)
+    least: dict[Epsilon, float] = {}
+    if chosen:
+        of = question(ctx, population, asked)
+        least = outline(of.population, _grid(AROUND), of.rows, of.given)
+    mark = next(iter(chosen)).nano / 1e9 if len(chosen) == 1 else None
+    return {"found": found, "options": _options(found), "picture": _curve(least, chosen, mark)}
+
+
+def _options(found: dict[str, Any]) -> list[dict[str, Any]]:
     options = []
     for advice in found["recommendations"]:
         mechanisms = [m for m in found["mechanisms"] if m["epsilon"]["total"] == advice["epsilon"]]
         taken = (advice["mechanism"], advice["options"])
         best = next((m for m in mechanisms if (m["mechanism"], m["options"]) == taken), None)
         options.append({"advice": advice, "best": best, "mechanisms": mechanisms})
-    chosen = {o["advice"]["epsilon"]: o["best"][ERROR] for o in options if o["best"] is not None and ERROR in o["best"]}
-    return {"found": found, "options": options, "picture": _curve(ctx, population, found["n"], chosen)}
+    return options
 
 
-def _curve(ctx: Services, population: str, rows: int, chosen: dict[str, float]) -> Markup:
-    """What each ε gives at least, and what was recommended at those asked for."""
-    of = ctx.database.read("page.plan", lambda c: ctx.populations.get(c, population))
-    least = outline(of, [Epsilon.parse(text) for text in AROUND], rows, ctx.priors.latest(of)) if chosen else {}
+def _best(found: dict[str, Any]) -> dict[Epsilon, float]:
+    """The expected model error of what is recommended at each ε, where there is one."""
+    pairs = [(Epsilon.parse(o["advice"]["epsilon"]), o["best"]) for o in _options(found)]
+    return {epsilon: best[ERROR] for epsilon, best in pairs if best is not None and ERROR in best}
+
+
+def _grid(epsilons: Iterable[str]) -> list[Epsilon]:
+    return sorted({Epsilon.parse(text) for text in epsilons})
+
+
+def _curve(least: dict[Epsilon, float], chosen: dict[Epsilon, float], mark: float | None) -> Markup:
+    """What each ε gives at least, and what is recommended where that is known."""
     if not least:
         return Markup("")
-    at = [each.nano / 1e9 for each in least]
-    root = [value**0.5 for value in least.values()]
-    asked = [Epsilon.parse(text).nano / 1e9 for text in chosen]
-    drawn = [
-        Curve("at most, at other ε", at, root),
-        Curve("recommended, at the ε asked for", asked, [value**0.5 for value in chosen.values()], dots=True),
-    ]
+    return _drawn(_points(least), _points(chosen), mark)
+
+
+@lru_cache(KEPT_PICTURES)
+def _drawn(least: Points, chosen: Points, mark: float | None) -> Markup:
+    at, root = least
+    drawn = [Curve("one bit a label: at most this", at, root)]
+    if chosen[0]:
+        drawn.append(Curve("what is recommended", *chosen, dots=True))
     told = "The more ε, the smaller the error that the noise adds: " + "; ".join(
         f"ε {each:g} adds at most {value:.3g}" for each, value in zip(at, root, strict=True)
     )
     across, up = "ε of a release, per example", "error that noise adds"
-    mark = asked[0] if len(asked) == 1 else None
     return curves("Error against ε", told, across, up, drawn, log=True, mark=mark)
+
+
+def _points(errors: dict[Epsilon, float]) -> Points:
+    """ε, and the root of the squared error at it."""
+    places = sorted(errors)
+    return tuple(each.nano / 1e9 for each in places), tuple(errors[each] ** 0.5 for each in places)

@@ -80,6 +80,14 @@ def test_an_officer_looks_at_every_page(person: Person, day: Day) -> None:
     person.sees("Verification")
     person.open("/plan?population=web+sales&epsilon=1&n=100000", "Plan")
     assert "Take " in person.page.locator(".advice").inner_text()
+    slider = person.page.get_by_label("ε per example", exact=True)
+    slider.focus()
+    person.page.keyboard.press("End")
+    assert person.page.locator("output").first.inner_text() == "8"
+    person.page.locator(".advice", has_text="ε 8 is more than the lifetime allows").wait_for()
+    assert "e=23" in person.page.url
+    person.page.keyboard.press("Home")
+    person.page.locator(".advice", has_text="ε 0.05").wait_for()
     person.page.get_by_role("button", name="Sign out").click()
     person.sees("Sign in")
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from features_party.training.capacity import Capacity
 from features_party.training.encoding import Float32
-from features_party.training.learner import Sample, Task, part
+from features_party.training.learner import Sample, Task, Watch, part
 from features_party.training.learners.mlp_inputs import EMBEDDING, HIDDEN, Inputs, Int32
 from features_party.training.likelihood import RowLikelihood
 from features_party.training.links import LogisticScore, PoissonScore
@@ -39,6 +39,7 @@ FloatArray = npt.NDArray[np.float64]
 
 HELD_OUT = 5  # one row in as many
 MIN_ROWS = 20
+WATCHED_ROWS = 4096  # whose error is told after each epoch
 REPORTS = 1000  # of progress in a training
 CORNER = 0.1  # of the absolute loss, rounded off, in units of the signal's standard deviation
 
@@ -106,13 +107,14 @@ def fit_network(sample: Sample, task: Task, progress: Progress) -> Fitted:
         else:
             target = _Target(torch, labels, sample.row_weights, task.loss, link, offset, scale)
         longest, batch = _schedule(n, capacity, settings)
-        training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, settings)
+        training = _Training(torch, numbers, looked_up, target, inputs.width, embeddings, batch, settings, task.watch)
         epochs, begun = longest, 0.0
         if (task.unbiased or isinstance(target, LikelihoodTarget)) and settings.epochs is None and longest > 0:
             held, begun = held_out(n, sample.groups), 0.5
             errors = training.trial(~held, held, longest, lambda what, share: progress(f"trial, {what}", 0.5 * share))
             epochs = int(np.argmin(errors))
-        parameters = training.run(None, longest, epochs, part(progress, begun, 1.0 - begun))
+        judge = training.judge_some(n)
+        parameters = training.run(None, longest, epochs, part(progress, begun, 1.0 - begun), judge)
     finally:
         torch.set_num_threads(before)
     embedding, *layers = (value.cpu().numpy() for value in parameters)
@@ -234,8 +236,9 @@ class _Training:
         embeddings: int,
         batch_size: int,
         settings: Settings,
+        watch: Watch,
     ) -> None:
-        self.torch, self.target, self.settings = torch, target, settings
+        self.torch, self.target, self.settings, self.watch = torch, target, settings, watch
         self.device = _device(torch)
         self.numbers = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
         self.looked_up = torch.from_numpy(np.ascontiguousarray(looked_up)).to(self.device)
@@ -271,15 +274,30 @@ class _Training:
                 after_epoch(parameters)
         return [parameter.detach() for parameter in parameters]
 
+    def judge_some(self, rows: int) -> Any:
+        """What is called after each epoch of the whole training: whoever watches is told the error on some rows."""
+        some = self.torch.arange(0, rows, max(1, rows // WATCHED_ROWS), device=self.device)
+        done = 0
+
+        def judge(parameters: list[Any]) -> None:
+            nonlocal done
+            done += 1
+            with self.torch.no_grad():
+                self.watch(done, self._error(parameters, some) / len(some))
+
+        return judge
+
     def trial(self, rows: Any, held: Any, epochs: int, progress: Progress) -> list[float]:
         """Errors on the rows `held` of networks trained on `rows` for 0, 1, ... `epochs` epochs."""
         torch = self.torch
         chunks = torch.from_numpy(np.flatnonzero(held)).to(self.device).split(self.batch_size)
         errors: list[float] = []
+        rows_held = max(1, sum(map(len, chunks)))
 
         def judge(parameters: list[Any] | None) -> None:
             with torch.no_grad():
                 errors.append(sum(self._error(parameters, chunk) for chunk in chunks))
+            self.watch(len(errors) - 1, errors[-1] / rows_held)
 
         judge(None)
         self.run(rows, epochs, epochs, progress, judge)

@@ -31,6 +31,7 @@ LONGER = ((0.0, 1.0), (1.5, 2.0), (3.0, 4.0))  # from so many times the rule's t
 LONGEST = 0.3
 QUICK_FOLDS, QUICKER = 3, 4.0
 AT_ONCE = 1 << 18  # rows that are predicted together: XGBoost takes 8 bytes a value for them
+WATCHED = 40  # times in a training
 MIN_ROWS = 4  # fewer rows than this cannot be split into two leaves that mean anything
 
 
@@ -140,7 +141,7 @@ class Trees(Learner):
 
     def linked(self, score: FloatArray) -> FloatArray:
         """The predictions of scores float64[n]."""
-        return score if self.link is None else self.link.predictions(score)
+        return _linked(self.link, score)
 
     def scores(
         self, seen: TreeInput, threads: int = 1, base: FloatArray | None = None, rounds: int = 0, first: int = 0
@@ -175,6 +176,10 @@ class Trees(Learner):
         codes = [0] * numbers + [size - 1 for size in sizes]  # missing has none
         document = checked_document(data["xgboost"], TreeInput.kinds_of(numbers, sizes), codes)
         return cls(load_booster(document), link)
+
+
+def _linked(link: Link | None, score: FloatArray) -> FloatArray:
+    return score if link is None else link.predictions(score)
 
 
 def load_booster(document: bytes) -> Any:
@@ -268,6 +273,7 @@ def fit_trees(seen: TreeInput, sample: Sample, task: Task, boosting: Boosting, p
         None if own else objective,
         progress,
         enough=lambda model, count: boosting.enough(Trees(model, link), count),
+        error=lambda score: float(np.average((labels - _linked(link, score)) ** 2, weights=weights)),
     )
     return Trees(booster, link)
 
@@ -316,18 +322,23 @@ def boosted(
     progress: Progress,
     rounds: int | None = None,
     enough: Callable[[Any, int], bool] = lambda _model, _count: False,
+    error: Callable[[FloatArray], float] | None = None,
 ) -> Any:
     """A booster of the size that the capacity says, or of so many `rounds`, or of as many as are `enough`; none where
-    nothing can be split."""
+    nothing can be split. `error`, of the scores of all rows, is what whoever watches is told."""
     from xgboost.callback import LearningRateScheduler, TrainingCallback
 
     most = capacity.rounds if rounds is None else rounds
     most = most if data.num_row() >= MIN_ROWS and data.num_col() else 0
     parameters = parameters_of(capacity) | {"nthread": task.threads}
 
+    every = max(1, most // WATCHED)
+
     class Report(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             progress(f"tree {epoch + 1} of {most}", (epoch + 1) / most)
+            if error is not None and epoch % every == 0:  # scores of the rows trained on are there already
+                task.watch(epoch + 1, error(model.predict(data, output_margin=True).astype(np.float64)))
             return enough(model, epoch + 1)
 
     def rate(tree: int) -> float:

@@ -6,7 +6,7 @@ The recommendation is what `auto` (`labels_party.mechanisms.auto`) would choose.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,7 @@ FloatArray = npt.NDArray[np.float64]
 USED = frozenset(candidate.name for candidate in CANDIDATES)
 SLOW = frozenset(candidate.name for candidate in CANDIDATES if candidate.slow)
 SLOW_WORK = 10_000  # labels times ε values, up to which a plan solves linear programs
+OUTLINED = 400  # labels that an outline looks at
 LARGEST_K = 20_000  # labels above which a plan lists only what auto may choose
 
 
@@ -172,9 +173,11 @@ class _Question:
 
 def outline(population: Population, epsilons: list[Epsilon], n: int, given: GivenPrior | None) -> dict[Epsilon, float]:
     """The expected model error at each ε of one bit a label with chosen bounds, which is designed in an instant: what
-    the best mechanism gives at least. Nothing for domains of names, and where one bit is not for the domain."""
+    the best mechanism gives at least. A long domain is looked at on OUTLINED of its values. Nothing for domains of
+    names, and where one bit is not for the domain."""
     if population.domain.nominal:
         return {}
+    population, given = _outlined(population, given)
     question, name, options = _Question(population, "squared", n, given, None), "one-bit", {"clip": "auto"}
     found = {}
     for epsilon in epsilons:
@@ -186,6 +189,18 @@ def outline(population: Population, epsilons: list[Epsilon], n: int, given: Give
             continue
         found[epsilon] = float(model_error(channel, question.prior, n)["expected_model_error"])
     return found
+
+
+def _outlined(population: Population, given: GivenPrior | None) -> tuple[Population, GivenPrior | None]:
+    """The population with the middle label of each of OUTLINED equal cells, which has the probability of all of it."""
+    domain = population.domain
+    if domain.k <= OUTLINED:
+        return population, given
+    edges = np.linspace(0, domain.k, OUTLINED + 1).astype(np.int64)
+    middles = [domain.value(int(place)) for place in (edges[:-1] + edges[1:]) // 2]
+    if given is not None:
+        given = GivenPrior(np.add.reduceat(given.probabilities, edges[:-1]), given.release)
+    return replace(population, domain=Domain.from_values(middles)), given
 
 
 def _said(left_out: set[str], k: int) -> str | None:

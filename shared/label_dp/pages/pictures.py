@@ -47,6 +47,11 @@ def _figure_class() -> Any:
     return Figure
 
 
+def warm() -> None:
+    """Load the library and its fonts, so that the next picture is quick."""
+    bars("", "", "", [("", 1.0)])
+
+
 def _axes(across: str, up: str, height: float = 3.0) -> tuple[Any, Any]:
     figure = _figure_class()(figsize=(7.0, height))
     axes = figure.add_axes((0.115, 0.17, 0.865, 0.77))
@@ -65,7 +70,15 @@ def _axes(across: str, up: str, height: float = 3.0) -> tuple[Any, Any]:
 
 
 def curves(
-    name: str, told: str, across: str, up: str, drawn: Sequence[Curve], *, log: bool = False, mark: float | None = None
+    name: str,
+    told: str,
+    across: str,
+    up: str,
+    drawn: Sequence[Curve],
+    *,
+    log: bool = False,
+    mark: float | None = None,
+    from_zero: bool = True,
 ) -> Markup:
     """Lines and dots over one axis; `log`: ε and sizes by factors; `mark`: a place of the axis that is asked about."""
     figure, axes = _axes(across, up)
@@ -74,10 +87,12 @@ def curves(
         axes.plot(curve.x, curve.y, how, color=colour, linewidth=2, markersize=7 if curve.dots else 0, label=curve.name)
     if log:
         axes.set_xscale("log", base=2)
+        axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if mark is not None:
         axes.axvline(mark, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_ylim(bottom=0)
+    if from_zero:
+        axes.set_ylim(bottom=0)
     if len(drawn) > 1:
         axes.legend(frameon=False, labelcolor=INK)
     return _markup(figure, name, told)
@@ -97,13 +112,25 @@ def bars(name: str, told: str, across: str, shares: Sequence[tuple[str, float]])
 
 
 def reliability(
-    name: str, told: str, across: str, up: str, x: Sequence[float], y: Sequence[float], error: Sequence[float]
+    name: str,
+    told: str,
+    across: str,
+    up: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
 ) -> Markup:
-    """Mean label against mean prediction by bin, with two standard errors, beside the diagonal."""
+    """Mean label against mean prediction by bin, with its interval, beside the diagonal."""
     figure, axes = _axes(across, up, height=3.6)
-    low, high = min([*x, *y]), max([*x, *y])
-    axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    axes.errorbar(x, y, yerr=[2 * e for e in error], fmt="o-", color=FIRST, markersize=5, linewidth=1.5, capsize=2)
+    ends = min([*x, *y]), max([*x, *y])
+    axes.plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    # an estimate may lie outside of an interval that is cut at the ends of the label
+    reach = (
+        [max(b - a, 0.0) for a, b in zip(low, y, strict=True)],
+        [max(b - a, 0.0) for a, b in zip(y, high, strict=True)],
+    )
+    axes.errorbar(x, y, yerr=reach, fmt="o-", color=FIRST, markersize=5, linewidth=1.5, capsize=2)
     return _markup(figure, name, told)
 
 

@@ -27,6 +27,11 @@ def thousands(value: Any) -> str:
     return "–" if value is None else f"{value:,}"
 
 
+def grouped(figure: str) -> str:
+    """A figure as it was typed, its thousands apart."""
+    return f"{int(figure):,}" if figure.isascii() and figure.isdigit() and len(figure) < 20 else figure
+
+
 def day(value: str | None) -> str:
     return "–" if not value else value[:10]
 
@@ -59,6 +64,7 @@ def short(value: str) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "thousands": thousands,
+    "grouped": grouped,
     "day": day,
     "state": state,
     "share": share,

@@ -1,38 +1,80 @@
-// Keeps what changes on a page as the service has it. Without scripts the page is reloaded, or loaded again by hand.
+// Keeps what changes on a page as the service has it, and lets a page follow its sliders. Without scripts a page is
+// loaded again by itself or by hand, and a form is sent by its button.
 "use strict";
 (() => {
-  const live = document.querySelector("[data-live]");
-  if (!live) return;
-  const again = async () => {
-    const before = document.querySelector("[data-live]");
-    if (!before) return;
+  let latest = 0; // of two answers on their way only the later one counts
+  let timer = 0;
+
+  // Puts the part with this id in as the service has it now; says whether to look again.
+  const take = async (id, address) => {
+    const mine = ++latest;
     try {
-      const answer = await fetch(window.location.href, { credentials: "same-origin" });
-      if (answer.ok) {
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const after = page.getElementById(before.id);
-        if (after && after.innerHTML !== before.innerHTML) before.replaceWith(after);
-      } else if (answer.status < 500) return;
+      const answer = await fetch(address, { credentials: "same-origin" });
+      if (!answer.ok) return answer.status >= 500;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const before = document.getElementById(id), after = page.getElementById(id);
+      if (mine === latest && before && after && before.outerHTML !== after.outerHTML) before.replaceWith(after);
     } catch (problem) {
       // the service is away for a moment; the next look tells
     }
-    window.setTimeout(again, 1000 * Number(before.dataset.live));
+    return mine === latest;
   };
-  const events = live.dataset.events;
-  if (events && window.EventSource) {
-    const stream = new EventSource(events);
+
+  const again = () => {
+    window.clearTimeout(timer);
+    const live = document.querySelector("[data-live]");
+    if (!live) return;
+    timer = window.setTimeout(async () => {
+      if (await take(live.id, window.location.href)) again();
+    }, 1000 * Number(live.dataset.live));
+  };
+
+  const follow = (form) => {
+    const show = async () => {
+      const address = `${form.action}?${new URLSearchParams(new FormData(form))}`;
+      window.history.replaceState(null, "", address);
+      if (await take(form.dataset.follow, address)) again();
+    };
+    let pause = 0;
+    form.addEventListener("input", (event) => {
+      const figures = event.target.dataset.figures;
+      if (figures) {
+        const figure = figures.split(" ")[Number(event.target.value)];
+        const told = Number(figure).toLocaleString("en-US", { maximumFractionDigits: 9 });
+        event.target.nextElementSibling.textContent = told;
+        event.target.setAttribute("aria-valuetext", told);
+      }
+      window.clearTimeout(timer);
+      window.clearTimeout(pause);
+      pause = window.setTimeout(show, 120);
+    });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      show();
+    });
+  };
+
+  const listen = (live) => {
+    const stream = new EventSource(live.dataset.events);
     const bar = live.querySelector("progress");
     const step = live.querySelector("[data-step]");
-    const follow = (event) => {
+    let drawn = 0;
+    stream.addEventListener("progress", (event) => {
       const row = JSON.parse(event.data);
       if (bar) bar.value = row.share;
       if (step) step.textContent = row.step;
-    };
-    stream.addEventListener("progress", follow);
+      if (document.getElementById("curve") && Date.now() - drawn > 1500) {
+        drawn = Date.now();
+        take("curve", window.location.href);
+      }
+    });
     for (const end of ["succeeded", "failed", "cancelled"]) {
       stream.addEventListener(end, () => { stream.close(); window.location.reload(); });
     }
-  } else {
-    window.setTimeout(again, 1000 * Number(live.dataset.live));
-  }
+  };
+
+  for (const form of document.querySelectorAll("form[data-follow]")) follow(form);
+  const live = document.querySelector("[data-live]");
+  if (live && live.dataset.events && window.EventSource) listen(live);
+  else again();
 })();

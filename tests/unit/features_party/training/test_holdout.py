@@ -16,7 +16,7 @@ from label_dp.domain import Domain
 from label_dp.errors import InvalidMechanism
 from label_dp.privacy import Epsilon
 from labels_party.mechanisms.catalogue import MECHANISMS
-from tests.support.messages import draw, rr
+from tests.support.messages import draw, one_bit, rr
 
 FloatArray = npt.NDArray[np.float64]
 HUNDRED = Domain.parse("0:100")
@@ -106,3 +106,33 @@ def test_a_bias_that_hides_everything_is_refused() -> None:
         identify(bins, skewed(), 1000)
     spread = float(np.sqrt(skewed() @ (HUNDRED.values - skewed() @ HUNDRED.values) ** 2))
     assert identify(rr("0:100", 30.0, cuts=(10, 25, 50)), skewed(), 1000).bias < HIDES * spread
+
+
+def test_groups_of_predictions_hold_the_mean_of_their_true_labels() -> None:
+    """Of labels of a hundred values through an unbiased channel; the control is a model that predicts twice as much."""
+    channel, n, rng = one_bit("0:100", 3.0), 60_000, np.random.default_rng(8)
+    labels = rng.choice(HUNDRED.values, n)
+    predictions = 0.5 * labels + 0.5 * labels.mean() + rng.normal(size=n)
+    known = identify(channel, None, n)
+    seen = replace(known, first=known.first[draw(channel, labels)], second=None)
+    found = estimate(predictions, labels.mean(), seen, np.arange(n)).reliability
+    assert sum(group.rows for group in found) == n
+    order = np.array_split(labels[np.argsort(predictions, kind="stable")], len(found))
+    held = [holds(group.observed, float(at.mean())) for group, at in zip(found, order, strict=True)]
+    assert len(held) == 10
+    assert sum(held) >= 8
+    off = estimate(2.0 * predictions, labels.mean(), seen, np.arange(n)).reliability
+    assert not any(holds(group.observed, group.predicted) for group in off[-3:])
+    assert estimate(predictions[:50], 0.0, replace(seen, first=seen.first[:50]), np.arange(50)).reliability == ()
+
+
+def test_a_bias_widens_the_intervals_of_groups() -> None:
+    channel, n = one_bit("0:100", 3.0), 1_000
+    known = identify(channel, None, n)
+    outputs = np.arange(n) % 2
+    plain, biased_too = (
+        estimate(np.arange(n, dtype=float), 0.0, replace(known, first=known.first[outputs], bias=b), np.arange(n))
+        for b in (0.0, 1.0)
+    )
+    for a, b in zip(plain.reliability, biased_too.reliability, strict=True):
+        assert b.observed.high - a.observed.high == pytest.approx(np.sqrt(10))

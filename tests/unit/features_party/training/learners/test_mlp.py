@@ -344,3 +344,12 @@ def test_a_network_of_the_log_loss_is_saved_and_exported() -> None:
     wanted = {port.name for port in session.get_inputs()}
     (found,) = session.run(None, {name: cells for name, cells in given.items() if name in wanted})
     np.testing.assert_allclose(found[:, 0], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_network_tells_its_epochs(torch: Any) -> None:
+    seen: list[tuple[int, float]] = []
+    examples = Examples(WORLD.features, WORLD.labels, np.zeros(len(WORLD.labels)), TEN)
+    fitting.fit(examples, Recipe("mlp", "squared", settings=QUICK), watch=lambda *told: seen.append(told))
+    places, losses = zip(*seen, strict=True)
+    assert places == tuple(range(1, QUICK.epochs + 1))
+    assert losses[-1] < losses[0]

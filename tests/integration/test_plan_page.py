@@ -1,0 +1,127 @@
+"""The page Plan: there at once, complete soon after, the same as the plan over REST; its sliders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from label_dp.errors import InvalidInput
+from label_dp.pages.sliders import Slider
+from label_dp.privacy import Epsilon
+from label_dp.schemas.plan import Plan
+from labels_party.pages.foresight import Foresight
+from labels_party.planning import planned, question
+from tests.support.labels import LabelsParty
+from tests.support.pages import Looker, signed_in
+
+SHOP = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "4"}
+PATIENCE = 30.0  # seconds on a busy machine
+
+
+@pytest.fixture
+def person(lite: LabelsParty, monkeypatch: pytest.MonkeyPatch) -> Looker:
+    monkeypatch.setattr("labels_party.pages.plan.AROUND", ("0.5", "1"))
+    monkeypatch.setattr("labels_party.pages.foresight.PAUSE", 0.01)
+    owner = lite.client("owner")
+    assert owner.post("/v1/populations", json=SHOP).status_code == 201
+    return signed_in(owner)
+
+
+def until(look: Callable[[], Any]) -> Any:
+    """What `look` gives once it gives something."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := look():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("nothing came")
+
+
+def with_or_without(person: Looker, address: str, words: str, there: bool) -> str | None:
+    text = person.get(address).text
+    return text if (words in text) is there else None
+
+
+def test_a_plan_is_there_at_once_and_complete_soon_after(lite: LabelsParty, person: Looker) -> None:
+    address = "/plan?population=shop&epsilon=1&n=20000"
+    first = person.get(address).text
+    assert 'data-live="1"' in first
+    assert "adds at most" in first
+    assert "<svg" in first
+    assert "Take " not in first
+    whole = until(lambda: with_or_without(person, address, "Take ", True))
+    advice = planned(lite.services, "shop", Plan(epsilon=["1"], n=20_000))["recommendations"][0]
+    assert f"Take {advice['mechanism']} at ε 1" in whole
+    assert "The split of ε 1" in whole
+    last = until(lambda: with_or_without(person, address, "data-live", False))
+    assert "what is recommended" in last  # the curve has its points
+
+
+def test_the_sliders_stand_where_they_were_put(person: Looker) -> None:
+    text = person.get("/plan?population=shop&e=5&s=3").text
+    assert 'name="e" type="range" min="0" max="23" value="5"' in text
+    assert '<output for="f-e">0.5</output>' in text
+    assert '<output for="f-s">10,000</output>' in text
+    exact = person.get("/plan?population=shop&epsilon=0.77&n=12345").text
+    assert '<output for="f-e">0.77</output>' in exact
+    assert "12,345 examples of shop" in exact
+    for wrong in ("e=99&s=1", "e=x&s=1", "e=1&s=-1", "epsilon=nonsense&n=5", "epsilon=1&n=nonsense", "epsilon=0&n=5"):
+        answer = person.get(f"/plan?population=shop&{wrong}")
+        assert answer.status_code == 200
+        assert 'role="alert"' in answer.text, wrong
+
+
+def test_a_form_without_figures_computes_nothing(person: Looker) -> None:
+    text = person.get("/plan").text
+    assert "<svg" not in text
+    assert "data-live" not in text
+    assert '<output for="f-s">100,000</output>' in text
+
+
+def test_what_is_foreseen_is_what_is_planned_and_a_failure_is_tried_again(
+    lite: LabelsParty, person: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foresight = Foresight()
+    wanted = question(lite.services, "shop", Plan(epsilon=["0.5"], n=1_000))
+    assert foresight.look(wanted) is None
+    foresight.ask(wanted)
+    found = until(lambda: foresight.look(wanted))
+    assert found == planned(lite.services, "shop", Plan(epsilon=["0.5"], n=1_000))
+    other = question(lite.services, "shop", Plan(epsilon=["0.5"], n=1_001))
+    assert foresight.look(other) is None  # another n is another question
+
+    def fails(_: object) -> dict[str, Any]:
+        raise InvalidInput("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(other), "answer", fails)
+        foresight.ask(other)
+        with pytest.raises(InvalidInput):
+            until(lambda: foresight.look(other))
+    assert foresight.look(other) is None
+    foresight.ask(other)
+    assert until(lambda: foresight.look(other))["n"] == 1_001
+
+
+def test_a_curve_of_a_long_domain_is_close_to_that_of_all_its_labels(
+    lite: LabelsParty, person: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lite.client("owner").post("/v1/populations", json=SHOP | {"name": "long", "domain": "0:3000"})
+    wanted = question(lite.services, "long", Plan(epsilon=["1"], n=50_000))
+    few = Foresight().least(wanted, [Epsilon.parse("0.5"), Epsilon.parse("2")])
+    monkeypatch.setattr("labels_party.kinds.message.preview.OUTLINED", 10_000)
+    whole = Foresight().least(wanted, [Epsilon.parse("0.5"), Epsilon.parse("2")])
+    np.testing.assert_allclose(list(few.values()), list(whole.values()), rtol=0.02)
+
+
+def test_a_slider_refuses_what_is_no_place_of_it() -> None:
+    slider = Slider("x", "X", ("1", "2", "5"))
+    assert [slider.at(place) for place in "012"] == ["1", "2", "5"]
+    assert (slider.placed("4.9")["place"], slider.placed("4.9")["figure"]) == (2, "4.9")
+    for place in ("3", "-1", "", "٢", "1.0"):
+        with pytest.raises(InvalidInput):
+            slider.at(place)
