@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from features_party.receive.acceptances import Acceptances
     from features_party.receive.answers import Answers
     from features_party.receive.arrivals import Arrivals
+    from features_party.receive.following import Following
     from features_party.receive.messages import Messages
     from features_party.receive.receipts import Receipts
     from features_party.steps import Steps
@@ -74,7 +75,14 @@ class Services:
         """What a pull hands its messages and answers to."""
         from features_party.receive.arrivals import Arrivals
 
-        return Arrivals(self.messages, self.answers, self.receipts, labels_key, actor)
+        return Arrivals(self.messages, self.answers, self.receipts, labels_key, actor, self.following)
+
+    @property
+    def following(self) -> Following:
+        """From a pinned key to the one that it handed over to."""
+        from features_party.receive.following import Following
+
+        return Following(self.database, self.audit, self.pinned)
 
     def close(self) -> None:
         self.apikeys.wait()

@@ -117,6 +117,11 @@ class LabelsService(PublishedCalls, BlockingClient):
         return states
 
     @call
+    def signing_keys(self) -> Conversation[Json]:
+        """The key that signs there, and the signed hand-overs that lead to it. Raises NotFound: an earlier version."""
+        return get(at.SIGNING_KEYS)
+
+    @call
     def send_receipt(self, release: str, envelope: bytes) -> Conversation[None]:
         """Deliver a receipt; the same one again is harmless."""
         yield Request("POST", path(at.RELEASE_RECEIPT, release), content=envelope, content_type=JSON)

@@ -52,6 +52,7 @@ from labels_party.notify.webhooks import Webhooks
 from labels_party.settings import Settings
 from labels_party.storage.files import Home
 from labels_party.storage.secrets import Secrets
+from labels_party.storage.signing import FiledKey
 from labels_party.storage.tables import (
     APPEND_ONLY,
     HEAD,
@@ -71,6 +72,7 @@ from labels_party.work.allowances import Allowances
 from labels_party.work.decisions import Decisions
 from labels_party.work.identity import Workplace
 from labels_party.work.leases import Leases
+from labels_party.work.own_keys import OwnKeys
 from labels_party.work.pipeline import Pipeline
 from labels_party.work.receipts import ReceiptBook
 from labels_party.work.retention import Retention
@@ -103,6 +105,7 @@ class Services:
     database: Database
     secrets: Secrets
     key: SigningKey
+    own_keys: OwnKeys
     audit: AuditStore
     heads: Heads
     populations: Populations
@@ -146,7 +149,7 @@ class Services:
     def statements(self) -> Statements:
         from labels_party.kinds.message.statement import Statements
 
-        return Statements(self.work, self.key.public)
+        return Statements(self.work, self.own_keys.of)
 
     @cached_property
     def features(self) -> FeatureStore:
@@ -234,7 +237,9 @@ def bootstrap(
     try:
         prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
         _check_keys(database, home)
-        secrets, key = home.secrets(), home.own_key()
+        secrets, audit = home.secrets(), JudgedStore(audit_events, "labels-party", clock)
+        own_keys = _own_keys(database, audit, home)
+        key = own_keys.key
         wrapping = WrappingKeys(home.keys)
         _check_secret(database, secrets, wrapping)
         keys = BatchKeys(database, wrapping)
@@ -245,7 +250,6 @@ def bootstrap(
     except BaseException:
         database.dispose()
         raise
-    audit = JudgedStore(audit_events, "labels-party", clock)
     populations = Populations(audit)
     batches = Batches(populations, keys, clock)
     objects, shelf = kept
@@ -280,6 +284,7 @@ def bootstrap(
         database=database,
         secrets=secrets,
         key=key,
+        own_keys=own_keys,
         audit=audit,
         heads=Heads(seen_heads, clock),
         populations=populations,
@@ -396,6 +401,14 @@ def _check_secret(database: Database, secrets: Secrets, wrapping: WrappingKeys) 
             "The folder's keys/secret.key is not the one this database was made with; restore both from one backup. "
             "Without it, examples that were charged before would not be recognised."
         )
+
+
+def _own_keys(database: Database, audit: AuditStore, home: Home) -> OwnKeys:
+    """Our signing key, made at the first start. Raises Unavailable where it handed over to one that is not here."""
+    home.own_key()
+    found = OwnKeys(database, audit, home, FiledKey(home.private_key))
+    found.complete()
+    return found
 
 
 def _check_objects(database: Database, objects: Objects) -> None:

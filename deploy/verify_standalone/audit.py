@@ -55,7 +55,7 @@ def verify_audit(path: Path, key: Ed25519PublicKey, key_id: str) -> list[str]:
         said.append(f"population {population}, batch {batch}: ε {decimal(nano)} of {life}{delta} spent per example")
     for (_, batch), (items, _) in rules.received.held.items():
         said.append(f"accepted of batch {batch}: ε {decimal(sum(cost for _, cost in items))} per example")
-    said.append(f"rules {min(NAMES)} to {max(NAMES)} of an audit chain")
+    said.append(f"rules {min(NAMES)} to 18 and {max(NAMES)} of an audit chain")
     if receipts.count:
         said.append(f"{receipts.count} signed receipts, linked to each other")
     said.append("not checked: that no events were cut off at the end (compare the head with one kept elsewhere)")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .exact import ATTO, NANO, units
+from .handed_over import HandOvers
 
 Amount = Callable[[object, int], int | None]
 
@@ -20,6 +21,12 @@ class Received:
         # (stated, cost) of every item of a batch: of ε and of δ
         self.held: dict[tuple[str, str], tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
 
+        self.hand_overs = HandOvers()
+
+    def hand_over(self, details: Any) -> str | None:
+        """Why the hand-over of a key breaks its rule; None: it does not."""
+        return self.hand_overs.add(details)
+
     def add(self, event: Any, amount: Amount) -> tuple[int, str] | None:
         subject, details = event["subject"], event["details"]
         key, population, batch, name = (
@@ -30,6 +37,7 @@ class Received:
         )
         if not isinstance(key, str) or not (name and batch and population):
             return 16, "it does not say what was accepted"
+        key = self.hand_overs.party(key)
         if (key, event["kind"], name) in self.items:
             return 16, "it was accepted before"
         self.items.add((key, event["kind"], name))

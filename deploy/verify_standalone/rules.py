@@ -28,6 +28,7 @@ NAMES = {
     16: "accepted-once",
     17: "same-declaration",
     18: "stated",
+    20: "handed-over",
 }
 ACCEPTED = ("message-accepted", "answer-accepted")
 PRICED = ("release-charged", "charge-returned", *ACCEPTED)
@@ -117,6 +118,10 @@ class Rules:
             found = self.received.add(event, amount)
             if found is not None:
                 broken(*found[:1], number, found[1])
+        elif kind == "key-handed-over":
+            why = self.received.hand_over(details)
+            if why is not None:
+                broken(20, number, why)
 
     def _declare(self, number: int, event: Any) -> None:
         subject, details = event["subject"], event["details"]

@@ -58,6 +58,23 @@ def pinned_list(as_json: Json = False) -> None:
     emit(found, as_json, lambda: table("Pinned keys", [c.replace("_", " ") for c in shown], rows))
 
 
+@pinned.command("follow")
+def pinned_follow(
+    hand_overs: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What the labels party's `keys hand-overs` wrote.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Pin the keys to which pinned ones handed over, each in a document that it signed; a pull does so by itself."""
+    from label_dp.columnar.tables import read_bytes
+    from label_dp.documents.canonical import parse_canonical
+
+    party = services(True)
+    new = party.following.follow(parse_canonical(read_bytes(hand_overs)), "cli")
+    said = [f"pinned {pin.key.id}, {pin.origin}" for pin in new] or ["nothing new"]
+    emit([pin.as_json() for pin in new], as_json, lambda: typer.echo("\n".join(said)))
+
+
 @pinned.command("revoke")
 def pinned_revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `pinned list` shows it.")],

@@ -15,6 +15,7 @@ from features_party.training.correction import Correction
 from features_party.training.estimate import ErrorEstimate
 from features_party.training.model import TrainedModel
 from label_dp.documents.answer import Answer
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.documents.manifest import Manifest
 from label_dp.documents.rehearsal import Rehearsal
 from label_dp.domain import Domain
@@ -30,15 +31,19 @@ EPSILON_RULE = (
 REHEARSED = "trained on a rehearsal: its labels are made up, so it predicts nothing, and it has no ε"
 
 
-def epsilon_by_population(messages: Iterable[dict[str, Any]], answer: Answer | None = None) -> list[dict[str, Any]]:
+def epsilon_by_population(
+    messages: Iterable[dict[str, Any]], answer: Answer | None = None, keys: KeyFamilies | None = None
+) -> list[dict[str, Any]]:
     """ε (and δ) per example of each population by EPSILON_RULE; per unit too where all name one unit column.
 
-    `messages` as a card lists them, rehearsals at no ε; `answer` is of one batch too, beside its releases.
+    `messages` as a card lists them, rehearsals at no ε; `answer` is of one batch too, beside its releases. `keys`
+    that handed over to each other are one labels party's.
     """
     of: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    keys = keys or KeyFamilies()
     for entry in [*(m for m in messages if not m.get("rehearsal")), *([] if answer is None else [_answer(answer)])]:
         # a labels party chooses the ids of its populations, so they say nothing about another's
-        of.setdefault((entry["key_id"], entry["population"]), []).append(entry)
+        of.setdefault((keys.of(entry["key_id"]), entry["population"]), []).append(entry)
     return [_population(found) for found in of.values()]
 
 
@@ -97,6 +102,7 @@ def build_card(
     estimate: ErrorEstimate | ClassMetrics | str | None,
     created: str,
     seconds: float,
+    keys: KeyFamilies | None = None,
 ) -> dict[str, Any]:
     """All members of `card.json` besides its format and the digest of the model. `estimate`: or a sentence why there
     is none; `seconds` is how long it took."""
@@ -117,7 +123,7 @@ def build_card(
         "domain_text": str(domain),
         "classes": None if model.classes is None else class_names(model.classes),
         "messages": messages,
-        "epsilon": epsilon_by_population(messages),
+        "epsilon": epsilon_by_population(messages, keys=keys),
         "epsilon_rule": EPSILON_RULE,
         "capacity": model.capacity.as_json(),
         "trees": model.body.count,

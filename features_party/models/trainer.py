@@ -35,6 +35,7 @@ from features_party.training.objectives import LossCorrection, RowGradients, Tol
 from features_party.training.recentring import recentred
 from features_party.training.warm import Warm
 from label_dp.audit.events import TRAINED, Event, Subject
+from label_dp.audit.hand_overs import families
 from label_dp.audit.store import AuditStore, Clock
 from label_dp.channels.base import Channel
 from label_dp.domain import Domain
@@ -155,7 +156,8 @@ class Trainer:
         """Save a model that was `began` at that monotonic time, and put it on record; its card. `saved` is called
         before the transaction that does so."""
         now, seconds = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), round(time.monotonic() - began, 2)
-        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds))
+        keys = self.database.read("model.keys", lambda c: families(c, self.audit))
+        card = save_model(out, model, build_card(model, joined, domain, estimate, now, seconds, keys))
         saved()
 
         def record(connection: Connection) -> None:

@@ -11,7 +11,9 @@ from sqlalchemy.engine import Connection
 from features_party.pages.context import Cursor, Reader, newest, services
 from features_party.receive.acceptances import ANSWER, MESSAGE
 from features_party.storage.tables import audit_events, received
-from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED
+from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, KEY_HANDED_OVER, Event
+from label_dp.audit.hand_overs import hand_overs
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.pages.site import page_router
 from label_dp.privacy import Epsilon
 
@@ -41,12 +43,19 @@ def _by_population(connection: Connection) -> list[dict[str, Any]]:
         .where(e.kind.in_((ACCEPTED, ANSWER_ACCEPTED)))
         .group_by(r.key_id, r.population, r.population_name, r.batch)
     )
+    handed = sa.select(e.body).where(e.kind == KEY_HANDED_OVER).order_by(e.sequence)
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for key_id, population, name, _, nano, count in connection.execute(query):
+    keys = KeyFamilies(hand_overs(map(Event.from_body, connection.execute(handed).scalars())))
+    totals: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    for key_id, population, name, batch, nano, count in connection.execute(query):
+        of = (keys.of(key_id), population, name, batch)
+        held = totals.get(of, (0, 0))
+        totals[of] = held[0] + int(nano), held[1] + int(count)
+    for (key_id, population, name, _), (nano, count) in totals.items():
         row = found.setdefault(
             (key_id, population), {"name": name, "key_id": key_id, "nano": 0, "batches": 0, "count": 0}
         )
-        row["nano"] = max(row["nano"], int(nano))
+        row["nano"] = max(row["nano"], nano)
         row["batches"] += 1
-        row["count"] += int(count)
+        row["count"] += count
     return [row | {"epsilon": str(Epsilon(row["nano"]))} for row in sorted(found.values(), key=lambda r: r["name"])]

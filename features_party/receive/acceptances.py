@@ -18,6 +18,7 @@ from features_party.receive.receipts import Receipts
 from features_party.receive.stated import contradiction
 from features_party.storage import tables
 from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, NO_CHARGE, SECOND_REFUSED, Event, Subject
+from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import ACCEPTANCES, signed_digest
 from label_dp.audit.store import AuditStore
 from label_dp.documents.answer import Answer
@@ -131,7 +132,8 @@ class Acceptances:
         """Whether it is new; or why it is refused, which is on record now."""
         body, sort = item.body, item.sort
         # an id is one labels party's: whoever holds another pinned key cannot occupy it
-        same = (t.c.key_id == body.key_id) & (t.c.sort == sort.name) & (t.c.name == item.name)
+        relatives = families(connection, self.audit).relatives(body.key_id)
+        same = t.c.key_id.in_(relatives) & (t.c.sort == sort.name) & (t.c.name == item.name)
         known = connection.execute(sa.select(t.c.digest).where(same)).scalar()
         if known is not None and known != item.digest:
             self._record_second(connection, event, known)

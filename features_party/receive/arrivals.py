@@ -3,12 +3,14 @@ sent."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from features_party.labels_service import LabelsService
 from features_party.receive.accepted import AcceptedMessage
 from features_party.receive.answers import Answers, SignedAnswer
+from features_party.receive.following import Following
 from features_party.receive.messages import Messages
 from features_party.receive.offers import Offer, offered, pull_answer
 from features_party.receive.placing import Target
@@ -28,11 +30,19 @@ class Arrivals:
     receipts: Receipts
     labels_key: VerifyingKey | None
     actor: str = "cli"
+    following: Following | None = None
     key_ids: set[str] = field(default_factory=set)
 
     def choose_key(self, envelope: bytes) -> VerifyingKey:
         """The key that a document must be signed with. Raises as `PinnedKeys.for_envelope`."""
         return self.labels_key or self.messages.pinned.for_envelope(envelope)
+
+    def chooser(self, service: LabelsService) -> Callable[[bytes], VerifyingKey]:
+        """As `choose_key`; where `service` signs with a key that ours handed over to, that one is pinned first."""
+        following = self.following
+        if self.labels_key is not None or following is None:
+            return self.choose_key
+        return lambda envelope: following.key_for(envelope, service.signing_keys, self.actor)
 
     def pull(
         self, service: LabelsService, release: str, out: Path, progress: Progress, *, force: bool = False
@@ -59,7 +69,7 @@ class Arrivals:
 
     def _offered(self, service: LabelsService, release: str) -> Offer:
         with self.messages.steps.step(VERIFY):
-            return offered(service, release, self.choose_key, self.messages.name)
+            return offered(service, release, self.chooser(service), self.messages.name)
 
     def _brought(self, service: LabelsService, offer: Offer, progress: Progress) -> AcceptedMessage:
         found = self.messages.kept_offer(offer) or self.messages.fetched(service, offer, self.actor, progress)
@@ -76,7 +86,7 @@ class Arrivals:
     def pull_answer(self, service: LabelsService, name: str) -> SignedAnswer:
         """Fetch, verify and account for a published answer. Raises what `pull_answer` and `answer` raise."""
         with self.messages.steps.step(VERIFY):
-            envelope = pull_answer(service, name, self.choose_key, self.answers.name)
+            envelope = pull_answer(service, name, self.chooser(service), self.answers.name)
         return self.answer(envelope)
 
     def answer(self, envelope: bytes) -> SignedAnswer:
@@ -89,7 +99,7 @@ class Arrivals:
     def acknowledge(self, service: ReceiptService) -> Delivery | None:
         """Send the receipts of the labels parties of what came; None if none did. Never raises for a failed
         delivery: the next pull tries again."""
-        sent = [self.receipts.deliver(service, key_id) for key_id in sorted(self.key_ids)]
+        sent = [self.receipts.deliver(service, key_id) for key_id in self.receipts.relatives(self.key_ids)]
         if not sent:
             return None
         return Delivery(sum(d.delivered for d in sent), next((d.problem for d in sent if d.problem), None))

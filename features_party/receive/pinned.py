@@ -38,8 +38,8 @@ class PinnedKeys:
         Pinning it again keeps what is noted, but for what is given now. Raises InvalidFile, and InvalidInput for our
         own key, for one that was revoked and for a name that is none.
         """
-        key, ours = VerifyingKey.load(public_key), self.folder.parent / "signing.pub"
-        if ours.is_file() and VerifyingKey.load(ours).id == key.id:
+        key, ours = VerifyingKey.load(public_key), self.ours()
+        if ours is not None and ours.id == key.id:
             raise InvalidInput(
                 f"'{public_key}' is our own key, which signs our receipts. Pin the labels party's keys/signing.pub, "
                 "and give ours to the labels party."
@@ -47,7 +47,7 @@ class PinnedKeys:
         if name is not None:
             require_name(name)
         until = last_day(expires, self.clock()) if expires is not None else None
-        fresh = Pin(key, pinned=self._now(), by=by, origin=origin or f"file {public_key.name}")
+        fresh = Pin(key, pinned=self.now(), by=by, origin=origin or f"file {public_key.name}")
         known = next((pin for pin in self.pins() if pin.key.id == key.id), None)
         if known is not None and known.revoked is not None:
             raise InvalidInput(f"The key {key.id} was revoked here on {known.revoked[:DAY]}; it is not trusted again.")
@@ -57,11 +57,16 @@ class PinnedKeys:
             pin.save(self.folder)
         return pin
 
+    def ours(self) -> VerifyingKey | None:
+        """Our own key, which is none of a labels party's."""
+        path = self.folder.parent / "signing.pub"
+        return VerifyingKey.load(path) if path.is_file() else None
+
     def revoke(self, key_id: str) -> Pin:
         """Accept nothing more under this key; what was accepted stays. Raises NotFound."""
         pin = self.pin_of(key_id)
         if pin.revoked is None:
-            pin = replace(pin, revoked=self._now())
+            pin = replace(pin, revoked=self.now())
             pin.save(self.folder)
         return pin
 
@@ -76,7 +81,7 @@ class PinnedKeys:
 
     def listed(self) -> Listing:
         """What is known of each, and how it stands today."""
-        today = self._now()[:DAY]
+        today = self.now()[:DAY]
         return [pin.as_json() | {"state": pin.state(today)} for pin in self.pins()]
 
     def names(self) -> dict[str, str]:
@@ -94,7 +99,7 @@ class PinnedKeys:
         """Raises SignatureInvalid where nothing new is accepted of a key today: who holds an old key could sign an
         old date."""
         for pin in self.pins():
-            state = pin.state(self._now()[:DAY])
+            state = pin.state(self.now()[:DAY])
             if pin.key.id == key_id and state in ("revoked", "expired"):
                 when = f"was revoked on {pin.revoked[:DAY]}" if pin.revoked else f"expired after {pin.expires}"
                 raise SignatureInvalid(
@@ -102,7 +107,7 @@ class PinnedKeys:
                     "owner for the key that signs now, and pin that."
                 )
 
-    def _now(self) -> str:
+    def now(self) -> str:
         return self.clock().strftime(TIME)
 
     def required(self) -> Keys:
@@ -115,6 +120,11 @@ class PinnedKeys:
     def by_id(self, key_id: str) -> VerifyingKey:
         """Raises NotFound for a key that is not pinned."""
         return self.pin_of(key_id).trusted
+
+    def lacks(self, envelope: bytes) -> bool:
+        """Whether keys are pinned, but not the one that a labels party's envelope names."""
+        keys = {key.id for key in self.list()}
+        return bool(keys) and named_key(envelope) not in keys and not is_rehearsal(envelope)
 
     def for_envelope(self, envelope: bytes) -> VerifyingKey:
         """The pinned key that the envelope names; the name is not trusted, it only selects among trusted keys.

@@ -7,6 +7,7 @@ receipts again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from sqlalchemy.engine import Connection
 from features_party.storage import tables
 from features_party.storage.home import Home
 from label_dp.audit.events import DAY, Event
+from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import signed_digest
 from label_dp.audit.store import AuditStore
 from label_dp.documents.receipt import GENESIS, Receipt
@@ -80,12 +82,17 @@ class Receipts:
         details = {**event.details, "receipt": receipt.signed(self.home.own_key())}
         return self.audit.append(connection, replace(event, details=details, time=receipt.accepted, at=now)), receipt
 
+    def relatives(self, key_ids: Iterable[str]) -> list[str]:
+        """All keys of the labels parties of `key_ids`: what could not be delivered before a hand-over waits too."""
+        keys = self.database.read("receipt.keys", lambda c: families(c, self.audit))
+        return sorted({one for key_id in key_ids for one in keys.relatives(key_id)})
+
     def deliver(self, service: ReceiptService, labels_key_id: str) -> Delivery:
         """Send what this labels party does not have yet. Never raises what a labels party can cause: a pull does not
         fail because its receipt could not be delivered, and the next one tries again."""
         delivered = 0
         try:
-            state = self._state(service)
+            state = self._state(service, labels_key_id)
             if state is None:
                 return Delivery(
                     0,
@@ -109,9 +116,11 @@ class Receipts:
             return Delivery(delivered, f"not delivered; the next pull tries again. {error.detail}")
         return Delivery(delivered, problem)
 
-    def _state(self, service: ReceiptService) -> dict[str, Any] | None:
+    def _state(self, service: ReceiptService, labels_key_id: str) -> dict[str, Any] | None:
+        """How far our list for that key of the labels party is kept there; an earlier version has one key only."""
         own = self.home.own_key().public.id
-        return next((state for state in service.receipts() if state["key_id"] == own), None)
+        states = [state for state in service.receipts() if state["key_id"] == own]
+        return next((s for s in states if s.get("labels_key_id", labels_key_id) == labels_key_id), None)
 
     def _disagreement(self, labels_key_id: str, state: dict[str, Any]) -> str | None:
         """The last receipt there must be ours: otherwise one of the stores was rolled back or copied."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, Event
+from label_dp.audit.events import ACCEPTED, ANSWER_ACCEPTED, KEY_HANDED_OVER, Event
+from label_dp.audit.hand_overs import hand_over_of
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.privacy import PER_EXAMPLE, ZERO, Epsilon, PrivacyUnit, delta_string
 
 
@@ -60,8 +62,11 @@ class Received:
 def received(events: Iterable[Event]) -> list[dict[str, Any]]:
     """One object per population, in the order of what came first of each; `epsilon_per_unit` is None without a unit."""
     found: dict[tuple[str, str], Received] = defaultdict(Received)
+    keys = KeyFamilies()
     for event in events:
+        if event.kind == KEY_HANDED_OVER:
+            keys.add(hand_over_of(event))
         if event.kind in (ACCEPTED, ANSWER_ACCEPTED):
             # a labels party chooses its population ids, so they say nothing about another's
-            found[str(event.details["key_id"]), str(event.subject.population)].add(event)
+            found[keys.of(str(event.details["key_id"])), str(event.subject.population)].add(event)
     return [{"population": population, "key_id": key} | each.as_json() for (key, population), each in found.items()]

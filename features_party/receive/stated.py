@@ -2,7 +2,8 @@
 
 It states with every item what each example of the batch has spent by then. Where the items that we hold add up to more,
 it has charged less than it released, or tells its receivers different things; such an item is refused, and that it came
-is on record. The rules are those of `label_dp.audit.received_rules`; each pinned key is a labels party of its own.
+is on record. The rules are those of `label_dp.audit.received_rules`; a pinned key is a labels party of its own, with
+those that hand-overs lead to.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import replace
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from label_dp.audit.events import CHARGES, DOCUMENT_REFUSED, NO_CHARGE, Event
+from label_dp.audit.events import CHARGES, DOCUMENT_REFUSED, KEY_HANDED_OVER, NO_CHARGE, Event
+from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import signed_digest
 from label_dp.audit.received_rules import ReceivedRules, atto_of, nano_of
 from label_dp.audit.rulebook import RuleBroken
@@ -25,7 +27,7 @@ def contradiction(audit: AuditStore, connection: Connection, event: Event) -> Co
     rules = ReceivedRules()
     try:
         for earlier in _needed(audit, connection, event):
-            rules.add(earlier)
+            (rules.hand_over if earlier.kind == KEY_HANDED_OVER else rules.add)(earlier)
         rules.add(event)
     except RuleBroken as broken:
         _record(audit, connection, event, broken)
@@ -45,18 +47,20 @@ def _needed(audit: AuditStore, connection: Connection, event: Event) -> list[Eve
     stated = nano_of(details["epsilon_spent"]), atto_of(details.get("delta_spent", "0"))
     # no sum over fewer items is larger, and those that state less than this one are as they were
     fits = int(held[0]) + event.split.total.nano <= stated[0] and int(held[1]) + event.split.delta_atto <= stated[1]
-    found = _of_key(audit, connection, event, first=fits, batch=batch)
-    found += _of_key(audit, connection, event, first=True, population=population)
+    same = set(families(connection, audit).relatives(str(details["key_id"])))
+    found = _of_keys(audit, connection, same, first=fits, batch=batch)
+    found += _of_keys(audit, connection, same, first=True, population=population)
+    found += audit.events(connection, kind=KEY_HANDED_OVER)
     return [e for _, e in sorted({e.sequence: e for e in found}.items())]
 
 
-def _of_key(audit: AuditStore, connection: Connection, event: Event, *, first: bool, **columns: str) -> list[Event]:
-    """Acceptances from the labels party of `event`, in order; another one may use the same ids."""
+def _of_keys(audit: AuditStore, connection: Connection, keys: set[str], *, first: bool, **columns: str) -> list[Event]:
+    """Acceptances from the labels party of `keys`, in order; another one may use the same ids."""
     found: list[Event] = []
     for kind in sorted(CHARGES):
         after, limit = 0, 1 if first else PAGE
         while page := audit.events(connection, after=after, limit=limit, kind=kind, **columns):
-            found += [e for e in page if e.details.get("key_id") == event.details["key_id"]]
+            found += [e for e in page if e.details.get("key_id") in keys]
             if first and found:
                 return found
             after, limit = page[-1].sequence, PAGE

@@ -109,6 +109,7 @@ class ReceiptOut(BaseModel):
 
 class ReceiptState(BaseModel):
     key_id: str
+    labels_key_id: str = Field(description="The key of ours that the list is for.")
     last: int = Field(description="The highest position that we keep; 0 for none.")
     digest: str | None
     missing: list[int] = Field(description="Positions before it that we do not keep; at most 1,000 of them.")
@@ -242,6 +243,18 @@ def releases_of_population(population: str, ctx: Ctx, caller: Auditor, state: St
         return _described(ctx, connection, ctx.work.of_population(connection, found.id, RELEASE), state)
 
     return [ReleaseOut(**shown(ctx.work, r, caller)) for r in ctx.database.read("release.list", look)]
+
+
+class SigningKeysOut(BaseModel):
+    key_id: str = Field(description="The key that signs now.")
+    public_key: str = Field(description="Its 32 bytes in base64.")
+    hand_overs: list[dict[str, Any]] = Field(description="Signed, from our first key to this one.")
+
+
+@router.get("/signing-keys", tags=["keys"])
+def signing_keys(ctx: Ctx, _: Receiver) -> SigningKeysOut:
+    """Our signing key, and how a receiver that pinned an earlier one knows that it is ours."""
+    return SigningKeysOut(**ctx.own_keys.told())
 
 
 @router.get("/receipts", tags=["receipts"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from label_dp.service.cli import ADMINISTRATION, emit
-from label_dp.service.party_commands import Json
+from label_dp.documents.canonical import canonical_bytes
+from label_dp.service.cli import ADMINISTRATION, emit, replacing
+from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 
 keys = typer.Typer(help="Change the keys of this home.", no_args_is_help=True)
@@ -33,3 +35,41 @@ def rotate_wrapping(
     path = str(party.keys.wrapping.path(number))
     done = "made, and used for nothing yet" if prepare else f"wraps the keys of {count:,} batches"
     emit({"wrapping_key": path, "batches": count, "used": not prepare}, as_json, lambda: typer.echo(f"{path}: {done}"))
+
+
+@keys.command("rotate-signing")
+def rotate_signing(
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only make the next key, to copy it to replicas that share no folder.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Hand over from the signing key to a new one, in a document that the old key signs; the old key is erased.
+
+    Services may run. Receivers that pinned the old key follow by themselves at their next pull, and what the old key
+    signed stays valid.
+    """
+    from labels_party.storage.signing import next_path
+
+    party = services(existing=True)
+    if prepare:
+        following, path = party.own_keys.prepare().public.id, next_path(party.home.private_key)
+        told: dict[str, object] = {"key_id": following, "private_key": str(path), "used": False}
+        emit(told, as_json, lambda: typer.echo(f"{path}: made, and used for nothing yet"))
+        return
+    found = party.own_keys.rotate("cli")
+    told = {"key_id": found.new.id, "before": found.old.id, "public_key": str(party.home.public_key), "used": True}
+    emit(told, as_json, lambda: typer.echo(f"{found.new.id}\n{party.home.public_key}: signs since {found.day}"))
+
+
+@keys.command("hand-overs")
+def keys_hand_overs(
+    out: Annotated[Path, typer.Option(help="File for them, for receivers that reach no service of ours.")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write the signed hand-overs of our signing keys, from the first key to the one that signs now."""
+    told = services(existing=True).own_keys.told()
+    with replacing(out, force) as path:
+        path.write_bytes(canonical_bytes(told))
+    emit({"hand_overs": len(told["hand_overs"]), "out": str(out)}, as_json, lambda: typer.echo(out))

@@ -74,7 +74,7 @@ def _prior(services: Services, population: Population, path: Path) -> GivenPrior
         raise InvalidPrior("This prior is part of a message: name the message itself, whose signature is then checked.")
     if envelope.exists():
         # a message: only our own signature makes its prior one that ε was paid for
-        verified = verify(path, services.key.public, None)
+        verified = verify(path, services.own_keys.of(envelope.read_bytes()), None)
         manifest = verified.manifest
         if manifest.read_domain() != population.domain:
             raise InvalidPrior("The message's prior is over another label domain than this population's.")

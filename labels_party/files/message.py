@@ -100,7 +100,7 @@ def write_out(services: Services, release_id: str, out: Path) -> dict[str, Any]:
                 (temporary / file.name).replace(_beside(out, file.role))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    payload = open_envelope(envelope, services.key.public, MANIFEST_TYPE, max_bytes=1 << 22)
+    payload = open_envelope(envelope, services.own_keys.of(envelope), MANIFEST_TYPE, max_bytes=1 << 22)
     manifest, prior = Manifest.from_payload(payload), next((f for f in files if f.role == "prior"), None)
     held = None if prior is None else read_prior(services.work.shelf.local(prior), manifest.read_domain())
     names = [out / f.name for f in files] if len(parts) > 1 else [_beside(out, f.role) for f in files]

@@ -62,7 +62,8 @@ class DocumentKind(Kind[W]):
     def document(self, paid: Paid, audiences: Sequence[str], computed: Computed) -> Drawn:
         """The document alone; read back as its receiver will, before anybody sees it."""
         work, about = paid.work, (paid.work.id, paid.batch, paid.population, audiences, paid.today)
-        members = charged_members(self.key.public.id, *about, work.split, *paid.spent())
+        key = self.key.now()
+        members = charged_members(key.public.id, *about, work.split, *paid.spent())
         answer = Answer(
             kind=work.kind,
             parameters=work.plan,
@@ -74,8 +75,8 @@ class DocumentKind(Kind[W]):
             salt=secrets.token_hex(16),
             **members,
         )
-        drawn = Drawn(self.key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
-        trusted_answer(drawn.envelope, self.key.public, audiences[0])
+        drawn = Drawn(key.sign(ANSWER_TYPE, answer.document()), digest(answer.payload()))
+        trusted_answer(drawn.envelope, key.public, audiences[0])
         return drawn
 
 

@@ -41,7 +41,7 @@ def report(party: Services, audience: str, out: Path, *, force: bool = False) ->
         return {"events": events, "head": head, "rows": rows, "totals": [_total(p, of, rows) for p, of in told]}
 
     values = party.database.read("report", look)
-    made, key = party.audit.now()[:10], party.key
+    made, key = party.audit.now()[:10], party.key.now()
     title = f"What {audience} has"
     page = render(
         "labels_party.pages",

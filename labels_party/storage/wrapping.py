@@ -7,14 +7,13 @@ wrapped under an older one is lost for good once its file is gone.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 from pathlib import Path
 
 from label_dp.documents.signing import save_once
 from label_dp.errors import Unavailable
-from label_dp.service.folders import fsync_folder
+from label_dp.service.folders import erase, fsync_folder
 
 BYTES = 32
 NAME = re.compile(r"wrapping-([1-9]\d{0,8})\.key")
@@ -53,11 +52,7 @@ class WrappingKeys:
         old = sorted(other for other in found if other < number)
         for other in old:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
-                with self.path(other).open("r+b") as file:
-                    file.write(bytes(BYTES))
-                    file.flush()
-                    os.fsync(file.fileno())
-                self.path(other).unlink()
+                erase(self.path(other))
         if old:
             fsync_folder(self.folder)
         return old

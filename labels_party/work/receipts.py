@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit.events import RECEIPT_KEY, RECEIVED
+from label_dp.audit.hand_overs import families
 from label_dp.audit.receipts import ANSWER, key_event, received_event, registered
 from label_dp.audit.store import AuditStore
 from label_dp.documents.receipt import GENESIS, Receipt, open_receipt, read_public_key
@@ -69,14 +70,14 @@ class ReceiptBook:
             data = Receipt.envelope_bytes(envelope)
             key = self._key(connection, audience, data)
             receipt = open_receipt(data, key)
-            self._check(receipt, family, found, audience)
+            self._check(receipt, family, found, audience, self._own(connection))
             if self._known(connection, receipt, family.noun, key.id):
                 return False, receipt
             subject = self.works.ledger.subject(population, found.batch, name)
             answer = found.kind if family.noun == ANSWER else None
             placed = self.audit.append(connection, received_event(subject, receipt, envelope, actor, answer))
             row = {"audience": audience, "work": name, "digest": receipt.digest, "event": placed.sequence}
-            place = {"key_id": key.id, "labels_key_id": self.key.id, "position": receipt.position}
+            place = {"key_id": key.id, "labels_key_id": receipt.labels_key_id, "position": receipt.position}
             place |= {"previous": receipt.previous}
             connection.execute(sa.insert(receipts).values(**place, **row))
             return True, receipt
@@ -104,7 +105,9 @@ class ReceiptBook:
         """For each registered key of `audience`: the last position, its digest, and the positions missing before it."""
 
         def look(connection: Connection) -> list[dict[str, Any]]:
-            return [self._state(connection, key_id) for key_id in sorted(self._keys(connection, audience))]
+            own = self._own(connection)
+            keys = sorted(self._keys(connection, audience))
+            return [self._state(connection, key_id, of) for key_id in keys for of in reversed(own)]
 
         return self.database.read("receipt.state", look)
 
@@ -163,10 +166,11 @@ class ReceiptBook:
             return False
         return receipt.document_digest == found.sha256
 
-    def _check(self, receipt: Receipt, family: Family, found: Work, audience: str) -> None:
+    @staticmethod
+    def _check(receipt: Receipt, family: Family, found: Work, audience: str, own: list[str]) -> None:
         wrong = (
             "is of another audience than that of this API key" if receipt.audience != audience
-            else "names another labels party's key than ours" if receipt.labels_key_id != self.key.id
+            else "names another labels party's key than ours" if receipt.labels_key_id not in own
             else f"is of another {family.noun} than the one it was sent for" if receipt.document_id != found.id
             else f"is of another {family.document} than the one we published" if receipt.document_digest != found.sha256
             else ""
@@ -201,9 +205,14 @@ class ReceiptBook:
             )
         return False
 
-    def _state(self, connection: Connection, key_id: str) -> dict[str, Any]:
+    def _own(self, connection: Connection) -> list[str]:
+        """Our keys, the one that signs now last."""
+        return families(connection, self.audit).relatives(self.key.id)
+
+    @staticmethod
+    def _state(connection: Connection, key_id: str, labels_key_id: str) -> dict[str, Any]:
         t = receipts
-        mine = (t.c.key_id == key_id) & (t.c.labels_key_id == self.key.id)
+        mine = (t.c.key_id == key_id) & (t.c.labels_key_id == labels_key_id)
         query = sa.select(t.c.position, t.c.digest).where(mine).order_by(t.c.position.desc()).limit(1)
         last = connection.execute(query).first()
         count = int(connection.execute(sa.select(sa.func.count()).where(mine)).scalar() or 0)
@@ -212,7 +221,7 @@ class ReceiptBook:
             have = set(connection.execute(sa.select(t.c.position).where(mine)).scalars())
             missing = [p for p in range(1, last.position) if p not in have][:MOST_MISSING]
         found = {"last": 0, "digest": None} if last is None else {"last": last.position, "digest": last.digest}
-        return {"key_id": key_id, "missing": missing} | found
+        return {"key_id": key_id, "labels_key_id": labels_key_id, "missing": missing} | found
 
 
 def receipt_key(given: str) -> VerifyingKey:

@@ -201,6 +201,12 @@ class MalformedReceipt(VerificationFailed):
     title = "Receipt is malformed"
 
 
+class MalformedHandOver(VerificationFailed):
+    """A signed hand-over of a key is not one."""
+
+    title = "Hand-over is malformed"
+
+
 class MalformedAnswer(VerificationFailed):
     """A signed answer, or its result, is not one."""
 

@@ -112,6 +112,7 @@ def test_gaps_are_asked_for_and_filled(both: Pair) -> None:
     assert both.pull().delivered == 3
     assert reader.get("/v1/receipts").json()["keys"][0] | {"digest": ""} == {
         "key_id": both.receiver.key.public.id, "last": 4, "digest": "", "missing": [],
+        "labels_key_id": both.labels.services.key.public.id,
     }  # fmt: skip
     assert client(both, "nobody").get("/v1/receipts").json() == {"audience": "nobody", "keys": []}
     assert all(found["agrees"] and not found["notes"] for found in both.compare_both())

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from deploy.verify_standalone.audit import verify_audit
 from deploy.verify_standalone.refusal import RefusedError, RuleError
 from label_dp.audit.receipts import Receipts
@@ -24,6 +26,7 @@ from label_dp.audit.rules import check_rules
 from label_dp.audit.store import read_export
 from label_dp.documents.canonical import canonical_bytes
 from label_dp.documents.export import AuditExport
+from label_dp.documents.hand_over import HandOver
 from label_dp.documents.signing import EXPORT_TYPE, SigningKey
 from label_dp.errors import LabelDPError
 
@@ -234,12 +237,27 @@ def labels_chain() -> Chain:
 def accepted(
     release: str, epsilon: float, spent: str, *, batch: str = "bat_1", key: str = "1", **members: Any
 ) -> dict[str, Any]:
-    details = {"manifest_digest": hashlib.sha256(release.encode()).hexdigest(), "key_id": f"ed25519:{key * 64}", "n": 9}
+    details = {
+        "manifest_digest": hashlib.sha256(release.encode()).hexdigest(),
+        "key_id": f"ed25519:{key * 64}" if len(key) == 1 else key,
+        "n": 9,
+    }
     details |= {"epsilon_spent": spent, "epsilon_lifetime": "3", "delta_spent": "0", "delta_lifetime": "0.000001"}
     details |= members.pop("more", {})
     kind = members.pop("kind", "message-accepted")
     about = ABOUT | TOLD | {"details": details} | members
     return event(kind, epsilon=epsilon, batch=batch, work=release, party="features-party", **about)
+
+
+FIRST, SECOND, THIRD, FOURTH = (SigningKey(Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32)) for n in range(1, 5))
+HANDED = [(FIRST, SECOND, None), (SECOND, THIRD, HandOver.read(HandOver.signed_by(FIRST, SECOND, DAY, None)))]
+NEWEST = THIRD.public.id
+
+
+def handed(old: SigningKey, new: SigningKey, before: HandOver | None) -> dict[str, Any]:
+    envelope = HandOver.signed_by(old, new, DAY, before)
+    details = {"old_key_id": old.public.id, "new_key_id": new.public.id, "hand_over": envelope}
+    return event("key-handed-over", actor="cli", party="features-party", details=details)
 
 
 def features_chain() -> Chain:
@@ -252,6 +270,9 @@ def features_chain() -> Chain:
         accepted("ans_1", 0.5, "1.5", kind="answer-accepted", more=more),
         accepted("rel_4", 1, "3", batch="bat_9"),
         accepted("rel_1", 1, "1", key="2"),
+        handed(*HANDED[0]),
+        handed(*HANDED[1]),
+        accepted("rel_6", 1, "2", batch="bat_8", key=NEWEST),
     ]
 
 
@@ -423,6 +444,20 @@ RECEIVED_LIES: dict[str, tuple[int, Change]] = {
     ),
     "more δ than is stated": (18, _member(2, "delta", "0.0000001")),
     "a stated sum that is no number": (18, _details(2, epsilon_spent="1_0")),
+    "a sum that a hand-over would begin again": (
+        18,
+        lambda chain: chain.append(accepted("rel_7", 1.5, "2", batch="bat_8", key=FIRST.public.id)),
+    ),
+    "a hand-over twice": (20, lambda chain: chain.append(handed(*HANDED[0]))),
+    "a second successor": (20, lambda chain: chain.append(handed(FIRST, FOURTH, None))),
+    "a hand-over that skips one": (20, lambda chain: chain.append(handed(THIRD, FOURTH, HANDED[1][2]))),
+    "a hand-over to a known key": (20, lambda chain: chain.append(handed(THIRD, FIRST, None))),
+    "a hand-over of another key": (20, _details(6, old_key_id=NEWEST)),
+    "a hand-over without its signature": (20, lambda chain: chain[6]["details"].pop("hand_over")),
+    "a hand-over by somebody else": (
+        20,
+        lambda chain: chain[6]["details"]["hand_over"]["signatures"][0].update(sig="A" * 86 + "=="),
+    ),
     "more stated than the lifetime": (18, _details(4, epsilon_spent="3.5")),
 }
 

@@ -69,9 +69,10 @@ class MessageKind(SchemaKind[Release, ReleaseRequest]):
         )
         entries = [_entry(job.folder, file) for file in drawn.files]
         population, about = job.population, (job.work.id, job.batch, job.population, job.population.audiences)
-        members = charged_members(self.key.public.id, *about, job.today, plan.split, *job.spent())
+        key = self.key.now()
+        members = charged_members(key.public.id, *about, job.today, plan.split, *job.spent())
         manifest = build_manifest(plan, drawn, entries, job.batch, population.domain, members)
-        envelope = self.key.sign(MANIFEST_TYPE, manifest.document())
+        envelope = key.sign(MANIFEST_TYPE, manifest.document())
         files = tuple(WorkFile(e.name, e.role, e.bytes, e.sha256) for e in entries)
         return Drawn(envelope, digest(manifest.payload()), files)
 

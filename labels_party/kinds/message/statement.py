@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqlalchemy.engine import Connection
 
@@ -22,9 +22,9 @@ from labels_party.work.store import Works
 
 
 class Statements:
-    """`key` is our own public key."""
+    """`key` is our own public key, of an envelope."""
 
-    def __init__(self, works: Works, key: VerifyingKey) -> None:
+    def __init__(self, works: Works, key: Callable[[bytes], VerifyingKey]) -> None:
         self.works, self.key = works, key
 
     def page(self, release_id: str, *, since: bool) -> str:
@@ -39,7 +39,7 @@ class Statements:
             return files, self._later(connection, release_id) if since else None
 
         files, later = self.works.database.read("statement.look", look)
-        manifest, digest = Manifest.trusted(self.works.read(files[0]), self.key, None)
+        manifest, digest = Manifest.trusted(envelope := self.works.read(files[0]), self.key(envelope), None)
         prior = None
         entry = manifest.prior_file
         if entry is not None:

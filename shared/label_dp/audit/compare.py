@@ -20,10 +20,12 @@ from label_dp.audit.events import (
     RETURNED,
     Event,
 )
+from label_dp.audit.hand_overs import hand_overs
 from label_dp.audit.receipts import ANSWER, RELEASE, Receipts, signed_digest
 from label_dp.audit.rulebook import MATCHED
 from label_dp.audit.show import counted
 from label_dp.audit.store import Export
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.documents.receipt import Receipt
 from label_dp.documents.signing import VerifyingKey
 from label_dp.privacy import Epsilon, parse_delta
@@ -143,9 +145,10 @@ def compare_parties(labels: Side, features: Side) -> Comparison:
     """
     found = Comparison()
     at_labels, at_features = Receipts.of(labels.events, labels.key), Receipts.of(features.events, features.key)
-    own = {(noun, name): e for (key_id, noun, name), e in at_features.accepted.items() if key_id == labels.key.id}
+    ours = KeyFamilies(hand_overs(labels.events)).relatives(labels.key.id)
+    own = {(noun, name): e for (key_id, noun, name), e in at_features.accepted.items() if key_id in ours}
     newer, missing = _accepted(found, labels, features, at_labels.published, own)
-    newer += _receipts(found, labels, features, at_labels, at_features, missing)
+    newer += sum(_receipts(found, labels, features, at_labels, at_features, missing, key_id) for key_id in ours)
     if newer:
         # its party states the time: an old one hides what should be there, so it is shown
         made = labels.made or features.made
@@ -207,10 +210,17 @@ def _accepted(
 
 
 def _receipts(
-    found: Comparison, labels: Side, features: Side, at_labels: Receipts, at_features: Receipts, missing: set[str]
+    found: Comparison,
+    labels: Side,
+    features: Side,
+    at_labels: Receipts,
+    at_features: Receipts,
+    missing: set[str],
+    key_id: str,
 ) -> int:
-    """The receiver's list as each side has it; returns how many entries are newer than the export."""
-    given, kept = at_features.given[labels.key.id], at_labels.received[features.key.id, labels.key.id]
+    """The receiver's list for one key of the labels party as each side has it; returns how many entries are newer than
+    the export."""
+    given, kept = at_features.given[key_id], at_labels.received[features.key.id, key_id]
     newer = 0
 
     def noun(receipt: Receipt) -> str:
@@ -237,14 +247,14 @@ def _receipts(
             receipt=lost[-1].position,
         )
     for receipt in lost + [kept[p] for p in sorted(kept) if p in given and kept[p] != given[p]]:
-        if (labels.key.id, noun(receipt), receipt.document_id) not in at_features.accepted:
+        if (key_id, noun(receipt), receipt.document_id) not in at_features.accepted:
             found.find(
                 MISSING_WORK,
                 f"{noun(receipt).capitalize()} {receipt.document_id} has a receipt of {receipt.accepted} in "
                 f"{labels.called}, but is not among the accepted ones of {features.called}.",
                 work=receipt.document_id,
             )
-    if given and not any(key_id == features.key.id for _, key_id in at_labels.keys):
+    if given and not any(of == features.key.id for _, of in at_labels.keys):
         found.notes.append("the labels party has no receipt key of this receiver, so it keeps no receipts of it")
         return newer
     for position in sorted(set(given) - set(kept)):

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from label_dp.audit import events as kinds
-from label_dp.audit.events import CHARGED, CREATED, POPULATION_CREATED, RETURNED, Event
+from label_dp.audit.events import CHARGED, CREATED, KEY_HANDED_OVER, POPULATION_CREATED, RETURNED, Event
 from label_dp.audit.rules import ABOUT_POPULATION, Rules
 from label_dp.audit.store import AuditStore, net
 
@@ -32,6 +32,8 @@ class JudgedStore(AuditStore):
         wanted: list[dict[str, str]] = []
         if event.kind == POPULATION_CREATED:
             wanted.append({"kind": POPULATION_CREATED})
+        elif event.kind == KEY_HANDED_OVER:
+            wanted.append({"kind": KEY_HANDED_OVER})
         elif event.kind in ABOUT_POPULATION:
             wanted.append({"kind": POPULATION_CREATED, "population": subject.population or ""})
         if event.kind in ABOUT_POPULATION and subject.batch:

@@ -3,7 +3,8 @@
 A labels party states with every item what its batch had spent by then, the item included. It charges before it draws,
 so of any items of a batch the one charged last states at least the sum of all of them. Items may be accepted in
 another order than they were charged; so, for every stated sum, the items that state at most that must not add up to
-more. A labels party's key stands for it: one with a new key begins again at nothing.
+more. A labels party's key stands for it, and after a signed hand-over the next key does: sums go on. One with a new
+key that nobody handed over to begins again at nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 
 from label_dp.audit import rulebook as rules
 from label_dp.audit.events import ACCEPTED, Event
+from label_dp.audit.hand_overs import hand_over_of
 from label_dp.audit.rulebook import RuleBroken
-from label_dp.errors import InvalidEpsilon
+from label_dp.documents.hand_over import HandOver, KeyFamilies
+from label_dp.errors import AuditChainBroken, InvalidEpsilon
 from label_dp.privacy import Epsilon, delta_string, parse_delta
 
 Items = list[tuple[int, int]]  # what each stated and what it cost, in order
@@ -55,12 +58,39 @@ class ReceivedRules:
         self.batches: dict[tuple[str, str], str] = {}
         self.epsilons: dict[tuple[str, str], Sum] = defaultdict(Sum)
         self.atto: dict[tuple[str, str], Sum] = defaultdict(Sum)
+        self.families = KeyFamilies()
+        self.keys: set[str] = set()  # all that were named
+        self.led: dict[str, HandOver] = {}  # to a key by its id
+        self.retired: set[str] = set()
+
+    def hand_over(self, event: Event) -> None:
+        """A key of a labels party names the next one."""
+        try:
+            found = hand_over_of(event)
+        except AuditChainBroken:
+            raise RuleBroken(rules.HANDED_OVER, event.sequence, "it holds no signed hand-over") from None
+        old, new = found.old.id, found.new.id
+        before = self.led.get(old)
+        why = (
+            "its key had handed over before" if old in self.retired
+            else "its next key is not new" if new in self.keys
+            else "it does not follow the hand-over to its key" if before is not None and not found.follows(before)
+            else ""
+        )  # fmt: skip
+        if why:
+            raise RuleBroken(rules.HANDED_OVER, event.sequence, why)
+        self.keys |= {old, new}
+        self.retired.add(old)
+        self.led[new] = found
+        self.families.add(found)
 
     def add(self, event: Event) -> None:
         details, subject = event.details, event.subject
         key = details.get("key_id")
         if not isinstance(key, str) or not (subject.work and subject.batch and subject.population):
             raise RuleBroken(rules.ACCEPTED, event.sequence, "it does not say what was accepted")
+        self.keys.add(key)
+        key = self.families.of(key)
         item = key, event.kind == ACCEPTED, subject.work
         if item in self.accepted:
             raise RuleBroken(rules.ACCEPTED, event.sequence, "it was accepted before")

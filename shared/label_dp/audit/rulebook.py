@@ -97,10 +97,16 @@ MATCHED = Rule(
     "What a receiver accepted is charged in the labels party's chain, unreturned, for the same population, batch, "
     "split and unit and no other audience, is published there, and states no less spent than the chain shows.",
 )
+HANDED_OVER = Rule(
+    20,
+    "handed-over",
+    "A key hands over once, in a document that it signed and the next key agreed to, and that follows the hand-over to "
+    "itself; the next key is new to the chain, and what is of it is of the same labels party.",
+)
 
 RULES = (
     *(BEGUN, COSTS, DECLARED, AS_DECLARED, SEALED, PURGED, CHARGED_ONCE, LIFETIME, APPROVED, FOUR_EYES),
-    *(RETURNED, PUBLISHED, QUERIES, ALLOWED, ERASED, ACCEPTED, SAME, STATED, MATCHED),
+    *(RETURNED, PUBLISHED, QUERIES, ALLOWED, ERASED, ACCEPTED, SAME, STATED, MATCHED, HANDED_OVER),
 )
 
 

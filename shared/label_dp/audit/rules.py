@@ -119,6 +119,8 @@ class Rules:
             handle(self, event)
         elif event.kind in kinds.CHARGES:
             self.received.add(event)
+        elif event.kind == kinds.KEY_HANDED_OVER:
+            self.received.hand_over(event)
 
     # --- populations and batches --------------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ from sqlalchemy.engine import Connection
 from label_dp.actors import called, name_of
 from label_dp.audit import events as kinds
 from label_dp.audit.events import DAY, Event
+from label_dp.audit.hand_overs import hand_over_of
 from label_dp.audit.store import PAGE, AuditStore
+from label_dp.documents.hand_over import KeyFamilies
 from label_dp.errors import InvalidInput
 from label_dp.privacy import Epsilon, PrivacyUnit, delta_string, parse_delta
 
@@ -164,6 +166,10 @@ def _told(event: Event, names: Mapping[str, str]) -> str:
         ),
         kinds.PREDICTOR_CREATED: lambda: f"predictor {details.get('predictor')} of {batch} was made; {_cap(details)}",
         kinds.PREDICTOR_RETIRED: lambda: f"predictor {details.get('predictor')} of {batch} was retired by its owner",
+        kinds.KEY_HANDED_OVER: lambda: (
+            f"the signing key {details.get('old_key_id')} handed over to {details.get('new_key_id')}, which is of the "
+            "same labels party"
+        ),
         kinds.TRAINED: lambda: f"model {details.get('model', '')} was trained".replace("  ", " "),
     }
     return sentences.get(event.kind, lambda: f"{event.kind} {subject.work or subject.batch or ''}")()
@@ -248,6 +254,7 @@ class Totals:
         self.lifetimes: dict[str, int] = {}
         self.deltas: dict[str, int] = {}
         self.units: dict[tuple[str, str], PrivacyUnit] = {}
+        self.families = KeyFamilies()
 
     def add(self, event: Event) -> Total | None:
         """The total that `event` changed, if it changed one."""
@@ -256,9 +263,11 @@ class Totals:
             self.lifetimes[str(subject.population)] = Epsilon.parse(event.details["lifetime_epsilon"]).nano
             # populations of before there was a lifetime δ do not name one: they took pure ε-DP only
             self.deltas[str(subject.population)] = parse_delta(event.details.get("lifetime_delta", "0"))
+        if event.kind == kinds.KEY_HANDED_OVER:
+            self.families.add(hand_over_of(event))
         if event.kind in kinds.CHARGES or event.kind == kinds.RETURNED:
             # population ids are one labels party's; two of them may both have a pop_1
-            key = (str(event.details.get("key_id", "")), str(subject.population), str(subject.batch))
+            key = (self.families.of(str(event.details.get("key_id", ""))), str(subject.population), str(subject.batch))
             total = self.batches.setdefault(
                 key, Total(str(subject.population), str(subject.population_name), str(subject.batch))
             )

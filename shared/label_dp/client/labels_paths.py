@@ -39,6 +39,7 @@ PREDICT = "predictors/{}/predict"
 RETIRE = "predictors/{}/retire"
 
 RECEIPTS = "receipts"
+SIGNING_KEYS = "signing-keys"
 RELEASE_RECEIPT = "releases/{}/receipt"
 ANSWER_RECEIPT = "answers/{}/receipt"
 WEBHOOKS = "webhooks"

@@ -109,6 +109,10 @@ class SigningKey:
     def public(self) -> VerifyingKey:
         return VerifyingKey(self.key.public_key())
 
+    def now(self) -> SigningKey:
+        """The key as it is now: what names its key and is then signed takes it once."""
+        return self
+
     @classmethod
     def generate(cls) -> SigningKey:
         return cls(Ed25519PrivateKey.generate())
@@ -125,10 +129,15 @@ class SigningKey:
             raise InvalidFile(f"The signing key '{path}' is not an Ed25519 key.")
         return cls(key)
 
+    @property
+    def pem(self) -> bytes:
+        """The private half, for its file."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
     def save(self, private_path: Path, public_path: Path) -> None:
         """Write both halves; never overwrites an existing private key (messages would lose their signer)."""
         private_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        save_once(private_path, self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        save_once(private_path, self.pem)
         public_path.write_bytes(self.public.pem)
 
     def sign(self, payload_type: str, document: Any) -> bytes:

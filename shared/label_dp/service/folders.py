@@ -36,6 +36,15 @@ def reserve(path: Path, size: int) -> None:
         os.close(handle)
 
 
+def erase(path: Path) -> None:
+    """Overwrite a file with zeros and remove it. Raises OSError."""
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Write `data` beside `path`, then rename: a reader sees the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")

@@ -1,0 +1,97 @@
+"""Following a labels party from a key that we pinned to the one that signs now, by hand-overs that each key signed.
+
+The hand-over is an event of our audit store, so that what was accepted under both keys is one labels party's, and its ε
+adds up. Then the new key is pinned. After a stop in between, following again pins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from features_party.receive.pinned import PinnedKeys
+from features_party.receive.pins import Pin
+from label_dp.audit.events import KEY_HANDED_OVER
+from label_dp.audit.hand_overs import hand_over_event, hand_overs
+from label_dp.audit.rulebook import RuleBroken
+from label_dp.audit.store import AuditStore
+from label_dp.documents.hand_over import HandOver
+from label_dp.documents.signing import VerifyingKey
+from label_dp.errors import LabelDPError, MalformedHandOver, SignatureInvalid
+from label_dp.moments import DAY
+from label_dp.service.database import Database
+
+MOST = 1000  # hand-overs of one labels party
+Told = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Following:
+    database: Database
+    audit: AuditStore
+    pinned: PinnedKeys
+
+    def key_for(self, envelope: bytes, told: Told, actor: str) -> VerifyingKey:
+        """As `PinnedKeys.for_envelope`; where the key is not pinned, its labels party is asked (`told`) whether a key
+        that is has handed over to it. Raises SignatureInvalid, MalformedHandOver as well."""
+        if not self.pinned.lacks(envelope):
+            return self.pinned.for_envelope(envelope)
+        try:
+            found = told()
+        except LabelDPError:  # an earlier version tells nothing, and then the refusal is about the key
+            return self.pinned.for_envelope(envelope)
+        self.follow(found, actor)
+        return self.pinned.for_envelope(envelope)
+
+    def follow(self, told: dict[str, Any], actor: str) -> list[Pin]:
+        """Pin the keys that pinned ones handed over to; those that were pinned so before change nothing. Returns what
+        is new.
+
+        Raises SignatureInvalid (forged, of a key that is no longer trusted, a second successor), MalformedHandOver.
+        """
+        envelopes = told.get("hand_overs") if isinstance(told, dict) else None
+        if not isinstance(envelopes, list) or len(envelopes) > MOST:
+            raise MalformedHandOver("This is no list of signed hand-overs.")
+        new: list[Pin] = []
+        for envelope in envelopes:
+            found = HandOver.read(envelope)
+            pins = {pin.key.id: pin for pin in self.pinned.pins()}
+            old = pins.get(found.old.id)
+            if old is None or (old.successor == found.new.id and found.new.id in pins):
+                continue  # from before we knew this labels party, or followed before
+            self._require(found, old, pins)
+            self._record(found, envelope, actor)
+            today, handed = self.pinned.now(), {"handed_over": found.day, "successor": found.new.id}
+            new.append(Pin(found.new, old.name, today, actor, f"handed over by {old.key.id}", expires=old.expires))
+            new[-1].save(self.pinned.folder)
+            replace(old, **handed).save(self.pinned.folder)  # type: ignore[arg-type]  # both are texts
+        return new
+
+    def _require(self, found: HandOver, old: Pin, pins: dict[str, Pin]) -> None:
+        today, state = self.pinned.now()[:DAY], old.state(self.pinned.now()[:DAY])
+        ours = self.pinned.ours()
+        why = (
+            f"hands over from a key that is {state} here" if state in ("revoked", "expired")
+            else f"names another key than {old.successor}, to which that key handed over before"
+            if old.successor not in (None, found.new.id)
+            else "hands over to our own key" if ours is not None and ours.id == found.new.id
+            else "hands over to a key that is pinned here as another labels party's" if found.new.id in pins
+            else f"is of {found.day}, which is to come" if found.day > today
+            else ""
+        )  # fmt: skip
+        if why:
+            raise SignatureInvalid(f"The hand-over {why}. Nothing was pinned; ask the labels party about its key.")
+
+    def _record(self, found: HandOver, envelope: Any, actor: str) -> None:
+        """Once for each."""
+
+        def work(connection: Any) -> None:
+            earlier = hand_overs(self.audit.events(connection, kind=KEY_HANDED_OVER))
+            if found.digest not in {one.digest for one in earlier}:
+                self.audit.append(connection, hand_over_event(envelope, actor))
+
+        try:
+            self.database.write("key.hand-over", work)
+        except RuleBroken as broken:
+            raise SignatureInvalid(f"The hand-over does not fit. {broken.detail} Nothing was pinned.") from None

@@ -1,0 +1,100 @@
+"""Our signing keys: the one that signs now, those that handed over before, and the hand-over to the next.
+
+A hand-over is an event of the audit store, in a transaction of its own; only then is the file of the key replaced.
+After a crash in between, the next start of any command replaces it. The old key is erased: what it signed stays
+valid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from label_dp.audit.events import DAY, KEY_HANDED_OVER
+from label_dp.audit.hand_overs import hand_over_event, hand_over_of, hand_overs
+from label_dp.audit.store import AuditStore
+from label_dp.documents.hand_over import HandOver
+from label_dp.documents.receipt import public_key_text
+from label_dp.documents.signing import SigningKey, VerifyingKey, named_key, save_once
+from label_dp.errors import Unavailable
+from label_dp.service.database import Database
+from label_dp.service.folders import fsync_folder
+from labels_party.storage.files import Home
+from labels_party.storage.signing import forget_retired, next_path, promote
+
+
+@dataclass(frozen=True)
+class OwnKeys:
+    database: Database
+    audit: AuditStore
+    home: Home
+    key: SigningKey
+
+    def hand_overs(self) -> list[HandOver]:
+        return hand_overs(self._events())
+
+    def told(self) -> dict[str, Any]:
+        """What a receiver needs to follow from a key that it pinned to the one that signs now."""
+        public = self.key.now().public
+        said = [dict(event.details)["hand_over"] for event in self._events()]
+        return {"key_id": public.id, "public_key": public_key_text(public), "hand_overs": said}
+
+    def of(self, envelope: bytes) -> VerifyingKey:
+        """The key of ours that an envelope names, an earlier one too; the one that signs now where it names none.
+
+        Raises MalformedManifest.
+        """
+        named, now = named_key(envelope), self.key.now().public
+        if named == now.id:
+            return now
+        return next((found.old for found in self.hand_overs() if found.old.id == named), now)
+
+    def prepare(self) -> SigningKey:
+        """Make the next key, which signs nothing yet; the one that is there where there is one."""
+        path = next_path(self.home.private_key)
+        if not path.exists():
+            made = SigningKey.generate()
+            save_once(path, made.pem)
+            fsync_folder(path.parent)
+        return SigningKey.load(path)
+
+    def rotate(self, actor: str) -> HandOver:
+        """Hand over to the next key: from now on it signs, and the old one is gone."""
+        following = self.prepare()
+
+        def work(connection: Any) -> HandOver:
+            before = [hand_over_of(e) for e in self.audit.events(connection, kind=KEY_HANDED_OVER)]
+            old, last = self.key.now(), before[-1] if before else None
+            if last is not None and last.new.id != old.public.id:
+                raise Unavailable(
+                    f"keys/signing.key handed over to {last.new.id} before; copy that key from the home where it was "
+                    "rotated."
+                )
+            envelope = HandOver.signed_by(old, following, self.audit.now()[:DAY], last)
+            self.audit.append(connection, hand_over_event(envelope, actor))
+            return HandOver.read(envelope)
+
+        found = self.database.write("signing.hand-over", work)
+        promote(self.home.private_key, self.home.public_key)
+        return found
+
+    def complete(self) -> None:
+        """After a stop between both steps, or where the next key was copied from another home, the next key is the key.
+
+        Raises Unavailable where the key of this home handed over to one that is not here.
+        """
+        forget_retired(self.home.private_key)
+        found = self.hand_overs()
+        if not found or found[-1].new.id == SigningKey.load(self.home.private_key).public.id:
+            return
+        path = next_path(self.home.private_key)
+        if path.exists() and SigningKey.load(path).public.id == found[-1].new.id:
+            promote(self.home.private_key, self.home.public_key)
+            return
+        raise Unavailable(
+            f"The signing key of this home handed over to {found[-1].new.id}, which is not here. Copy keys/signing.key "
+            "from the home where it was rotated, or from a newer backup."
+        )
+
+    def _events(self) -> Any:
+        return self.database.read("signing.hand-overs", lambda c: self.audit.events(c, kind=KEY_HANDED_OVER))

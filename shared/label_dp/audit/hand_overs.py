@@ -1,0 +1,42 @@
+"""The hand-overs in an audit store: of our own key at a labels party, of the keys that it pinned at a receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from label_dp.audit.events import KEY_HANDED_OVER, Event
+from label_dp.documents.hand_over import HandOver, KeyFamilies
+from label_dp.errors import AuditChainBroken, LabelDPError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+    from label_dp.audit.store import AuditStore
+
+
+def hand_over_event(envelope: dict[str, Any], actor: str) -> Event:
+    found = HandOver.read(envelope)
+    details = {"old_key_id": found.old.id, "new_key_id": found.new.id, "hand_over": envelope}
+    return Event(KEY_HANDED_OVER, actor=actor, details=details)
+
+
+def hand_over_of(event: Event) -> HandOver:
+    """Raises AuditChainBroken where the event does not hold what it says."""
+    try:
+        found = HandOver.read(event.details.get("hand_over"))
+    except LabelDPError:
+        raise AuditChainBroken(f"Audit event {event.sequence} holds no signed hand-over.") from None
+    if (found.old.id, found.new.id) != (event.details.get("old_key_id"), event.details.get("new_key_id")):
+        raise AuditChainBroken(f"Audit event {event.sequence} holds the hand-over of another key than it names.")
+    return found
+
+
+def hand_overs(events: Iterable[Event]) -> list[HandOver]:
+    """Those among `events`, in their order. Raises AuditChainBroken."""
+    return [hand_over_of(event) for event in events if event.kind == KEY_HANDED_OVER]
+
+
+def families(connection: Connection, audit: AuditStore) -> KeyFamilies:
+    """Which keys in a store are one labels party's."""
+    return KeyFamilies(hand_overs(audit.events(connection, kind=KEY_HANDED_OVER)))
