@@ -98,6 +98,8 @@ def test_its_settings_load(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
         (container,) = pod["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert ports == {"http": PORTS[party], "metrics": settings.metrics_port}
+        scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(settings.metrics_port)}
+        assert pod["metadata"]["annotations"] == scraped
         mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
         assert mounted[str(settings.home.parent)] == "home"
         assert pod["spec"]["terminationGracePeriodSeconds"] >= 2 * settings.shutdown_seconds
@@ -151,6 +153,10 @@ def test_the_network_is_that_of_the_compose_file(party: str) -> None:
     assert [peer["podSelector"]["matchLabels"] for rule in http for peer in rule["from"]] == [
         {"label-dp/front-door": party}
     ]
+    (scraping,) = [rule for rule in own["ingress"] if {"port": PORTS[party]} not in rule["ports"]]
+    (peer,) = scraping["from"]  # one entry: both selectors must hold
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "monitoring"}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
     databases = [peer for rule in own["egress"] if {"port": 5432} in rule["ports"] for peer in rule["to"]]
     assert databases == [{"podSelector": {"matchLabels": {"label-dp/database": party}}}]
     # nothing of the cluster but names and the database
