@@ -110,3 +110,13 @@ def test_a_seal_whose_commit_was_lost_leaves_what_the_sweep_takes(
     assert s.sweep.run() == 2
     assert objects(party) == before
     s.sealer.seal(batch.id, "test")
+
+
+def test_what_a_killed_request_sent_is_swept_every_day(tmp_path: Path) -> None:
+    with LabelsParty(tmp_path / "home") as party:
+        left = tmp_path / "home" / "work" / "inputs-0123456789abcdef"
+        left.mkdir()
+        for path in (left, tmp_path / "home" / ".swept"):
+            os.utime(path, (OLD, OLD))
+        party.services.worker.drain()
+        assert not left.exists()
