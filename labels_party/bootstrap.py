@@ -37,6 +37,7 @@ from labels_party.labels.batch_keys import BatchKeys
 from labels_party.labels.batches import RUNS, SEALED, Batches, timestamp
 from labels_party.labels.erasures import Erasures
 from labels_party.labels.intake import Intake
+from labels_party.labels.key_service import FileKeys, KeyService
 from labels_party.labels.seal import Sealer
 from labels_party.labels.sorting import LabelSort
 from labels_party.labels.standing import WORKING
@@ -67,7 +68,6 @@ from labels_party.storage.tables import (
 )
 from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
-from labels_party.storage.wrapping import WrappingKeys
 from labels_party.work.allowances import Allowances
 from labels_party.work.decisions import Decisions
 from labels_party.work.identity import Workplace
@@ -236,11 +236,11 @@ def bootstrap(
     database = Database(settings.url, faults=faults)
     try:
         prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
-        _check_keys(database, home)
-        secrets, audit = home.secrets(), JudgedStore(audit_events, "labels-party", clock)
+        wrapping = _key_service(settings, home)
+        _check_keys(database, home, wrapping)
+        secrets, audit = wrapping.secret(), JudgedStore(audit_events, "labels-party", clock)
         own_keys = _own_keys(database, audit, home)
         key = own_keys.key
-        wrapping = WrappingKeys(home.keys)
         _check_secret(database, secrets, wrapping)
         keys = BatchKeys(database, wrapping)
         keys.clear()
@@ -370,17 +370,38 @@ def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
     return cluster, SparkEngine(cluster)
 
 
-def _check_keys(database: Database, home: Home) -> None:
+def _key_service(settings: Settings, home: Home) -> KeyService:
+    """Who holds the wrapping keys and the secret of digests. Raises InvalidSettings."""
+    if settings.key_service == "file":
+        return FileKeys(home)
+    from labels_party.labels.pkcs11_keys import TokenKeys
+
+    if not (settings.pkcs11_module and settings.pkcs11_token and settings.pkcs11_pin):
+        raise InvalidSettings(
+            "LABELS_PARTY_KEY_SERVICE=pkcs11 needs LABELS_PARTY_PKCS11_MODULE, LABELS_PARTY_PKCS11_TOKEN and "
+            "LABELS_PARTY_PKCS11_PIN (or _PIN_FILE)."
+        )
+    if home.secret_path.exists():
+        raise InvalidSettings(
+            f"'{home.secret_path}' is there: this party began with keys in files, and ids charged before would not be "
+            "recognised under another secret. Set LABELS_PARTY_KEY_SERVICE=file, or begin with a new home and database."
+        )
+    return TokenKeys(settings.pkcs11_module, settings.pkcs11_token, settings.pkcs11_pin.get_secret_value())
+
+
+def _check_keys(database: Database, home: Home, wrapping: KeyService) -> None:
     """A home whose database is in use must have its keys: new ones would hide that the old ones are lost."""
     used = database.read("installation.look", lambda c: c.execute(sa.select(installation.c.wrapping_key)).scalar())
     if used is None:
         return
-    for path in (home.secret_path, home.private_key, WrappingKeys(home.keys).path(used)):
-        if not path.exists():
-            raise Unavailable(f"'{path}' is missing; restore it from the backup of this folder. Nothing was changed.")
+    wrapping.require(used)
+    if not home.private_key.exists():
+        raise Unavailable(
+            f"'{home.private_key}' is missing; restore it from the backup of this folder. Nothing was changed."
+        )
 
 
-def _check_secret(database: Database, secrets: Secrets, wrapping: WrappingKeys) -> None:
+def _check_secret(database: Database, secrets: Secrets, wrapping: KeyService) -> None:
     """Refuse to work with another secret than the database was made with: charged ids would no longer be recognised. A
     new database gets the first wrapping key."""
     check = secrets.mac("installation", b"label-dp")
@@ -398,7 +419,8 @@ def _check_secret(database: Database, secrets: Secrets, wrapping: WrappingKeys) 
         stored = database.write("installation.create", compare)
     if stored != check:
         raise Unavailable(
-            "The folder's keys/secret.key is not the one this database was made with; restore both from one backup. "
+            "The secret (keys/secret.key, or the token's) is not the one this database was made with; restore both "
+            "from one backup. "
             "Without it, examples that were charged before would not be recognised."
         )
 

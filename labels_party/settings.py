@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from label_dp.service.settings import ServiceSettings, settings_of, state_folder
 
@@ -50,6 +50,13 @@ class Settings(ServiceSettings):
         description="Object store for labels and messages, s3://BUCKET/PREFIX?region=…&endpoint_override=…, with the "
         "credentials of the usual AWS environment. Empty: folders of the home.",
     )
+    key_service: Literal["file", "pkcs11"] = Field(
+        default="file",
+        description="Who holds the wrapping keys of labels and the secret of digests: files of the home, or a token.",
+    )
+    pkcs11_module: str = Field(default="", description="With pkcs11: path of the library of the token's maker.")
+    pkcs11_token: str = Field(default="", description="With pkcs11: label of the token.")
+    pkcs11_pin: SecretStr | None = Field(default=None, description="With pkcs11: its user PIN.")
     objects_signed_urls: bool = Field(
         default=False,
         description="Whether files of messages are fetched from the object store itself, by URLs that hold for ten "

@@ -32,7 +32,7 @@ def rotate_wrapping(
         number, count = party.keys.prepare(), 0
     else:
         number, count = party.keys.rotate()
-    path = str(party.keys.wrapping.path(number))
+    path = party.keys.wrapping.called(number)
     done = "made, and used for nothing yet" if prepare else f"wraps the keys of {count:,} batches"
     emit({"wrapping_key": path, "batches": count, "used": not prepare}, as_json, lambda: typer.echo(f"{path}: {done}"))
 

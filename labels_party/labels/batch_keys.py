@@ -17,9 +17,8 @@ from sqlalchemy.engine import Connection
 from label_dp.errors import Unavailable
 from label_dp.service.database import Database
 from label_dp.service.objects.port import DamagedObject
-from labels_party.labels.ciphered import disclosed, enclosed
+from labels_party.labels.key_service import KeyService
 from labels_party.storage.tables import batch_keys, installation
-from labels_party.storage.wrapping import WrappingKeys
 
 log = logging.getLogger("label_dp.labels")
 BYTES = 32
@@ -32,7 +31,7 @@ HELD = 10_000  # keys in memory
 class BatchKeys:
     """Keys in use stay in memory, where they are the process's as the wrapping key is."""
 
-    def __init__(self, database: Database, wrapping: WrappingKeys) -> None:
+    def __init__(self, database: Database, wrapping: KeyService) -> None:
         self.database, self.wrapping = database, wrapping
         self._held: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
@@ -56,7 +55,7 @@ class BatchKeys:
     def insert(self, connection: Connection, batch: str) -> None:
         """Store the key of a drafted batch, in the transaction that stores the batch. Raises Unavailable."""
         number = int(connection.execute(sa.select(installation.c.wrapping_key)).scalar_one())
-        wrapped = enclosed(self.wrapping.get(number), self._held[batch], batch)
+        wrapped = self.wrapping.wrap(number, self._held[batch], batch)
         connection.execute(sa.insert(batch_keys).values(batch=batch, wrapped_by=number, wrapped=PAD + wrapped))
 
     def erase(self, connection: Connection, batch: str) -> None:
@@ -101,17 +100,13 @@ class BatchKeys:
     def _rotate(self, connection: Connection, number: int) -> int:
         if self._number(connection) != number - 1:
             raise Unavailable("Another process rotated the wrapping key meanwhile; look again.")
-        new = self.wrapping.get(number)
-        old: dict[int, bytes] = {}
         rows = connection.execute(sa.select(batch_keys)).all()
         t = batch_keys
         changed = sa.update(t).where(t.c.batch == sa.bindparam("one")).values(wrapped_by=number)
         given = []
         for row in rows:
-            if row.wrapped_by not in old:
-                old[row.wrapped_by] = self.wrapping.get(row.wrapped_by)
-            plain = disclosed(old[row.wrapped_by], row.wrapped[len(PAD) :], row.batch)
-            given.append({"one": row.batch, "wrapped": PAD + enclosed(new, plain, row.batch)})
+            plain = self.wrapping.unwrap(row.wrapped_by, row.wrapped[len(PAD) :], row.batch)
+            given.append({"one": row.batch, "wrapped": PAD + self.wrapping.wrap(number, plain, row.batch)})
         if given:
             connection.execute(changed.values(wrapped=sa.bindparam("wrapped")), given)
         connection.execute(sa.update(installation).values(wrapping_key=number))
@@ -124,7 +119,7 @@ class BatchKeys:
         row = self.database.read("batch.key", lambda c: c.execute(query).first())
         if row is None:
             raise FileNotFoundError(f"the key of batch {batch} was erased")
-        return disclosed(self.wrapping.get(row.wrapped_by), row.wrapped[len(PAD) :], batch)
+        return self.wrapping.unwrap(row.wrapped_by, row.wrapped[len(PAD) :], batch)
 
     def _hold(self, batch: str, key: bytes) -> None:
         with self._lock:

@@ -106,7 +106,7 @@ def until_redirect(words: list[str]) -> list[str]:
 def test_every_setting_in_the_compose_file_exists(compose: dict[str, Any]) -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     for party in PARTIES:
-        used = set(re.findall(rf"\b{prefix(party)}[A-Z_]+\b", text))
+        used = set(re.findall(rf"\b{prefix(party)}[A-Z0-9_]+\b", text))
         assert used
         assert used <= names(party) | names_of_files(party)
 
@@ -375,7 +375,7 @@ def test_an_image_knows_its_home_port_and_health(party: str, monkeypatch: pytest
 
 # --- sample settings and the README's tables --------------------------------------------------------------
 
-LINE = re.compile(r"^#?([A-Z][A-Z_]+)=(.*)$")
+LINE = re.compile(r"^#?([A-Z][A-Z0-9_]+)=(.*)$")
 
 
 @pytest.mark.parametrize("party", PARTIES)
@@ -409,6 +409,7 @@ def test_sample_settings_are_complete_explained_and_load(party: str, monkeypatch
         "labels_urls",
         "file_urls",
         "labels_api_key",
+        "pkcs11_pin",
         "labels_authority",
         "labels_certificate",
         "threads",

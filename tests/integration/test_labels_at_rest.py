@@ -18,6 +18,7 @@ from labels_party.bootstrap import bootstrap
 from labels_party.labels.batch_keys import PAD, BatchKeys
 from labels_party.labels.batches import SEALED
 from labels_party.labels.ciphered import Reader, disclosed
+from labels_party.labels.key_service import FileKeys
 from labels_party.labels.seal import SealedLabels
 from labels_party.labels.spool import IN_MEMORY, Spool
 from labels_party.storage.tables import batch_keys
@@ -184,11 +185,11 @@ def objects(party: LabelsParty) -> dict[str, bytes]:
 def test_a_new_wrapping_key_writes_no_object_again(party: LabelsParty) -> None:
     services = party.services
     batches = [sealed(party), party.sealed_batch(pa.table({"example_id": ["a", "b"], "label": [1.0, 2.0]}))]
-    before, rows, old = objects(party), [key_row(party, b) for b in batches], services.keys.wrapping.get(1)
+    before, rows, old = objects(party), [key_row(party, b) for b in batches], FileKeys(services.home).get(1)
     assert services.keys.rotate() == (2, 2)
     assert objects(party) == before
     assert [p.name for p in sorted((party.home / "keys").glob("wrapping-*"))] == ["wrapping-2.key"]
-    new = services.keys.wrapping.get(2)
+    new = FileKeys(services.home).get(2)
     for batch, row in zip(batches, rows, strict=True):
         now = key_row(party, batch)
         assert now.wrapped_by == 2
@@ -232,9 +233,9 @@ def test_a_key_that_was_prepared_is_the_next_one(lite: LabelsParty) -> None:
     """So that it can be copied to replicas that share no folder."""
     keys = lite.services.keys
     assert keys.prepare() == keys.prepare() == 2
-    made = keys.wrapping.get(2)
+    made = FileKeys(lite.services.home).get(2)
     assert keys.rotate()[0] == 2
-    assert keys.wrapping.get(2) == made
+    assert FileKeys(lite.services.home).get(2) == made
 
 
 def test_another_replica_goes_on_while_the_key_is_rotated(party: LabelsParty) -> None:
@@ -247,7 +248,7 @@ def test_another_replica_goes_on_while_the_key_is_rotated(party: LabelsParty) ->
 
 
 def test_without_its_wrapping_key_a_home_is_refused(lite: LabelsParty) -> None:
-    path = lite.services.keys.wrapping.path(1)
+    path = FileKeys(lite.services.home).path(1)
     data = path.read_bytes()
     path.unlink()
     with pytest.raises(Unavailable, match=r"wrapping-1\.key"):

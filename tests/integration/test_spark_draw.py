@@ -23,6 +23,7 @@ from label_dp.errors import InvalidInput, LabelDPError, Unavailable
 from label_dp.spark.cluster import Cluster
 from labels_party.kinds.message.engine import LocalEngine
 from labels_party.labels import vault
+from labels_party.labels.key_service import FileKeys
 from labels_party.spark import engine as engine_module
 from labels_party.spark.engine import SparkEngine
 from tests.support.labels import LabelsParty, label_table
@@ -185,7 +186,7 @@ def test_tasks_get_keys_of_the_batch_and_never_the_secret(
     party.release(party.sealed_batch(label_table(1000)), prior_epsilon="0.1")
     secret = party.services.secrets.master
     assert len(sent) == 2
-    wrapping = party.services.keys.wrapping.get(1)
+    wrapping = FileKeys(party.services.home).get(1)
     assert not any(secret in task or wrapping in task for task in sent)
     (sealed,) = list(party.services.vault.files.root.rglob("sealed-*.parquet"))
     key = party.services.keys.of(sealed.parent.name)

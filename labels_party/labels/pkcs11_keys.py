@@ -1,0 +1,161 @@
+"""Keys in a PKCS#11 token: a hardware module, a cloud's, or SoftHSM. No key leaves it but the working key of digests.
+
+Wrapping is AES-256-GCM by the token, with an own nonce each, bound to its place. The working key is an HMAC of the
+token's secret under a fixed text.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from label_dp.errors import InvalidSettings, Unavailable
+from label_dp.installing import pip_install
+from label_dp.service.objects.port import DamagedObject
+from labels_party.labels.ciphered import DAMAGED, NONCE
+from labels_party.storage.secrets import Secrets
+
+if TYPE_CHECKING:
+    from pkcs11 import Session
+
+WRAPPING, DIGESTS = "label-dp-wrapping-", "label-dp-digests"
+WORKING = b"label-dp/working key of digests/1"
+TAG_BITS = 128
+
+
+class TokenKeys:
+    """`module` is the library of the token's maker. A session is opened at the first use, and used by one at a time."""
+
+    def __init__(self, module: str, token: str, pin: str) -> None:
+        self.module, self.token, self._pin = module, token, pin
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+
+    def __repr__(self) -> str:
+        return f"TokenKeys({self.token})"
+
+    def make(self, number: int) -> None:
+        with self._opened() as session:
+            self._made(session, f"{WRAPPING}{number}", "AES")
+
+    def wrap(self, number: int, plain: bytes, place: str) -> bytes:
+        from pkcs11 import GCMParams, Mechanism
+
+        nonce = secrets.token_bytes(NONCE)
+        param = GCMParams(nonce, place.encode(), TAG_BITS)
+        with self._opened() as session:
+            key = self._key(session, number)
+            return nonce + bytes(key.encrypt(plain, mechanism=Mechanism.AES_GCM, mechanism_param=param))
+
+    def unwrap(self, number: int, wrapped: bytes, place: str) -> bytes:
+        from pkcs11 import GCMParams, Mechanism
+        from pkcs11.exceptions import EncryptedDataInvalid, EncryptedDataLenRange, GeneralError
+
+        param = GCMParams(wrapped[:NONCE], place.encode(), TAG_BITS)
+        with self._opened() as session:
+            key = self._key(session, number)
+            try:
+                found = key.decrypt(wrapped[NONCE:], mechanism=Mechanism.AES_GCM, mechanism_param=param)
+            except (EncryptedDataInvalid, EncryptedDataLenRange, GeneralError):  # makers differ in what they say
+                raise DamagedObject(DAMAGED) from None
+            return bytes(found)
+
+    def forget_before(self, number: int) -> list[int]:
+        from pkcs11 import Attribute, ObjectClass
+
+        with self._opened() as session:
+            held = {}
+            for key in session.get_objects({Attribute.CLASS: ObjectClass.SECRET_KEY}):
+                label = str(key[Attribute.LABEL])
+                name = label.removeprefix(WRAPPING)
+                if name != label and name.isdecimal() and int(name) < number:
+                    held[int(name)] = key
+            for old in held.values():
+                old.destroy()
+            return sorted(held)
+
+    def called(self, number: int) -> str:
+        return f"key {WRAPPING}{number} of token {self.token}"
+
+    def require(self, number: int) -> None:
+        with self._opened() as session:
+            self._key(session, number)
+            self._named(session, DIGESTS)
+
+    def secret(self) -> Secrets:
+        from pkcs11 import Mechanism
+
+        with self._opened() as session:
+            self._made(session, DIGESTS, "GENERIC_SECRET")
+            working = self._named(session, DIGESTS).sign(WORKING, mechanism=Mechanism.SHA256_HMAC)
+        return Secrets(bytes(working))
+
+    # --- parts --------------------------------------------------------------------------------------------
+
+    def _key(self, session: Session, number: int) -> Any:
+        return self._named(session, f"{WRAPPING}{number}")
+
+    def _named(self, session: Session, label: str) -> Any:
+        from pkcs11 import ObjectClass
+        from pkcs11.exceptions import MultipleObjectsReturned, NoSuchKey
+
+        try:
+            return session.get_key(object_class=ObjectClass.SECRET_KEY, label=label)
+        except NoSuchKey:
+            raise Unavailable(
+                f"The token '{self.token}' has no key '{label}'; restore it there. Nothing was changed."
+            ) from None
+        except MultipleObjectsReturned:
+            raise Unavailable(
+                f"The token '{self.token}' has several keys '{label}'; leave the one that was used."
+            ) from None
+
+    def _made(self, session: Session, label: str, kind: str) -> None:
+        from pkcs11 import Attribute, KeyType, Mechanism, MechanismFlag, ObjectClass
+
+        if list(session.get_objects({Attribute.CLASS: ObjectClass.SECRET_KEY, Attribute.LABEL: label})):
+            return
+        hidden = {Attribute.SENSITIVE: True, Attribute.EXTRACTABLE: False}
+        if kind == "AES":
+            uses, made = MechanismFlag.ENCRYPT | MechanismFlag.DECRYPT, Mechanism.AES_KEY_GEN
+            session.generate_key(
+                KeyType.AES, 256, label=label, store=True, capabilities=uses, mechanism=made, template=hidden
+            )
+        else:
+            uses, made = MechanismFlag.SIGN | MechanismFlag.VERIFY, Mechanism.GENERIC_SECRET_KEY_GEN
+            session.generate_key(
+                KeyType.GENERIC_SECRET, 256, label=label, store=True, capabilities=uses, mechanism=made, template=hidden
+            )
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        """Raises Unavailable where the token does not answer; the next use opens it again."""
+        try:
+            import pkcs11
+        except ModuleNotFoundError:
+            raise InvalidSettings(f"The key service pkcs11 needs a package: {pip_install('pkcs11')}.") from None
+
+        with self._lock:
+            try:
+                if self._session is None:
+                    self._session = self._open(pkcs11.lib(self.module).get_token(token_label=self.token))
+                yield self._session
+            except (pkcs11.exceptions.PKCS11Error, RuntimeError) as error:
+                self._session = None
+                raise Unavailable(
+                    f"The key service, token '{self.token}' of '{self.module}', does not answer "
+                    f"({type(error).__name__}). See that it is there and its PIN is right."
+                ) from None
+
+    def _open(self, token: Any) -> Session:
+        """A process logs in once to a token; all its sessions have that."""
+        from pkcs11.exceptions import UserAlreadyLoggedIn
+
+        try:
+            found: Session = token.open(rw=True, user_pin=self._pin)
+        except UserAlreadyLoggedIn:
+            found = token.open(rw=True)
+        return found
