@@ -92,8 +92,8 @@ licences: $(VENV)/.dev $(VENV)/.tools
 	  --order name --with-urls --fail-on '$(NOT_GIVEN_ON)' \
 	  --packages $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/\1/p' deploy/locks/$$party.txt | sort -u) > dist/$$party.licences.md || exit 1; done
 
-# Known vulnerabilities of what the locks name, by pip-audit. Exit code 1: there are some. 2: the service of
-# vulnerabilities was not reached, so nothing is known.
+# Known vulnerabilities of what the locks name, by pip-audit. It fails where there are some, and where the service of
+# vulnerabilities could not be asked about a package.
 audit-dependencies: $(VENV)/.tools
 	@$(VENV)/tools/bin/python -m deploy.locks.vulnerabilities labels-party features-party dev build
 
@@ -102,7 +102,7 @@ audit-dependencies: $(VENV)/.tools
 sign: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.signing sign --key $(KEY) $(ARGS)
 
-# What is here beside the signed list: KEY=version.pub. Exit code 1 names each part that differs.
+# What is here beside the signed list: KEY=version.pub. It fails with a sentence for each part that differs.
 verify-signature: $(VENV)/.runtime
 	@$(BIN)/python -m deploy.signing verify --key $(KEY) $(ARGS)
 
