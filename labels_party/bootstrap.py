@@ -69,6 +69,7 @@ from labels_party.storage.tables import work as work_table
 from labels_party.storage.wrapping import WrappingKeys
 from labels_party.work.allowances import Allowances
 from labels_party.work.decisions import Decisions
+from labels_party.work.fetches import Fetches
 from labels_party.work.identity import Workplace
 from labels_party.work.leases import Leases
 from labels_party.work.pipeline import Pipeline
@@ -116,6 +117,7 @@ class Services:
     decisions: Decisions
     leases: Leases
     receipts: ReceiptBook
+    fetches: Fetches
     priors: PublishedPriors
     schedule: Schedule
     retention: Retention
@@ -192,6 +194,7 @@ class Services:
         for compaction in (self.intake.compaction, self.sealer.compaction):
             compaction.close()
         self.apikeys.wait()
+        self.fetches.wait()
         self.database.dispose()
 
 
@@ -282,6 +285,7 @@ def bootstrap(
         decisions=decisions,
         leases=leases,
         receipts=ReceiptBook(work, audit, key.public),
+        fetches=Fetches(database, clock),
         priors=priors,
         schedule=schedule,
         retention=retention,

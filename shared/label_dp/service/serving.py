@@ -51,7 +51,9 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
-    print(f"{name}: http://{shown}:{listener.getsockname()[1]}/docs", file=sys.stderr, flush=True)  # noqa: T201 - where to find it
+    address = f"http://{shown}:{listener.getsockname()[1]}"
+    where = f"{name}: pages for people at {address}/, every call at {address}/docs"
+    print(where, file=sys.stderr, flush=True)  # noqa: T201 - where to find it
     config = uvicorn.Config(
         app,
         http=Connection,
