@@ -70,6 +70,7 @@ from labels_party.storage.tables import predictions as predictions_table
 from labels_party.storage.tables import work as work_table
 from labels_party.work.allowances import Allowances
 from labels_party.work.decisions import Decisions
+from labels_party.work.fetches import Fetches
 from labels_party.work.identity import Workplace
 from labels_party.work.leases import Leases
 from labels_party.work.own_keys import OwnKeys
@@ -120,6 +121,7 @@ class Services:
     decisions: Decisions
     leases: Leases
     receipts: ReceiptBook
+    fetches: Fetches
     priors: PublishedPriors
     schedule: Schedule
     retention: Retention
@@ -202,6 +204,7 @@ class Services:
         for compaction in (self.intake.compaction, self.sealer.compaction):
             compaction.close()
         self.apikeys.wait()
+        self.fetches.wait()
         self.database.dispose()
 
 
@@ -299,6 +302,7 @@ def bootstrap(
         decisions=decisions,
         leases=leases,
         receipts=ReceiptBook(work, audit, key.public),
+        fetches=Fetches(database, clock),
         priors=priors,
         schedule=schedule,
         retention=retention,

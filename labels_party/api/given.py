@@ -33,6 +33,14 @@ class ReceiptOfWork(BaseModel):
     day: str = Field(description="On which it came.")
 
 
+class FetchOfWork(BaseModel):
+    audience: str
+    first: str = Field(description="The day of the first fetch with this key.")
+    last: str
+    key: str
+    key_name: str | None
+
+
 class GivenOut(BaseModel):
     """A release or an answer; of the digests the one of its family is there."""
 
@@ -59,6 +67,7 @@ class GivenOut(BaseModel):
     published: str | None
     purged: str | None = Field(description="When the labels of its batch were deleted here.")
     receipts: list[ReceiptOfWork]
+    fetched: list[FetchOfWork] = Field(description="By which keys of an audience; receipts prove what arrived.")
 
 
 class ListedBatch(BatchOut):

@@ -308,6 +308,7 @@ def _serve(
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
+    ctx.fetches.note(work.id, caller)
     kind = "application/json" if found.role == ENVELOPE else "application/vnd.apache.parquet"
     if found.content is not None:
         return Response(found.content, media_type=kind, headers=headers)

@@ -20,6 +20,7 @@ from labels_party.cli.lists import (
     Until,
     acknowledged,
     everything_given,
+    fetched,
     given_row,
 )
 from labels_party.cli.names import told_apart
@@ -47,8 +48,8 @@ def answers(
         if not found:
             say("No answer fits: calibrate, median, rectangle, linear-model and predict give some.")
             return
-        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], acknowledged(a)] for a in found]
-        heads = ["answer", "kind", *GIVEN, "δ", "acknowledged"]
+        rows = [[a["id"], a["kind"], *given_row(a), a["delta"], fetched(a), acknowledged(a)] for a in found]
+        heads = ["answer", "kind", *GIVEN, "δ", "last fetched", "acknowledged"]
         table("Answers; `labels-party answer ANSWER --out FILE.json` writes one", heads, rows)
 
     emit(found, as_json, human)

@@ -42,8 +42,8 @@ def releases(
         if not found:
             say("No release fits: privatize, or the release of a sealed batch, gives one.")
             return
-        rows = [[r["id"], *given_row(r), who(r, "approved_by"), acknowledged(r)] for r in found]
-        table("Releases", ["release", *GIVEN, "approved by", "acknowledged"], rows)
+        rows = [[r["id"], *given_row(r), who(r, "approved_by"), fetched(r), acknowledged(r)] for r in found]
+        table("Releases", ["release", *GIVEN, "approved by", "last fetched", "acknowledged"], rows)
 
     emit(found, as_json, human)
 
@@ -136,3 +136,11 @@ def who(row: dict[str, Any], member: str) -> str:
 
 def acknowledged(row: dict[str, Any]) -> str:
     return ", ".join(f"{r['audience']} {r['day']}" for r in row["receipts"])
+
+
+def fetched(row: dict[str, Any]) -> str:
+    """The last day on which each audience fetched it."""
+    last: dict[str, str] = {}
+    for f in row["fetched"]:
+        last[f["audience"]] = max(last.get(f["audience"], ""), f["last"])
+    return ", ".join(f"{audience} {day}" for audience, day in last.items())

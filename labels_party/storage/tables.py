@@ -204,6 +204,17 @@ receipts = sa.Table(
     sa.UniqueConstraint("audience", "work"),
 )
 
+# when a key of an audience first and last fetched something of a release or an answer: days, a note for people
+fetches = sa.Table(
+    "fetches",
+    metadata,
+    sa.Column("work", sa.ForeignKey("work.id"), primary_key=True),
+    sa.Column("key", sa.String(40), primary_key=True),
+    sa.Column("audience", sa.String(200), nullable=False),
+    sa.Column("first", sa.String(10), nullable=False),
+    sa.Column("last", sa.String(10), nullable=False),
+)
+
 webhooks = sa.Table(
     "webhooks",
     metadata,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,15 @@ from sqlalchemy.engine import Connection
 
 from label_dp.actors import with_names
 from label_dp.errors import InvalidInput
-from label_dp.service.apikeys import names_of
+from label_dp.service.apikeys import PREFIX, names_of
 from label_dp.service.paging import Listing, Page, select_page
-from labels_party.storage.tables import api_keys, audit_events, batches, populations, receipts
+from labels_party.storage.tables import api_keys, audit_events, batches, fetches, populations, receipts
 from labels_party.storage.tables import work as t
 from labels_party.work.kind import Family
 from labels_party.work.store import Works
 
 DAY = 10  # characters of a timestamp's day
+Of = dict[str, list[dict[str, Any]]]  # by work
 COLUMNS = ("id", "batch", "kind", "state", "epsilon", "audiences", "sha256", "requested_by", "approved_by", "approved")
 
 
@@ -75,8 +76,8 @@ def given(
     among: Sequence[str] | None = None,
 ) -> Listing:
     """One row a release or answer, by the time of asking: what it is, for whom, at which ε, who asked and approved,
-    when it left, and the receipts of those who accepted it. With `wanted.audience` those that it may read or has;
-    `among`: of batches with these ids.
+    when it left, when it was fetched, and the receipts of those who accepted it. With `wanted.audience` those that it
+    may read or has; `among`: of batches with these ids.
 
     `page` None: the first thousand. Raises NotFound (population), InvalidInput (no such kind, a malformed cursor).
     """
@@ -103,12 +104,13 @@ def given(
         accepted = sa.select(receipts.c.work).where(receipts.c.audience == wanted.audience)
         query = query.where(names(t.c.audiences, wanted.audience) | t.c.id.in_(accepted))
     found = select_page(connection, query, t.c.created, t.c.id, page or Page())
-    kept = _receipts(connection, [row["id"] for row in found.rows], wanted.audience)
-    known = names_of(connection, api_keys)
-    return Listing([with_names(_told(row, works, kept), known) for row in found.rows], found.cursor)
+    ids = [row["id"] for row in found.rows]
+    kept, known = _receipts(connection, ids, wanted.audience), names_of(connection, api_keys)
+    fetched = _fetched(connection, ids, wanted.audience, known)
+    return Listing([with_names(_told(row, works, kept, fetched), known) for row in found.rows], found.cursor)
 
 
-def _told(row: dict[str, Any], works: Works, kept: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _told(row: dict[str, Any], works: Works, kept: Of, fetched: Of) -> dict[str, Any]:
     family = works.kinds[row["kind"]].family
     epsilon, digest = row.pop("epsilon"), row.pop("sha256")
     return row | {
@@ -118,10 +120,11 @@ def _told(row: dict[str, Any], works: Works, kept: dict[str, list[dict[str, Any]
         family.digest: digest,
         "published": row["published"] and row["published"][:DAY],
         "receipts": kept.get(row["id"], []),
+        "fetched": fetched.get(row["id"], []),
     }
 
 
-def _receipts(connection: Connection, works: list[str], audience: str | None) -> dict[str, list[dict[str, Any]]]:
+def _receipts(connection: Connection, works: list[str], audience: str | None) -> Of:
     """Of each work: who acknowledged it, on which day, at which place of its list."""
     r, e = receipts.c, audit_events.c
     query = (
@@ -130,7 +133,18 @@ def _receipts(connection: Connection, works: list[str], audience: str | None) ->
         .where(r.work.in_(works))
         .order_by(r.work, r.audience, r.position)
     )
-    kept: dict[str, list[dict[str, Any]]] = {}
+    kept: Of = {}
     for row in connection.execute(query if audience is None else query.where(r.audience == audience)):
         kept.setdefault(row.work, []).append({name: row._mapping[name] for name in row._fields if name != "work"})
+    return kept
+
+
+def _fetched(connection: Connection, works: list[str], audience: str | None, known: Mapping[str, str]) -> Of:
+    """Of each work: which keys of which audience fetched it, on which day first and on which day last."""
+    f = fetches.c
+    query = sa.select(fetches).where(f.work.in_(works)).order_by(f.work, f.audience, f.first, f.key)
+    kept: Of = {}
+    for row in connection.execute(query if audience is None else query.where(f.audience == audience)):
+        told = {"audience": row.audience, "first": row.first, "last": row.last}
+        kept.setdefault(row.work, []).append(told | {"key": row.key, "key_name": known.get(f"{PREFIX}{row.key}")})
     return kept

@@ -41,7 +41,7 @@ def filled(party: LabelsParty, population: dict[str, Any], events: int) -> None:
     asked = {
         "kind": "release",
         "state": "published",
-        "plan": {},
+        "plan": {"prior": "not used"},
         "asked": {"mechanism": "one-bit"},
         "attempt": 1,
         "epsilon": split.as_json(),
@@ -116,6 +116,7 @@ def main(events: int) -> None:
         paths = [
             *("/overview", f"/populations/{population['id']}", "/given", "/given?audience=features-party"),
             *(f"/releases/{release}", "/approvals", "/erasures?population=shop", "/plan", "/audit"),
+            *(f"/plan?population=shop&e={place}&s=6" for place in (10, 15)),
             *("/audit?kind=release-charged", f"/audit?work={release}", f"/audit?population={population['id']}"),
         ]
         print(f"{RELEASES:,} releases, {events:,} audit events; best and worst of {TRIES} answers, milliseconds")

@@ -73,7 +73,7 @@ def test_from_a_request_to_a_prediction_and_back_to_who_has_what(browser: Any, t
         officer.open(f"/given?audience={AUDIENCE}", "Who has what")
         row = officer.page.locator("tbody tr").inner_text()
         assert "Ada Officer" in row
-        assert row.count(AUDIENCE) == 2  # who may read it, and who acknowledged it
+        assert row.count(AUDIENCE) == 3  # who may read it, who fetched it, and who acknowledged it
         officer.open("/audit", "Audit")
         with officer.page.expect_download() as downloaded:
             officer.page.get_by_role("link", name="Signed export").click()

@@ -81,7 +81,7 @@ def start(home: Path, log: Path) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen([sys.executable, "-c", SERVE], stderr=errors, env=environment, text=True)
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/docs", log.read_text())
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/, every call at", log.read_text())
         if found:
             return process, int(found[1])
         assert process.poll() is None, log.read_text()

@@ -10,11 +10,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from label_dp.actors import called, name_of
-from label_dp.errors import InvalidInput
+from label_dp.errors import InvalidInput, Unavailable
 from labels_party.work.given import Given
 from tests.integration.test_four_eyes import POPULATION, ask, sealed
-from tests.support.labels import LabelsParty, label_table
+from tests.support.labels import FakeClock, LabelsParty, label_table
 from tests.support.labels_cli import Run, refused
+from tests.support.pages import signed_in
 from tests.support.receipts import pair
 
 BOTH = ["features-party", "other"]
@@ -77,6 +78,46 @@ def test_a_receipt_shows_who_has_it(tmp_path: Path) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", one["day"])
         (told,) = [g for g in given(both.labels.client()) if g["id"] == release]
         assert told["receipts"] == row["receipts"]
+
+
+def test_fetches_are_noted_by_key_to_the_day(timed: LabelsParty, clock: FakeClock) -> None:
+    """Of audiences only; writing waits for nobody, and a database that takes no writes stops no fetch."""
+    owner = timed.client("owner")
+    shop = {"name": "shop", "label": "revenue", "domain": "0:10", "lifetime_epsilon": "4"}
+    release = str(ask(owner, sealed(owner, shop))["id"])
+    timed.services.worker.drain()
+    fetches = timed.services.fetches
+
+    def seen() -> list[dict[str, str]]:
+        fetches.wait()
+        return [f for row in given(auditor) for f in row["fetched"]]
+
+    audience, auditor = timed.client("features"), timed.client("auditor")
+    path = f"/v1/releases/{release}/manifest"
+    assert timed.client("owner").get(path).status_code == 200
+    assert timed.client("features", "somebody-else").get(path).status_code == 404
+    assert seen() == []
+    first = clock().strftime("%Y-%m-%d")
+    assert audience.get(path).status_code == 200
+    assert audience.get(f"/v1/releases/{release}/message").status_code == 200
+    (one,) = seen()
+    assert (one["audience"], one["first"], one["last"]) == ("features-party", first, first)
+    clock.move(days=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(timed.services.database), "write", reads_only)
+        assert audience.get(path).status_code == 200
+        assert seen() == [one]
+    assert audience.get(path).status_code == 200
+    last = clock().strftime("%Y-%m-%d")
+    assert seen() == [one | {"last": last}]
+    assert timed.client("features").get(path).status_code == 200  # with another key
+    assert [f["first"] for f in seen()] == [first, last]
+    page = signed_in(timed.client("auditor")).get("/given").text
+    assert f"{first} to {last}" in page
+
+
+def reads_only(*_: Any) -> Any:
+    raise Unavailable("read only")
 
 
 def test_an_auditor_reads_every_list_that_shows_no_label(resting: LabelsParty) -> None:

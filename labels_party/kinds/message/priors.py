@@ -19,7 +19,7 @@ from labels_party.kinds.message.plan import CARRIED, ESTIMATED, GivenPrior
 from labels_party.labels.parsing import classes_of, floats_of
 from labels_party.labels.standing import PUBLISHED
 from labels_party.ledger.populations import Population
-from labels_party.storage.tables import audit_events
+from labels_party.storage.tables import audit_events, work_files
 from labels_party.work.kind import RELEASES, Work, WorkFile
 from labels_party.work.store import Works
 
@@ -58,10 +58,11 @@ class PublishedPriors:
             stored = self.works.batches.populations.find(connection, population.name)
             if stored is None or stored.domain != population.domain:
                 return None
-            t = audit_events
+            t, f = audit_events, work_files
             # the order of the audit store, not of times: a clock may be set back
             query = (
                 sa.select(t.c.work)
+                .join(f, (f.c.work == t.c.work) & (f.c.role == "prior"))  # most releases of a year may have none
                 .where(t.c.kind == events.PUBLISHED, t.c.population == stored.id)
                 .order_by(t.c.sequence.desc())
             )

@@ -36,6 +36,11 @@ def day(value: str | None) -> str:
     return "–" if not value else value[:10]
 
 
+def days_of(span: dict[str, str]) -> str:
+    """The first and the last day of something."""
+    return span["first"] if span["first"] == span["last"] else f"{span['first']} to {span['last']}"
+
+
 def state(value: str) -> str:
     return STATES.get(value, value)
 
@@ -66,6 +71,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "thousands": thousands,
     "grouped": grouped,
     "day": day,
+    "days_of": days_of,
     "state": state,
     "share": share,
     "left": left,

@@ -51,8 +51,8 @@ def serve(app: FastAPI, host: str, port: int, name: str, settings: ServiceSettin
     # an answer waits 40 ms for the acknowledgement of its headers
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
-    url = f"http://{shown}:{listener.getsockname()[1]}/docs"
-    announce(settings.log_format, "listening", f"{name}: {url}", url=url)
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    announce(settings.log_format, "listening", f"{name}: pages for people at {url}/, every call at {url}/docs", url=url)
     config = uvicorn.Config(
         app,
         http=Connection,
