@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check test-processes test-torch test-mlflow lint coverage mutants bench tables around notebooks pictures soak images lock sbom licences audit-dependencies sign verify-signature clean
 
+# ARGS="--clicks 20000 --stay" is quick and keeps both services for their pages; ARGS=--help lists the options.
 demo: $(VENV)/.runtime
-	@$(BIN)/python -m deploy.demo
+	@$(BIN)/python -m deploy.demo $(ARGS)
 
 # Everything that protects a promise, in the processes of pytest alone: minutes, after each change.
 test: $(VENV)/.dev

@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=Path("demo-output"), help="folder; an earlier demo's is replaced")
     made.add_argument("--seed", type=int, default=1, help="of the made-up clicks; privacy noise is never seeded")
     made.add_argument("--json", action="store_true", help="print the results as one JSON document instead")
+    made.add_argument("--stay", action="store_true", help="keep both services for a browser until Ctrl-C")
     made.add_argument("--labels-url", help="use this running labels party")
     made.add_argument("--features-url", help="use this running features party")
     made.add_argument("--keys", type=Path, help="folder of keys for the two running services")
@@ -54,6 +56,10 @@ def main(words: Sequence[str] | None = None) -> None:
     given = parser().parse_args(words)
     if len({part is None for part in (given.labels_url, given.features_url, given.keys)}) == 2:
         raise InvalidInput("--labels-url, --features-url and --keys go together: give all three or none.")
+    if given.stay and (given.json or given.keys is not None):
+        raise InvalidInput(
+            "--stay keeps the demo's own services for a person: leave out --json. Services that you name run on anyway."
+        )
     if not FEWEST <= given.clicks <= MOST:
         raise InvalidInput(f"--clicks must lie between {FEWEST:,} and {MOST:,}.")
     if not 0 <= given.seed < 1 << 32:
@@ -117,9 +123,13 @@ def _play(given: argparse.Namespace, epsilon: Epsilon, t: Teller) -> dict[str, A
         with t.bar("making up clicks"):
             clicks, later = write(given.clicks, given.seed, folder / "clicks", tag)
         results = story.tell(epsilon, clicks, later, labels) | {"seed": given.seed}
-    ending.show_table(t, results)
-    ending.show_guarantee(t, results)
-    ending.show_end(t, folder, results, given.within.split())
+        ending.show_table(t, results)
+        ending.show_guarantee(t, results)
+        ending.show_end(t, folder, results, given.within.split())
+        if given.stay:
+            ending.show_pages(t, urls, keys)
+            with contextlib.suppress(KeyboardInterrupt):  # how a visit ends, and no failure
+                threading.Event().wait()
     return results
 
 

@@ -83,4 +83,12 @@ def show_end(t: Teller, folder: Path, results: dict[str, Any], within: list[str]
         truth = ("--examples", folder / "clicks" / "held-out.parquet", "--label-column", LABEL)
         evaluate = typed(*features, "evaluate", "--model", folder / "model", *truth)
         t.show(f"# test the model on clicks that it has not seen (possible on files only)\n{evaluate}")
-    t.show("# other figures: --epsilon 0.5 or --clicks 50000; next: deploy/guides/")
+    again = "" if within else "make demo ARGS='--clicks 50000 --stay' has other figures, and pages for a browser; "
+    t.show(f"# {again or 'other figures: --epsilon 0.5 or --clicks 50000; '}next: deploy/guides/")
+
+
+def show_pages(t: Teller, urls: tuple[str, str], keys: Path) -> None:
+    """Where to look while both services stay, and whose key opens what. The keys themselves are not printed."""
+    t.heading("Both services stay. Open their pages in a browser, Ctrl-C ends them")
+    for party, url, key in zip(("advertiser", "publisher"), urls, ("owner.key", "trainer.key"), strict=True):
+        t.show(f"{party:<12}{url}/   paste the API key in {shown(keys / key)}")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 
@@ -317,6 +318,31 @@ def test_stopped_midway_it_stops_both_services(tmp_path: Path) -> None:
     assert (tmp_path / "demo-output" / "logs" / "labels-party.log").exists()
 
 
+def test_with_stay_the_pages_open_with_the_keys_that_it_names_until_it_is_stopped(tmp_path: Path) -> None:
+    process = start(tmp_path, "--clicks", "500", "--stay")
+    try:
+        assert process.stdout is not None
+        seen: list[str] = []
+        while sum("paste the API key" in line for line in seen) < 2:
+            seen.append(process.stdout.readline())
+            assert seen[-1], "the demo ended early"
+        for line in seen[-2:]:
+            _, url, *_, key = line.split()
+            secret = (tmp_path / key).read_text(encoding="utf-8").strip()
+            with httpx.Client(base_url=url, follow_redirects=True, trust_env=False) as person:
+                assert person.post("/sign-in", data={"key": secret}, headers={"Origin": url.rstrip("/")}).is_success
+                assert "Sign out" in person.get("/").text
+            assert secret not in "".join(seen)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (0, "")
+    for url in (line.split()[1] for line in seen[-2:]):
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, trust_env=False)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_of_being_told_to_stop_ends_alike(number: signal.Signals, tmp_path: Path) -> None:
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -380,6 +406,7 @@ def test_an_earlier_demo_is_replaced(tmp_path: Path) -> None:
         (["--seed", "-1"], "--seed must lie between"),
         (["--labels-url", "http://127.0.0.1:1"], "go together"),
         (["--clicks", "many"], "invalid int value"),
+        (["--stay", "--json"], "leave out --json"),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
+from label_dp.audit.events import OF_LABELS_PARTY
 from label_dp.pages.site import POLICY
 from label_dp.service.sessions import HOURS, MOST
 from labels_party.storage.tables import sessions
@@ -313,3 +314,8 @@ def test_a_person_is_erased_with_all_examples(timed: LabelsParty) -> None:
     assert "2 examples of sealed batches, 0 of them still to be done" in told
     assert told.count('data-label="Asked for"') == 2
     assert "No request for this person" in person.get("/erasures?population=people&unit=p9").text
+
+
+def test_the_audit_page_offers_the_events_of_its_party_and_nothing_else(timed: LabelsParty) -> None:
+    offered = re.findall(r'<option value="([^"]+)"', signed_in(timed.client("auditor")).get("/audit").text)
+    assert offered == sorted(OF_LABELS_PARTY)

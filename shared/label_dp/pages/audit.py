@@ -22,9 +22,6 @@ from label_dp.pages.site import FILE_FORM, FORM, HEADERS, Visit, page_router, vi
 from label_dp.schemas.numbers import PLAIN
 
 ROWS = 50
-KINDS = tuple(
-    sorted(value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str) and "-" in value)
-)
 Text = Annotated[str, Query(max_length=64)]
 
 
@@ -32,6 +29,7 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
     """`audited`: the store behind the services. `exact`: the role that sees the second of an event; others see days."""
     router = page_router()
     officer = visitor(*roles)
+    happens = sorted(kinds.OF_LABELS_PARTY if party == "labels" else kinds.OF_FEATURES_PARTY)
 
     @router.get("/audit")
     def timeline(
@@ -60,7 +58,7 @@ def audit_router(party: Party, audited: Callable[[Any], Audited], *roles: str, e
         return visit.page(
             "audit",
             asked=asked,
-            kinds=[(k, k.replace("-", " ")) for k in KINDS],
+            kinds=[(k, k.replace("-", " ")) for k in happens],
             events=[_row(e, full, names) for e in shown],
             last=last,
             cursor=shown[-1].sequence if more else None,
