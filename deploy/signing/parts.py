@@ -43,7 +43,10 @@ def schemas() -> dict[str, bytes]:
 
 def sources() -> dict[str, str]:
     """The parts that this folder itself has: schemas, locks, and what describes the bytes of messages."""
-    files = [*sorted((ROOT / "deploy" / "locks").glob("*.txt")), ROOT / "shared" / "label_dp" / "documents" / "FORMAT.md"]
+    files = [
+        *sorted((ROOT / "deploy" / "locks").glob("*.txt")),
+        ROOT / "shared" / "label_dp" / "documents" / "FORMAT.md",
+    ]
     found = {f"file:{path.name}": path.read_bytes() for path in files}
     found |= {f"schema:{name}": data for name, data in schemas().items()}
     return {name: f"sha256:{digest(data)}" for name, data in found.items()}
