@@ -17,7 +17,7 @@ from label_dp.documents.signing import VerifyingKey, named_key
 from label_dp.errors import Conflict, SignatureInvalid
 from label_dp.service.backup.port import Evidence, Part, Party
 from label_dp.service.migrations import Schema
-from labels_party.bootstrap import MIGRATIONS, loaded
+from labels_party.bootstrap import MIGRATIONS, key_service, loaded
 from labels_party.labels.batches import ERASED, HISTORY
 from labels_party.replayed import Replayed
 from labels_party.settings import Settings
@@ -54,7 +54,7 @@ def labels_party(chosen: dict[str, Any] | None = None, settings: Settings | None
         schema=SCHEMA,
         audit=JudgedStore(audit_events, "labels-party"),
         parts=named,
-        private=_private,
+        private=partial(_private, found),
         signer=_signer,
         settle=partial(_settle, found),
         charges_lost=True,
@@ -83,7 +83,9 @@ def named(connection: Connection) -> list[Part]:
     ]
 
 
-def _private(connection: Connection) -> list[str]:
+def _private(settings: Settings, connection: Connection) -> list[str]:
+    if settings.key_service != "file":
+        return ["signing.key"]  # the others are in the token
     number = connection.execute(sa.select(installation.c.wrapping_key)).scalar()
     return ["signing.key", *([] if number is None else ["secret.key", f"wrapping-{number}.key"])]
 
@@ -102,7 +104,7 @@ def _signer(envelope: bytes, events: Sequence[Event], _home: Path) -> VerifyingK
 
 def _settle(settings: Settings, connection: Connection, home: Path, found: Evidence) -> list[str]:
     restored = RestoredLedger()
-    restored.check_keys(connection, home)
+    restored.check_keys(connection, key_service(settings, Home(home)))
     older = Replayed(restored, home).go_on(connection, found) if found.sentences else None
     told = restored.end_unfinished(connection) if older is None else older
     if settings.objects:

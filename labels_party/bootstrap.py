@@ -239,7 +239,7 @@ def bootstrap(
     database = Database(settings.url, faults=faults)
     try:
         prepare(database, MIGRATIONS, HEAD, metadata, APPEND_ONLY)
-        wrapping = _key_service(settings, home)
+        wrapping = key_service(settings, home)
         _check_keys(database, home, wrapping)
         secrets, audit = wrapping.secret(), JudgedStore(audit_events, "labels-party", clock)
         own_keys = _own_keys(database, audit, home)
@@ -374,7 +374,7 @@ def _engine(settings: Settings) -> tuple[Cluster | None, Engine]:
     return cluster, SparkEngine(cluster)
 
 
-def _key_service(settings: Settings, home: Home) -> KeyService:
+def key_service(settings: Settings, home: Home) -> KeyService:
     """Who holds the wrapping keys and the secret of digests. Raises InvalidSettings."""
     if settings.key_service == "file":
         return FileKeys(home)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from label_dp.documents.canonical import canonical_bytes
-from label_dp.service.cli import ADMINISTRATION, emit, replacing
+from label_dp.service.cli import ADMINISTRATION, emit, replacing, warn
 from label_dp.service.party_commands import Force, Json
 from labels_party.cli.app import app, services
 
@@ -60,6 +60,7 @@ def rotate_signing(
     found = party.own_keys.rotate("cli")
     told = {"key_id": found.new.id, "before": found.old.id, "public_key": str(party.home.public_key), "used": True}
     emit(told, as_json, lambda: typer.echo(f"{found.new.id}\n{party.home.public_key}: signs since {found.day}"))
+    warn("make a backup now: those of before need the old key, which is erased")
 
 
 @keys.command("hand-overs")

@@ -6,8 +6,6 @@ it fails and its charge stays, what waited for an approval is declined, and no s
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -17,13 +15,12 @@ from label_dp.audit.show import counted
 from label_dp.audit.store import utc_now
 from label_dp.errors import Conflict, Refusal
 from label_dp.problems import problem
+from labels_party.labels.key_service import KeyService
 from labels_party.labels.standing import ACCEPTED, FAILED, WORKING
 from labels_party.ledger.populations import Population, Populations
 from labels_party.ledger.store import Ledger
 from labels_party.notify.outbox import Outbox
-from labels_party.storage.secrets import Secrets
 from labels_party.storage.tables import audit_events, batches, installation, webhooks, work
-from labels_party.storage.wrapping import WrappingKeys
 from labels_party.work.kind import FAMILIES
 
 ACTOR = "restore"
@@ -44,17 +41,17 @@ class RestoredLedger:
         self.populations = Populations(self.audit)
         self.ledger = Ledger(self.audit, Outbox(utc_now))
 
-    def check_keys(self, connection: Connection, home: Path) -> None:
+    def check_keys(self, connection: Connection, keys: KeyService) -> None:
         """Raises Conflict where the keys are not those that the rows were made with."""
         row = connection.execute(sa.select(installation)).first()
         if row is None:
             return
-        secrets = Secrets((home / "keys" / "secret.key").read_bytes())
-        if secrets.mac("installation", b"label-dp") != row.secret_check:
+        keys.require(row.wrapping_key)  # first: asking for a secret makes one where there is none
+        if keys.secret().mac("installation", b"label-dp") != row.secret_check:
             raise Conflict(
-                "The secret.key among the keys is not the one that this backup was made with; nothing was made."
+                "The secret of ids (keys/secret.key, or the token's) is not the one that this backup was made with; "
+                "nothing was made."
             )
-        WrappingKeys(home / "keys").get(row.wrapping_key)
 
     def end_unfinished(self, connection: Connection) -> list[str]:
         """What was done, in sentences."""

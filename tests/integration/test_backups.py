@@ -11,10 +11,12 @@ import sqlalchemy as sa
 
 from label_dp.errors import Conflict, InvalidFile, InvalidInput, LabelDPError, SignatureInvalid, Unavailable
 from label_dp.service.backup import sealed_keys
+from label_dp.service.backup.port import key_files
 from label_dp.service.backup.restoring import Wanted, restore
 from label_dp.service.backup.taking import INCOMING
 from labels_party.backups import labels_party
 from labels_party.settings import Settings
+from labels_party.storage.files import Home
 from tests.support.backups import brought_back, exported, keys_of, taken
 from tests.support.labels import LabelsParty, label_table
 
@@ -63,7 +65,7 @@ def test_a_party_moves_to_the_other_engine_and_back(party: LabelsParty, tmp_path
     party.release(batch, "1")
     taken(party, tmp_path / "1.zip", passphrase=PASSPHRASE)
     moved = Settings(home=tmp_path / "moved", database_url=postgres_url)  # type: ignore[arg-type]  # pydantic converts
-    restore(labels_party(settings=moved), Wanted(tmp_path / "1.zip", passphrase=PASSPHRASE))
+    restore(labels_party(settings=moved), Wanted(tmp_path / "1.zip", passphrase=PASSPHRASE, newest=True))
     with LabelsParty(tmp_path / "moved", database_url=postgres_url, worker=False) as there:
         assert there.services.database.dialect == "postgresql"
         there.release(batch, "0.5", additional_release=True)
@@ -71,7 +73,7 @@ def test_a_party_moves_to_the_other_engine_and_back(party: LabelsParty, tmp_path
             there.services.database.write("w", lambda c: c.execute(sa.text("DELETE FROM audit_events")) and None)
         taken(there, tmp_path / "2.zip", passphrase=PASSPHRASE)
     back = Settings(home=tmp_path / "back")
-    restore(labels_party(settings=back), Wanted(tmp_path / "2.zip", passphrase=PASSPHRASE))
+    restore(labels_party(settings=back), Wanted(tmp_path / "2.zip", passphrase=PASSPHRASE, newest=True))
     with LabelsParty(tmp_path / "back", worker=False) as here:
         assert here.spent(batch) == "1.5"
         here.release(batch, "0.25", additional_release=True)
@@ -102,7 +104,7 @@ def test_no_private_key_is_in_it_unless_a_passphrase_keeps_it(party: LabelsParty
     for wrong in ("a passphrase that is another", None):
         settings = Settings(home=tmp_path / "again")
         with pytest.raises((InvalidFile, InvalidInput)):
-            restore(labels_party(settings=settings), Wanted(tmp_path / "kept.zip", passphrase=wrong))
+            restore(labels_party(settings=settings), Wanted(tmp_path / "kept.zip", passphrase=wrong, newest=True))
         assert nothing_left(tmp_path / "again")
     assert (tmp_path / "kept.zip").stat().st_mode & 0o077 == 0
 
@@ -249,3 +251,22 @@ def test_what_was_unfinished_is_not_drawn_again_and_stays_charged(party_on: Labe
         again.services.worker.drain()
         assert (again.state(waiting).state, again.spent(batch)) == ("failed", "1")
         assert again.state(waiting).problem["code"] == "restored"
+
+
+def test_a_restore_asks_what_came_after(backed: tuple[Path, Path, str], tmp_path: Path) -> None:
+    """Without an export, and without somebody's word, ε charged since would be forgotten silently."""
+    backup, keys, _ = backed
+    with pytest.raises(InvalidInput, match=r"cannot know what was charged after it.*--against.*--newest"):
+        brought_back(backup, tmp_path / "new", keys, newest=False)
+    assert nothing_left(tmp_path / "new")
+
+
+def test_what_is_noted_of_pinned_keys_is_in_a_backup(tmp_path: Path) -> None:
+    """A key whose trust was taken away must not be trusted again."""
+    home = Home(tmp_path / "home")
+    for name in ("signing.key", "pinned/x.pub", "pinned/x.json", "pinned/.draft"):
+        path = home.keys / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = key_files(home)
+    assert (sorted(found["public"]), sorted(found["private"])) == (["pinned/x.json", "pinned/x.pub"], ["signing.key"])

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from label_dp.errors import InvalidSettings, Unavailable
+from label_dp.service.backup.restoring import Wanted, restore
+from label_dp.service.backup.taking import back_up
 from label_dp.service.objects.port import DamagedObject
+from labels_party.backups import labels_party
 from labels_party.bootstrap import bootstrap
 from labels_party.labels.pkcs11_keys import TokenKeys
 from labels_party.settings import Settings
+from tests.support.backups import keys_of
 from tests.support.labels import LabelsParty, label_table
 from tests.support.tokens import PIN, token
 
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.processes  # softhsm2-util makes the tokens
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> list[GIVEN]:
     """All tokens of these tests: the library sees those alone that are there when it is loaded."""
     folder = tmp_path_factory.mktemp("softhsm")
-    return [token(folder, f"labels-{number}") for number in range(8)]
+    return [token(folder, f"labels-{number}") for number in range(12)]
 
 
 @pytest.fixture
@@ -82,6 +86,25 @@ def test_a_party_seals_releases_rotates_and_starts_again(tmp_path: Path, given: 
     try:
         assert again.keys.of(batch) == key
         assert again.secrets.derive("x") == secret
+    finally:
+        again.close()
+
+
+def test_a_backup_goes_back_beside_its_token(tmp_path: Path, fresh: list[GIVEN], given: GIVEN) -> None:
+    with LabelsParty(tmp_path / "home", worker=False, **given) as party:
+        batch = party.sealed_batch(label_table(20))
+        settings, key = party.services.settings, party.services.keys.of(batch)
+        told = back_up(labels_party(settings=settings), tmp_path / "b.zip")
+        assert told["keys"] == ["signing.key"]
+        keys = keys_of(party, tmp_path / "keys")
+    wanted, there = Wanted(tmp_path / "b.zip", keys, newest=True), {"home": tmp_path / "new"}
+    with pytest.raises(Unavailable, match="has no key"):
+        restore(labels_party(settings=Settings(**there, **fresh.pop())), wanted)  # type: ignore[arg-type]  # the same
+    assert not (tmp_path / "new").exists()
+    restore(labels_party(settings=settings.model_copy(update=there)), wanted)
+    again = bootstrap(settings.model_copy(update=there))
+    try:
+        assert again.keys.of(batch) == key
     finally:
         again.close()
 

@@ -33,7 +33,8 @@ def brought_back(
     **wanted: Any,
 ) -> dict[str, Any]:
     settings = Settings(home=home, database_url=database_url, objects=objects)  # type: ignore[arg-type]  # pydantic converts
-    return restore(labels_party(settings=settings), Wanted(backup, keys, against=against, **wanted))
+    how = {"newest": not against} | wanted
+    return restore(labels_party(settings=settings), Wanted(backup, keys, against=against, **how))
 
 
 def exported(party: LabelsParty, out: Path) -> Path:

@@ -75,6 +75,12 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
         key: Annotated[
             Path | None, typer.Option(help="Public key of the other party's export; default one that the backup knows.")
         ] = None,
+        newest: Annotated[
+            bool,
+            typer.Option(
+                "--newest", help="Nothing was charged since: your word, without an export.", hidden=side != "labels"
+            ),
+        ] = False,
         charge_lost: Annotated[bool, typer.Option("--charge-lost", help=charge_lost, hidden=side != "labels")] = False,
         as_json: Json = False,
     ) -> None:
@@ -91,7 +97,7 @@ def add_backup_commands(app: typer.Typer, side: "Side", party: "Callable[[dict[s
         of = party({name: value for name, value in given.items() if value is not None})
         passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
         exports = tuple(against or ())
-        found = bring_back(of, Wanted(file, keys, passphrase, exports, charge_lost, key))
+        found = bring_back(of, Wanted(file, keys, passphrase, exports, charge_lost, key, newest))
         emit(found, as_json, lambda: _show_restored(found))
         if any(not comparison["agrees"] for comparison in found["against"]):
             raise SystemExit(1)

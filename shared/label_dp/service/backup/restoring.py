@@ -42,7 +42,8 @@ Loaded = tuple[list[str], dict[str, Any], list[Event]]  # what was changed, the 
 @dataclass(frozen=True)
 class Wanted:
     """`keys`: a folder with the private files of `keys/`; `passphrase`: of those inside the backup. `charge_lost`: go
-    on from an older state, what happened since counting as spent. `public_key`: of the other party's exports."""
+    on from an older state, what happened since counting as spent. `public_key`: of the other party's exports.
+    `newest`: somebody's word that nothing was charged after the backup, where no export can show it."""
 
     backup: Path
     keys: Path | None = None
@@ -50,6 +51,7 @@ class Wanted:
     against: tuple[Path, ...] = ()
     charge_lost: bool = False
     public_key: Path | None = None
+    newest: bool = False
 
 
 def restore(party: Party, wanted: Wanted) -> dict[str, Any]:
@@ -57,6 +59,11 @@ def restore(party: Party, wanted: Wanted) -> dict[str, Any]:
 
     Raises Conflict, InvalidFile, InvalidInput, SignatureInvalid, AuditChainBroken, Unavailable; nothing is left then.
     """
+    if party.charges_lost and not (wanted.against or wanted.newest):
+        raise InvalidInput(
+            "A backup cannot know what was charged after it. Give the newest audit export of this party or of a "
+            "receiver (--against), or say that nothing was charged since (--newest). Nothing was made."
+        )
     with opened(wanted.backup) as archive, _beside(party) as staging:
         keys = _keys(archive, wanted)
         signing = _signing(keys, staging)
