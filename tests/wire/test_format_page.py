@@ -19,6 +19,7 @@ from label_dp.channels.base import N
 from label_dp.channels.registry import KINDS as CHANNELS
 from label_dp.documents.answer import Answer, AnswerMechanism
 from label_dp.documents.export import AuditExport
+from label_dp.documents.hand_over import HandOver
 from label_dp.documents.kinds.linear_model import Weight
 from label_dp.documents.kinds.own_features import Category, Charging, Number
 from label_dp.documents.kinds.prediction_methods import METHODS
@@ -80,6 +81,7 @@ EXPECTED: dict[str, list[set[str]]] = {
     "Mechanism of an answer": [members(AnswerMechanism)],
     "`rectangle` and `linear-model`: how steps are charged": [members(Charging), members(Number) | members(Category)],
     "Receipt": [members(Receipt)],
+    "Hand-over": [members(HandOver)],
     "Audit export": [members(AuditExport)],
     "Event": [set(Event("").as_json()), set(Subject().as_json())],
 }
