@@ -182,7 +182,7 @@ class Services:
     def figures(self) -> Figures:
         from labels_party.work.figures import Figures
 
-        return Figures(self.populations, self.outbox.clock)
+        return Figures(self.populations, self.outbox.clock, budgets=bool(self.settings.metrics_port))
 
     @cached_property
     def worker(self) -> Worker:

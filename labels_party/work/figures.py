@@ -2,6 +2,7 @@
 
 All of it is public by the ledger, or told by webhooks. Batches are in none of them: whether one has sealed, and when,
 depends on labels. A population goes by its id: a name may tell of a customer, and whoever scrapes has no key.
+ε is told by the port for metrics alone: what a population has spent is not for callers of the service without a key.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ NANO = 1e9
 
 
 class Figures:
-    def __init__(self, populations: Populations, clock: Clock) -> None:
-        self.populations, self.clock, self.tally = populations, clock, Tally()
+    def __init__(self, populations: Populations, clock: Clock, budgets: bool) -> None:
+        self.populations, self.clock, self.tally, self.budgets = populations, clock, Tally(), budgets
 
     def look(self, connection: Connection) -> Iterator[Metric]:
         self.tally.read(connection)
@@ -42,7 +43,8 @@ class Figures:
         for of, count in self.tally.ends.items():
             ended.add_metric(of, count)
         yield ended
-        yield from self._budgets(connection)
+        if self.budgets:
+            yield from self._budgets(connection)
         yield from self._notices(connection)
 
     def _waiting(self, connection: Connection) -> Iterator[Metric]:

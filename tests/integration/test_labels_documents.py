@@ -63,7 +63,21 @@ def test_metrics_count_and_hold_no_id(party: LabelsParty, owner: TestClient, rel
     text = owner.get("/metrics").text
     assert 'route="/v1/releases/{release}/message"' in text
     assert 'status="404"' in text
-    for word in (release, sealed, "rel_", "bat_", "pop_", "shop", "c1", "73194", "revenue", "_seconds", "_bytes"):
+    for word in (
+        release,
+        sealed,
+        "rel_",
+        "bat_",
+        "pop_",
+        "shop",
+        "c1",
+        "73194",
+        "revenue",
+        "epsilon",
+        "process_",
+        "python_",
+        "_created",
+    ):
         assert word not in text, word
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from label_dp.audit.events import CHARGED
@@ -35,7 +36,7 @@ def scraped(client: TestClient) -> dict[tuple[str, frozenset[tuple[str, str]]], 
     for each in application.state.metrics._collector_to_names:
         if isinstance(each, Observed):
             each._until = float("-inf")
-    families = text_string_to_metric_families(client.get("/metrics").text)
+    families = text_string_to_metric_families(generate_latest(application.state.metrics).decode())
     return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
 
@@ -44,6 +45,7 @@ def value(client: TestClient, name: str, **labels: str) -> float:
 
 
 def test_what_waits_and_what_ended(timed: LabelsParty, clock: FakeClock) -> None:
+    timed.services.figures.budgets = True  # as with a port for metrics
     owner = timed.client()
     batch = timed.sealed_batch(label_table(40), lifetime="2")
     charged = timed.charge(batch, "0.5")
@@ -63,6 +65,7 @@ def test_what_waits_and_what_ended(timed: LabelsParty, clock: FakeClock) -> None
 
 
 def test_an_approval_that_waits_and_a_threshold(timed: LabelsParty, clock: FakeClock) -> None:
+    timed.services.figures.budgets = True
     owner = timed.client()
     body = POPULATION | {"four_eyes": True, "alert_percent": [50, 80]}
     population = owner.post("/v1/populations", json=body).json()["id"]
@@ -79,6 +82,15 @@ def test_an_approval_that_waits_and_a_threshold(timed: LabelsParty, clock: FakeC
     # what was approved a moment ago has not waited for its draw since it was asked for
     assert value(owner, "label_dp_work_waiting_seconds", sort="release", waits_for="work") == 0
     assert value(owner, "label_dp_budget_alert_percent", population=population) == 80
+
+
+@pytest.mark.parametrize("port", [0, 9464])
+def test_what_is_left_is_told_by_the_port_for_metrics_alone(tmp_path: Path, port: int) -> None:
+    with LabelsParty(tmp_path / "home", worker=False, metrics_port=port) as party:
+        owner = party.client()
+        owner.post("/v1/populations", json=POPULATION)
+        assert any(name == "label_dp_epsilon_left" for name, _ in scraped(owner)) == bool(port)
+        assert owner.get("/metrics").status_code == (404 if port else 200)
 
 
 def test_notices_that_are_not_delivered(timed: LabelsParty, clock: FakeClock) -> None:
@@ -163,6 +175,7 @@ def test_no_figure_depends_on_labels(tmp_path: Path) -> None:
 
 
 def test_a_thousand_releases_are_told_within_50_ms_and_later_events_alone_are_read(party: LabelsParty) -> None:
+    party.services.figures.budgets = True
     owner = party.client()
     party.sealed_batch(label_table(20))
     (population,) = (row["id"] for row in owner.get("/v1/populations").json())

@@ -269,7 +269,7 @@ def test_an_erasure_is_asked_for_and_looked_up(timed: LabelsParty) -> None:
     batch = sealed(owner, rules)
     person = signed_in(owner)
     answer = person.post("/erasures", person.token("/erasures"), population="erasable", names="c1\n c2 \n\nc-none")
-    assert "3 examples" in answer.text
+    assert "3 example ids" in answer.text
     assert "1 has no example in any batch of erasable. Check the spelling: c-none" in answer.text
     timed.services.erasures.finish()
     found = person.get("/erasures?population=erasable&example_id=c1").text

@@ -48,6 +48,7 @@ EXPECTED = {
     "invalid-settings": (422, 2),
     "invalid-table": (422, 2),
     "malformed-answer": (422, 1),
+    "malformed-hand-over": (422, 1),
     "malformed-manifest": (422, 1),
     "malformed-receipt": (422, 1),
     "missing-labels": (409, 1),
