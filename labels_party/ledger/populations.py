@@ -259,7 +259,10 @@ class Populations:
         return found
 
     def list(self, connection: Connection) -> list[Population]:
-        return [_from_row(row) for row in connection.execute(sa.select(populations).order_by(populations.c.created))]
+        return [
+            _from_row(row)
+            for row in connection.execute(sa.select(populations).order_by(populations.c.created, populations.c.id))
+        ]
 
 
 def _from_row(row: sa.Row[Any]) -> Population:

@@ -160,7 +160,7 @@ class Ledger:
         rows = connection.execute(
             sa.select(batches.c.id, batches.c.state, batches.c.n)
             .where(batches.c.population == population.id)
-            .order_by(batches.c.created)
+            .order_by(batches.c.created, batches.c.id)
         ).all()
         listed = []
         most, most_delta = Epsilon(0), 0

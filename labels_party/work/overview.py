@@ -83,5 +83,5 @@ def stuck(connection: Connection, limit: int) -> list[dict[str, Any]]:
     refused = b.schedule_problem.is_not(sa.null())
     return [
         dict(r._mapping)
-        for r in connection.execute(query.where(sa.or_(aside, refused)).order_by(b.created).limit(limit))
+        for r in connection.execute(query.where(sa.or_(aside, refused)).order_by(b.created, b.id).limit(limit))
     ]

@@ -18,6 +18,8 @@ RULES = (
     ("guides/pictures/*.png", "tests/architecture/test_deploy.py", '"*.png"'),
     ("kubernetes/*/*.yaml", "tests/integration/test_kubernetes.py", "FOLDER.iterdir()"),
     ("locks/*.txt", "tests/integration/test_locks.py", '"locks" / f"{name}.txt"'),
+    ("locks/*.py", "tests/integration/test_locks.py", "deploy.locks.requirements"),
+    ("signing/*.py", "tests/unit/deploy/test_signing.py", "deploy.signing.parts"),
     ("*.Dockerfile", "tests/integration/test_deploy_files.py", ".Dockerfile"),
     ("*.Dockerfile.dockerignore", "tests/integration/test_deploy_files.py", ".dockerignore"),
     ("*.env.example", "tests/integration/test_deploy_files.py", ".env.example"),
