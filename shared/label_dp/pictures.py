@@ -30,7 +30,7 @@ def _figure_class() -> Any:
     import matplotlib
     from matplotlib.figure import Figure
 
-    named = {"svg.fonttype": "none", "svg.hashsalt": "label-dp", "text.parse_math": False}
+    named: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "label-dp", "text.parse_math": False}
     matplotlib.rcParams.update(named | {"font.family": "sans-serif", "font.size": 10, "legend.fontsize": 9})
     return Figure
 
